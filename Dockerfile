@@ -1,0 +1,27 @@
+# A feeder: `streamrec serve`, as a user without rights.
+#
+# Not built where this was written: there was no container engine. The base image was not pulled.
+#
+#   docker build -t streamrec .
+#   docker run -v ./deploy/feeder.toml:/etc/streamrec/feeder.toml:ro -p 127.0.0.1:7070:7070 streamrec
+
+FROM python:3.12-slim
+
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY streamrec ./streamrec
+RUN pip install --no-cache-dir . && rm -rf /src/*
+
+RUN useradd --system --uid 10001 --no-create-home streamrec
+USER 10001
+WORKDIR /
+
+# The feeder, and health and metrics; where it listens is in its configuration.
+EXPOSE 7070 7071
+ENV PYTHONUNBUFFERED=1
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", \
+    "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7071/readyz', timeout=2)"]
+
+# No shell in between: SIGTERM reaches the feeder, which then drains.
+ENTRYPOINT ["streamrec"]
+CMD ["serve", "/etc/streamrec/feeder.toml"]

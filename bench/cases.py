@@ -1,0 +1,212 @@
+"""The rows of the first side-by-side."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.measure import Case, Comparison, Help
+from bench.services import STORE_KEYS, feeder
+from streamrec.formats.features import FixedLenFeature, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.datasets import Dataset
+
+__all__ = ["BATCH_SIZE", "Scene", "all_cases"]
+
+BATCH_SIZE = 64
+IN_FLIGHT = (8, 16, 32, 64)
+BEHIND_STORE = "behind the store"
+LOCAL = "local files"
+DOWNLOADS = {count: f"download, {count} in flight" for count in IN_FLIGHT}
+DROPS = {count: f"receive and drop, {count} in flight" for count in IN_FLIGHT[-2:]}
+OF_DOWNLOAD = tuple(
+    Comparison(label, tuple(f"{BEHIND_STORE}: {name}" for name in names.values()))
+    for label, names in (("of best download", DOWNLOADS), ("of best drop", DROPS))
+)
+TF_DATA = {True: "tf.data, in order", False: "tf.data, any order"}
+OF_TF_DATA = Comparison("of best tf.data", tuple(f"{LOCAL}: {name}" for name in TF_DATA.values()))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the cases have in common.
+
+    Args:
+        dataset: What is read.
+        endpoint: Of the store that serves it.
+        store: The store's process.
+        iterations: Of the busy trainer's loop after each batch.
+        tensorflow_python: An interpreter that has TensorFlow, or ``None``.
+    """
+
+    dataset: Dataset
+    endpoint: str
+    store: int
+    iterations: int
+    tensorflow_python: str | None
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """Of the store."""
+        return {"endpoint_url": self.endpoint, **STORE_KEYS}
+
+    def order(self, **more: Any) -> dict[str, Any]:
+        """For the stream's reader: an idle trainer in a plain ``for`` behind the store."""
+        common = {"loop": None, "iterations": 0, "spinning": False, "batch_size": BATCH_SIZE}
+        place = {"source": self.dataset.url, "storage_options": self.storage_options}
+        return {**common, **place, **more}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to read a stream."""
+
+    name: str
+    loop: str | None
+    """Whose event loop ``async for`` runs in; ``None``: a plain ``for``."""
+    engine: str | None = None
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What it means for the reader."""
+        return {"loop": self.loop, "engine": self.engine}
+
+
+FOR = Way("for", None)
+FOR_THREAD = Way('for, engine="thread"', None, "thread")
+ASYNC = Way("async for, uvloop", "uvloop")
+ASYNC_PLAIN = Way("async for, asyncio", "asyncio")
+
+
+@dataclass(frozen=True)
+class Load:
+    """How busy a trainer is."""
+
+    group: str
+    spinning: bool
+
+
+LOADS = (
+    Load("10 ms Python a batch", spinning=False),
+    Load("the same + a Python thread", spinning=True),
+)
+ALONE = "trainer without data"
+
+
+def all_cases(scene: Scene) -> list[Case]:
+    """In the order of the table."""
+    return [
+        *(_download(scene, name, count, keep=True) for count, name in DOWNLOADS.items()),
+        *(_download(scene, name, count, keep=False) for count, name in DROPS.items()),
+        *(_remote(scene, way) for way in (FOR, FOR_THREAD, ASYNC, ASYNC_PLAIN)),
+        _through_feeder(scene),
+        *_tf_data(scene),
+        *(_local(scene, way) for way in (FOR, FOR_THREAD, ASYNC)),
+        *(case for load in LOADS for case in _busy(scene, load)),
+    ]
+
+
+def _download(scene: Scene, name: str, count: int, *, keep: bool) -> Case:
+    dataset = scene.dataset
+    objects = [(dataset.name, path.name, path.stat().st_size) for path in dataset.paths]
+    order = {"objects": objects, "in_flight": count, "keep": keep}
+    return Case(
+        BEHIND_STORE,
+        name,
+        "bench.readers.download",
+        {**order, "storage_options": scene.storage_options},
+        companions={"store": scene.store},
+        comparisons=OF_DOWNLOAD,
+    )
+
+
+def _remote(scene: Scene, way: Way) -> Case:
+    return Case(
+        BEHIND_STORE,
+        way.name,
+        "bench.readers.stream",
+        scene.order(**way.order),
+        companions={"store": scene.store},
+        comparisons=OF_DOWNLOAD,
+    )
+
+
+def _through_feeder(scene: Scene) -> Case:
+    settings = {
+        "source": scene.dataset.url,
+        "batch_size": BATCH_SIZE,
+        "storage_options": scene.storage_options,
+        "features": describe(
+            {"image": FixedLenFeature((), bytes), "label": FixedLenFeature((), "int64")}
+        ),
+    }
+
+    @contextlib.contextmanager
+    def serving() -> Iterator[Help]:
+        with feeder("images", settings) as (address, pid):
+            yield {"address": address}, {"feeder": pid}
+
+    return Case(
+        BEHIND_STORE,
+        "for, through a feeder",
+        "bench.readers.stream",
+        scene.order(),
+        service=serving,
+        companions={"store": scene.store},
+        comparisons=OF_DOWNLOAD,
+    )
+
+
+def _tf_data(scene: Scene) -> list[Case]:
+    if scene.tensorflow_python is None:
+        return []
+    paths = [str(path) for path in scene.dataset.paths]
+    return [
+        Case(
+            LOCAL,
+            name,
+            "bench.readers.tf_data",
+            {"paths": paths, "batch_size": BATCH_SIZE, "deterministic": ordered},
+            python=scene.tensorflow_python,
+            comparisons=(OF_TF_DATA,),
+        )
+        for ordered, name in TF_DATA.items()
+    ]
+
+
+def _local(scene: Scene, way: Way) -> Case:
+    place = {"source": scene.dataset.pattern, "storage_options": None}
+    return Case(
+        LOCAL,
+        way.name,
+        "bench.readers.stream",
+        scene.order(**way.order, **place),
+        comparisons=(OF_TF_DATA,),
+    )
+
+
+def _busy(scene: Scene, load: Load) -> list[Case]:
+    """The trainer alone, and beside each way to read."""
+    dataset = scene.dataset
+    work = {"iterations": scene.iterations, "spinning": load.spinning}
+    counts = {"records": dataset.records, "label_sum": dataset.label_sum}
+    order = {**work, **counts, "batch_size": BATCH_SIZE}
+    of_alone = Comparison("of no data", (f"{load.group}: {ALONE}",))
+    return [
+        Case(load.group, ALONE, "bench.readers.trainer", order),
+        *(
+            Case(
+                load.group,
+                way.name,
+                "bench.readers.stream",
+                scene.order(**way.order, **work),
+                companions={"store": scene.store},
+                comparisons=(Comparison("of idle", (f"{BEHIND_STORE}: {way.name}",)), of_alone),
+            )
+            for way in (FOR, FOR_THREAD, ASYNC)
+        ),
+    ]

@@ -1,0 +1,136 @@
+"""The first side-by-side: streamrec, a plain downloader and tf.data on the same shards.
+
+::
+
+    python -m bench.first --tensorflow-python PATH --json bench/results/first.json
+
+Behind the loopback store, with 50 ms to the first byte and 60 MB/s a connection: a downloader that
+decodes nothing (one that has each range in memory, and one that drops it), and streamrec with ``for``, ``async for`` and through a feeder. On local files:
+tf.data and streamrec. Beside a trainer that keeps the interpreter's lock busy: streamrec with an
+engine process, with an engine thread, and in the trainer's own event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from bench import machine
+from bench.cases import BATCH_SIZE, Scene, all_cases
+from bench.datasets import images
+from bench.measure import Case, Result, measure
+from bench.readers.trainer import iterations_in
+from bench.services import store
+from bench.table import as_table, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STEP_SECONDS = 0.01
+"""Of pure Python after each batch, in the busy trainer."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    megabytes: float
+    repeat: int
+    latency: float
+    bandwidth: float
+    tensorflow_python: str | None
+    only: tuple[str, ...]
+
+
+def default_data() -> Path:
+    """Where datasets are kept between runs."""
+    return Path(tempfile.gettempdir(), f"streamrec-bench-{os.getuid()}")
+
+
+@click.command()
+@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the results here.")
+@click.option("--megabytes", default=1072.0, show_default=True, help="Size of the data.")
+@click.option("--repeat", default=5, show_default=True, help="Rounds; each case once in each.")
+@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="For shards.")
+@click.option("--latency", default=0.05, show_default=True, help="Seconds to the first byte.")
+@click.option("--bandwidth", default=60e6, show_default=True, help="Bytes/s of a connection.")
+@click.option("--tensorflow-python", help="An interpreter that has TensorFlow. [this one]")
+@click.option("--only", multiple=True, help="Cases whose title holds this. [all]")
+@click.option("--date", help="For the results. [now]")
+def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -> None:
+    """Measure, print one table, and write JSON."""
+    settings = Settings(**options)
+    console = Console(width=170 if not sys.stdout.isatty() else None)
+    dataset = images(data.absolute(), settings.megabytes)
+    python = settings.tensorflow_python or sys.executable
+    tensorflow = machine.tensorflow_version(python)
+    iterations = iterations_in(STEP_SECONDS)
+    with store(dataset.root, latency=settings.latency, bandwidth=settings.bandwidth) as served:
+        scene = Scene(dataset, *served, iterations, python if tensorflow else None)
+        cases = [case for case in all_cases(scene) if wanted(case, settings.only)]
+        results = run(cases, scene, settings.repeat)
+    console.print(as_table(results, f"{dataset.name}, {settings.repeat} rounds, medians"))
+    if tensorflow is None:
+        console.print(f"tf.data is skipped: {python} has no TensorFlow; see --tensorflow-python")
+    complain(results, console)
+    if target is not None:
+        facts = describe(settings, scene, date)
+        facts["machine"]["libraries"]["tensorflow"] = tensorflow
+        write_json(target, results, facts)
+    sys.exit(any(result.failures for result in results))
+
+
+def wanted(case: Case, only: Sequence[str]) -> bool:
+    """Whether the command line asks for the case."""
+    return not only or any(part in case.title for part in only)
+
+
+def run(cases: Sequence[Case], scene: Scene, repeat: int) -> list[Result]:
+    """Measure, and say on a terminal how far it is."""
+    console = Console(stderr=True)
+    with console.status("") as status:
+        done = 0
+
+        def progress(name: str) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"{done} of {len(cases) * repeat}: {name}")
+
+        return measure(cases, scene.dataset, repeat, progress)
+
+
+def complain(results: Sequence[Result], console: Console) -> None:
+    """Print what went wrong."""
+    for result in results:
+        for failure in result.failures:
+            console.print(f"{result.case.title}: {failure}", markup=False)
+
+
+def describe(settings: Settings, scene: Scene, date: str | None) -> dict[str, Any]:
+    """What else belongs to the results."""
+    return {
+        "benchmark": "first",
+        "date": date or datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "dataset": scene.dataset.facts(),
+        "settings": {
+            "rounds": settings.repeat,
+            "batch_size": BATCH_SIZE,
+            "latency_seconds": settings.latency,
+            "bytes_per_second_and_connection": settings.bandwidth,
+            "trainer_step_seconds": STEP_SECONDS,
+            "trainer_step_iterations": scene.iterations,
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What a result was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from streamrec import __version__, kernel
+
+__all__ = ["ROOT", "describe", "tensorflow_version"]
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = (
+    "aiobotocore",
+    "aiohttp",
+    "botocore",
+    "crc32c",
+    "numpy",
+    "protobuf",
+    "s3fs",
+    "uvloop",
+)
+
+
+def describe() -> dict[str, Any]:
+    """The machine, the interpreter, and the versions of what takes part."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gigabytes": round(memory / 1e9, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "streamrec": {
+            "version": __version__,
+            "revision": _revision(),
+            "kernel": kernel.implementation,
+        },
+        "libraries": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _revision() -> str | None:
+    """The commit of this checkout, with a plus sign where files differ from it."""
+    describe = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        found = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
+
+
+def tensorflow_version(python: str) -> str | None:
+    """The version of TensorFlow that an interpreter has; ``None``: it has none."""
+    # The distribution may be called tensorflow-cpu or otherwise; importing it takes seconds.
+    program = (
+        "from importlib.metadata import packages_distributions as found, version;"
+        "print(version(found()['tensorflow'][0]))"
+    )
+    try:
+        asked = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.strip()

@@ -1,0 +1,101 @@
+"""A plain downloader: aiohttp, presigned URLs, ranged GETs, no decoding. The bar for a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from botocore.config import Config
+from botocore.session import get_session
+from yarl import URL
+
+from bench.stopwatch import Stopwatch
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RANGE_BYTES = 8 << 20
+Count = Callable[[aiohttp.ClientResponse], Awaitable[int]]
+"""Receives a range and counts its bytes."""
+
+
+def signed(order: dict[str, Any]) -> list[tuple[URL, int]]:
+    """Each object's presigned URL and size in bytes."""
+    options = order["storage_options"]
+    client = get_session().create_client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=options["endpoint_url"],
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+        config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
+    )
+    return [
+        (
+            URL(
+                client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}),
+                encoded=True,
+            ),
+            size,
+        )
+        for bucket, key, size in order["objects"]
+    ]
+
+
+def ranges(objects: list[tuple[URL, int]]) -> Iterator[tuple[URL, str]]:
+    """URL and Range header of each request."""
+    for url, size in objects:
+        for start in range(0, size, RANGE_BYTES):
+            yield url, f"bytes={start}-{min(start + RANGE_BYTES, size) - 1}"
+
+
+async def keep(response: aiohttp.ClientResponse) -> int:
+    """Have the whole range in memory, as whoever wants to use it must."""
+    return len(await response.read())
+
+
+async def drop(response: aiohttp.ClientResponse) -> int:
+    """Forget each piece as it comes: the most that aiohttp can receive, and of no use."""
+    return sum([len(piece) async for piece in response.content.iter_any()])
+
+
+async def fetch(
+    session: aiohttp.ClientSession, waiting: Iterator[tuple[URL, str]], count: Count
+) -> int:
+    """One request after the other, as long as there are any; the bytes that came."""
+    received = 0
+    for url, span in waiting:
+        async with session.get(url, headers={"Range": span}) as response:
+            response.raise_for_status()
+            received += await count(response)
+    return received
+
+
+async def download(order: dict[str, Any], watch: Stopwatch) -> None:
+    """Keep so many requests in flight until everything is there."""
+    waiting = ranges(signed(order))
+    count = keep if order["keep"] else drop
+    watch.start()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+        lines = [fetch(session, waiting, count) for _ in range(order["in_flight"])]
+        watch.nbytes = sum(await asyncio.gather(*lines))
+        watch.stop()
+
+
+def main() -> None:
+    """Carry out the order."""
+    order = json.loads(sys.argv[1])
+    watch = Stopwatch(order["companions"])
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(download(order, watch))
+    watch.print()
+
+
+if __name__ == "__main__":
+    main()

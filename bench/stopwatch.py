@@ -1,0 +1,75 @@
+"""Times one reading of a dataset, within the process that reads; standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from bench.usage import Usage, children, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Stopwatch"]
+
+
+class Stopwatch:
+    """From before the dataset is opened to its last batch.
+
+    Args:
+        companions: Other processes that work for this reading, by name: their ids.
+    """
+
+    def __init__(self, companions: Mapping[str, int]) -> None:
+        self.records = self.label_sum = 0
+        self.nbytes: int | None = None
+        """Bytes of the shards, where the reader knows them itself."""
+        self._pids = {"client": os.getpid(), **companions}
+        self._first: float | None = None
+        self._first_records = 0
+        self._stopped = self._started = 0.0
+        self._before: dict[str, Usage] = {}
+        self._after: dict[str, Usage] = {}
+
+    def start(self) -> None:
+        """The next call opens the dataset; all modules are imported."""
+        self._before = {name: usage(pid) for name, pid in self._pids.items()}
+        self._started = time.perf_counter()
+
+    def take(self, records: int, label_sum: int) -> None:
+        """A batch has come."""
+        if self._first is None:
+            self._first, self._first_records = time.perf_counter(), records
+        self.records += records
+        self.label_sum += label_sum
+
+    def stop(self) -> None:
+        """The last batch has been taken; processes that were started meanwhile still run.
+
+        Those are counted as the engine's, whole: starting them is part of the cost.
+        """
+        self._stopped = time.perf_counter()
+        self._after = {name: usage(pid) for name, pid in self._pids.items()}
+        for pid in children(os.getpid()):
+            self._before["engine"] = Usage(0.0, 0.0)
+            self._after["engine"] = usage(pid)
+
+    def print(self) -> None:
+        """Print what was measured as one JSON line."""
+        report = {
+            "seconds": self._stopped - self._started,
+            "first_batch_seconds": self._first and self._first - self._started,
+            "first_batch_share": self._first_records / self.records if self.records else None,
+            "records": self.records,
+            "label_sum": self.label_sum,
+            "nbytes": self.nbytes,
+            "cpu_seconds": {
+                name: after.cpu_seconds - self._before[name].cpu_seconds
+                for name, after in self._after.items()
+            },
+            "peak_megabytes": {name: after.peak_megabytes for name, after in self._after.items()},
+            "idle_megabytes": self._before["client"].peak_megabytes,
+        }
+        print(json.dumps(report), flush=True)

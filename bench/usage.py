@@ -1,0 +1,45 @@
+"""What processes have used of the machine so far, from Linux's ``/proc``; standard library only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Usage", "children", "usage"]
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    """Of one process, all its threads included."""
+
+    cpu_seconds: float
+    """User and system time, in ticks of usually 10 ms."""
+    peak_megabytes: float
+    """The largest resident set. Not ``ru_maxrss``: that one begins with the parent's."""
+
+
+def usage(pid: int) -> Usage:
+    """What a running process has used since its start."""
+    fields = _stat(pid)
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return Usage((int(fields[11]) + int(fields[12])) / TICKS, int(peak.split()[1]) * 1024 / 1e6)
+
+
+def children(pid: int) -> list[int]:
+    """The running processes that a process has started."""
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _parent(entry.name) == pid]
+
+
+def _parent(pid: str) -> int | None:
+    try:
+        return int(_stat(pid)[1])
+    except OSError:  # it has ended meanwhile
+        return None
+
+
+def _stat(pid: int | str) -> list[str]:
+    """The fields of proc_pid_stat(5) from the third on: the second may hold spaces."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

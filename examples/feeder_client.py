@@ -1,0 +1,89 @@
+"""Read from a feeder, and go on at another when the first one shuts down.
+
+Run it with ``python examples/feeder_client.py``: it starts ``streamrec serve`` itself, twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import streamrec as sr
+
+CONFIGURATION = """
+[server]
+listen = ["tcp://127.0.0.1:0"]
+status = "127.0.0.1:0"
+
+[datasets.numbers]
+source = {source}
+batch_size = 50
+shuffle = true
+shuffle_window = "64KiB"
+features.id = {{ dtype = "int64" }}
+features.text = {{ dtype = "bytes" }}
+"""
+
+
+def write(directory: Path) -> Path:
+    """Shards of 10,000 records, and the feeder's configuration; gives the latter."""
+    for shard in range(4):
+        with sr.TFRecordWriter(directory / f"numbers-{shard:05}-of-00004.tfrecord") as writer:
+            numbers = range(shard * 2500, (shard + 1) * 2500)
+            writer.write_many({"id": number, "text": "x" * 4000} for number in numbers)
+    path = directory / "feeder.toml"
+    path.write_text(CONFIGURATION.format(source=json.dumps(f"{directory}/numbers-*.tfrecord")))
+    return path
+
+
+@contextlib.contextmanager
+def feeder(configuration: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a feeder; gives the address of its dataset, and its process."""
+    command = [sys.executable, "-m", "streamrec", "serve", str(configuration), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"{json.loads(process.stdout.readline())['listen'][0]}/numbers", process
+        finally:
+            process.terminate()
+
+
+def read(address: str, state: Any, seen: list[int]) -> Iterator[sr.Batch]:
+    """Batches from a feeder, from a state on; notes the ids of all records."""
+    stream = sr.connect(address, rank=0, world_size=1)
+    if state is not None:
+        stream.load_state_dict(state)
+    with stream:
+        for batch in stream:
+            seen.extend(batch["id"].tolist())
+            yield batch
+
+
+def main() -> None:
+    seen: list[int] = []
+    with tempfile.TemporaryDirectory() as name:
+        configuration = write(Path(name))
+        state = None
+        with feeder(configuration) as (address, process):
+            try:
+                for batch in read(address, None, seen):
+                    if batch.next_position.step == 3:
+                        process.terminate()  # as an orchestrator would
+            except (sr.FeedError, ConnectionError) as error:
+                state = error.position  # type: ignore[union-attr]
+                print(f"after {len(seen):,} records: {type(error).__name__}: {error}")
+        with feeder(configuration) as (address, _):
+            for _ in read(address, state, seen):
+                pass
+    assert sorted(seen) == list(range(10_000)), "every record exactly once"
+    print(f"received {len(seen):,} records, every one exactly once")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Feed training jobs from TFRecord shards in object storage.
+
+::
+
+    import streamrec as sr
+
+    features = {"image": sr.FixedLenFeature((), bytes), "label": sr.FixedLenFeature((), "int64")}
+    with sr.open("s3://bucket/train-*.tfrecord", features, batch_size=256, shuffle=True) as stream:
+        for batch in stream:
+            train(batch["image"], batch["label"])
+
+Names are loaded when they are first used, so that importing the package is fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamrec.errors import ConfigError as ConfigError
+    from streamrec.errors import DataError as DataError
+    from streamrec.errors import FeedError as FeedError
+    from streamrec.errors import StateError as StateError
+    from streamrec.errors import StoreError as StoreError
+    from streamrec.errors import StreamrecError as StreamrecError
+    from streamrec.formats.example import Example as Example
+    from streamrec.formats.example import Feature as Feature
+    from streamrec.formats.example import Features as Features
+    from streamrec.formats.example import SequenceExample as SequenceExample
+    from streamrec.formats.example import encode_example as encode_example
+    from streamrec.formats.features import FixedLenFeature as FixedLenFeature
+    from streamrec.formats.features import VarLenFeature as VarLenFeature
+    from streamrec.formats.features import parse_example as parse_example
+    from streamrec.formats.features import parse_single_example as parse_single_example
+    from streamrec.stream import Stream as Stream
+    from streamrec.stream import connect as connect
+    from streamrec.stream import open as open  # noqa: A004 - the public name
+    from streamrec.types import Batch as Batch
+    from streamrec.types import BytesColumn as BytesColumn
+    from streamrec.types import Ragged as Ragged
+    from streamrec.types import Sparse as Sparse
+    from streamrec.writer import TFRecordWriter as TFRecordWriter
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "streamrec.errors": (
+        "ConfigError",
+        "DataError",
+        "FeedError",
+        "StateError",
+        "StoreError",
+        "StreamrecError",
+    ),
+    "streamrec.formats.example": (
+        "Example",
+        "Feature",
+        "Features",
+        "SequenceExample",
+        "encode_example",
+    ),
+    "streamrec.formats.features": (
+        "FixedLenFeature",
+        "VarLenFeature",
+        "parse_example",
+        "parse_single_example",
+    ),
+    "streamrec.stream": ("Stream", "connect", "open"),
+    "streamrec.types": ("Batch", "BytesColumn", "Ragged", "Sparse"),
+    "streamrec.writer": ("TFRecordWriter",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 - one list of names; a test holds it against the type checker's
+    "__version__",
+    *_HOME_OF,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'streamrec' has no attribute {name!r}")
+    module = import_module(_HOME_OF[name])
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

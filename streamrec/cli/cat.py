@@ -1,0 +1,94 @@
+"""``streamrec cat``: records as JSON lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamrec.cli.options import debug_option, storage_option, urls_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from streamrec.cli.records import Record
+
+
+@click.command()
+@urls_argument
+@click.option("-n", "count", type=click.IntRange(min=1), help="Print at most so many records.")
+@click.option("--raw", is_flag=True, help="Print each record as a string of base64, not parsed.")
+@click.option("--features", metavar="NAME,...", help="Print these features only, in this order.")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="BYTES",
+    help="Begin at the record whose frame begins there; of one shard only.",
+)
+@click.option(
+    "--record",
+    "skip",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="K",
+    help="Begin at this record, counted from 0; those before it are read, too.",
+)
+@click.option("--check-crc/--no-check-crc", default=True, help="Check every record's CRCs. [on]")
+@storage_option
+@debug_option
+def cat(
+    *,
+    urls: tuple[str, ...],
+    count: int | None,
+    raw: bool,
+    features: str | None,
+    offset: int,
+    skip: int,
+    check_crc: bool,
+    storage_options: dict[str, Any],
+) -> None:
+    """Print records as JSON lines, in the order of the shards' names.
+
+    URL is one of a shard, a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
+    plain path.
+
+    A record is parsed as a tf.train.Example: one object with a list a feature, by name. Integers
+    and floats are numbers, a float the shortest that reads back as the same float32; what JSON has
+    no number for is "NaN", "Infinity" or "-Infinity". Byte strings that are UTF-8 without control
+    characters (tabs and line ends aside) are strings, others are {"base64": "..."}. A feature
+    without a kind of value is null.
+    """
+    from streamrec.cli.records import Selection, groups
+
+    if raw and features is not None:
+        raise click.UsageError("--raw prints records unparsed: leave --features out")
+    if offset and skip:
+        raise click.UsageError("--offset and --record both say where to begin: give one")
+    selection = Selection(urls, count, offset, skip, check_crc, storage_options)
+    form, finish = _forms(raw=raw, features=features)
+    for group in groups(selection):
+        _print(group, form)
+    finish()
+
+
+def _print(group: Iterable[Record], form: Callable[[Record], str]) -> None:
+    """Print all lines at once, and those before a record that has no such form as well."""
+    lines = []
+    try:
+        for record in group:
+            lines.append(form(record))  # noqa: PERF401 - those before a failure are kept
+    finally:
+        if lines:
+            click.echo("\n".join(lines).encode())  # JSON is UTF-8, whatever the terminal is
+
+
+def _forms(
+    *, raw: bool, features: str | None
+) -> tuple[Callable[[Record], str], Callable[[], None]]:
+    from streamrec.cli.json_form import Examples, raw_line
+
+    if raw:
+        return raw_line, lambda: None
+    examples = Examples(features.split(",") if features is not None else None)
+    return examples.line, examples.finish

@@ -1,0 +1,69 @@
+"""The daemon's configuration, checked beyond its types, and shown without its secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address, host_and_port
+from streamrec.formats.features import from_description
+from streamrec.stores.base import display_url
+from streamrec.stores.sources import expand, scheme_of
+
+if TYPE_CHECKING:
+    from streamrec.config import DaemonSettings, DatasetSettings
+
+__all__ = ["HIDDEN", "check", "effective"]
+
+HIDDEN = "**********"
+_SECRET = re.compile(
+    r"secret|token|passw|credential|private|signature|\bkey\b|_key\b", re.IGNORECASE
+)
+
+
+def check(settings: DaemonSettings) -> None:
+    """See that addresses, URLs and features can be understood; nothing is opened.
+
+    Raises:
+        ConfigError: One cannot; the error names the dataset.
+    """
+    for where in settings.server.listen:
+        Address.parse(where, listen=True)
+    if settings.server.status is not None:
+        host_and_port(settings.server.status)
+    for name, dataset in settings.datasets.items():
+        try:
+            _check_dataset(dataset)
+        except ConfigError as error:
+            raise ConfigError(f"datasets.{name}: {error}") from None
+
+
+def _check_dataset(dataset: DatasetSettings) -> None:
+    for url in expand(dataset.source):
+        scheme_of(url)
+    if isinstance(dataset.features, dict):
+        from_description(dataset.features)
+
+
+def effective(settings: DaemonSettings) -> dict[str, Any]:
+    """All settings, defaults included, as plain data; secrets are masked."""
+    plain: dict[str, Any] = settings.model_dump(mode="json")
+    for dataset in plain["datasets"].values():
+        dataset["storage_options"] = _masked(dataset["storage_options"])
+        source = dataset["source"]
+        several = isinstance(source, list)
+        dataset["source"] = [display_url(u) for u in source] if several else display_url(source)
+    return plain
+
+
+def _masked(value: Any) -> Any:
+    """The value without what its keys' names call secret, at every depth."""
+    if isinstance(value, dict):
+        return {
+            name: HIDDEN if _SECRET.search(str(name)) and inner is not None else _masked(inner)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(inner) for inner in value]
+    return display_url(value) if isinstance(value, str) else value

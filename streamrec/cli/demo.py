@@ -1,0 +1,76 @@
+"""``streamrec demo``: the whole main job on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streamrec.cli.options import debug_option, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.demo import Summary
+
+
+@click.command()
+@json_option
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Work in this new directory, and leave the shards, the configuration and the logs there.",
+)
+@debug_option
+@click.pass_context
+def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
+    """Run the whole main job on this machine; nothing is needed, and nothing is left.
+
+    It writes real pictures into shards, starts a loopback object store with 40 ms latency and a
+    feeder, and streams two shuffled epochs to two ranks, one of which is stopped in the middle and
+    resumed from its saved state. It exits with 0 if every record arrived exactly once an epoch.
+    """
+    from streamrec import demo as job
+    from streamrec.cli.printing import print_json, progress_bar
+
+    with progress_bar("records") as bar:
+        summary = job.run(_Watcher(bar, silent=as_json), keep=keep)
+    if as_json:
+        print_json(asdict(summary))
+    else:
+        click.echo(_text(summary))
+    context.exit(0 if summary.ok else 1)
+
+
+class _Watcher:
+    """Prints what is done, and moves the bar."""
+
+    def __init__(self, bar: Callable[[str, int, int], None], *, silent: bool) -> None:
+        self.progress = bar
+        self._silent = silent
+
+    def note(self, text: str) -> None:
+        if not self._silent:
+            click.echo(text)
+
+
+def _text(found: Summary) -> str:
+    from streamrec.cli.printing import megabytes
+
+    verdict = "every record arrived exactly once an epoch" if found.ok else "this must not be"
+    return "\n".join(
+        [
+            f"streamed {found.records:,} records, {megabytes(found.bytes)}, in {found.epochs} "
+            f"shuffled epochs to {found.ranks} ranks",
+            f"stopped a rank after step {found.resumed_at_step}, and resumed it from its state",
+            f"lost {found.lost}, repeated {found.repeated}, damaged {found.damaged}: {verdict}",
+            "",
+            f"time to first batch  {found.first_batch_seconds:.2f} s",
+            f"throughput           {found.megabytes_per_second:,.0f} MB/s, "
+            f"{found.records_per_second:,.0f} records/s",
+            f"all of it            {found.seconds:.1f} s",
+        ]
+    )

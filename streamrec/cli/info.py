@@ -1,0 +1,73 @@
+"""``streamrec info``: what shards hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamrec.cli.options import debug_option, json_option, storage_option, urls_argument
+
+if TYPE_CHECKING:
+    from streamrec.cli.survey import Survey
+
+
+@click.command()
+@urls_argument
+@click.option(
+    "--scan", is_flag=True, help="Read every byte to count the records, of large data too."
+)
+@storage_option
+@json_option
+@debug_option
+def info(
+    *, urls: tuple[str, ...], scan: bool, storage_options: dict[str, Any], as_json: bool
+) -> None:
+    """Tell what shards hold: bytes, records, compression, features.
+
+    Up to 64 MB are read wholly and their records counted. Of more, a sample of eight shards at most
+    is read, and the number of records is estimated from its mean size, unless --scan is given. The
+    features are inferred from the first records that are read, and ready to paste.
+    """
+    from streamrec.cli.printing import print_json, progress_bar
+    from streamrec.cli.records import bridge
+    from streamrec.cli.survey import survey
+
+    with bridge() as loop, progress_bar("bytes") as progress:
+        found = loop.call(survey(urls, storage_options, scan=scan, progress=progress))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        click.echo(_text(found))
+
+
+def _text(found: Survey) -> str:
+    from streamrec.cli.printing import megabytes
+    from streamrec.formats.features import as_python
+
+    facts = {
+        "shards": _shards(found),
+        "bytes": f"{found.bytes:,} ({megabytes(found.bytes)})",
+        "records": _records(found),
+        "compression": found.compression,
+        "kernel": found.kernel,
+    }
+    lines = [f"{name:<13}{value}" for name, value in facts.items()]
+    if found.features is not None:
+        lines += ["", f"# from {found.looked_at:,} records", as_python(found.features)]
+    if found.note:
+        lines += ["", f"note: {found.note}"]
+    return "\n".join(lines)
+
+
+def _shards(found: Survey) -> str:
+    names = found.shards if len(found.shards) < 3 else (found.shards[0], found.shards[-1])
+    return f"{len(found.shards):,}: {(', ' if len(found.shards) == 2 else ' ... ').join(names)}"
+
+
+def _records(found: Survey) -> str:
+    if found.records is None:
+        return "not known"
+    if found.estimated:
+        return f"about {found.records:,}, estimated from a sample (--scan counts them)"
+    return f"{found.records:,}"

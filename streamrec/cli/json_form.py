@@ -1,0 +1,124 @@
+"""The JSON form of records, as ``streamrec cat --help`` describes it."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from streamrec.errors import MalformedExample, MissingFeature
+from streamrec.formats.example import Example
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from streamrec.cli.records import Record
+
+__all__ = ["Examples", "raw_line", "text_or_base64"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""C0 and C1 without tab, line feed and carriage return; they would steer the terminal."""
+_NO_NUMBER = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""As in protobuf's JSON mapping."""
+
+
+class Examples:
+    """Prints parsed Examples.
+
+    Args:
+        names: The features to print, in this order; ``None``: all, sorted.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self._names = names
+        self._seen: set[str] = set()
+        self._others: set[str] = set()
+        self._first: Record | None = None
+
+    def line(self, record: Record) -> str:
+        """One line of JSON, without its end.
+
+        Raises:
+            MalformedExample: The record is no Example.
+        """
+        features = self._parse(record)
+        names = sorted(features) if self._names is None else self._present(features)
+        form = {name: _values(features[name]) for name in names}
+        return json.dumps(form, ensure_ascii=False)
+
+    def finish(self) -> None:
+        """After the last line: see that every name stood for something.
+
+        A record may lack a feature that others have, so only now is a name known to be wrong.
+
+        Raises:
+            MissingFeature: No record had a feature of one of the names.
+        """
+        for name in self._names or ():
+            if self._first is not None and name not in self._seen:
+                raise MissingFeature(
+                    f"no record that was read has this feature; {_nearest(name, self._others)}",
+                    url=self._first.url,
+                    feature=name,
+                )
+
+    def _parse(self, record: Record) -> Any:
+        self._first = self._first or record
+        try:
+            return Example.FromString(record.payload).features.feature
+        except DecodeError:
+            raise MalformedExample(
+                "not a serialized tf.train.Example; --raw prints records as they are",
+                url=record.url,
+                record=record.number,
+            ) from None
+
+    def _present(self, features: Any) -> list[str]:
+        names = [name for name in self._names or () if name in features]
+        self._seen.update(names)
+        self._others.update(features)
+        return names
+
+
+def raw_line(record: Record) -> str:
+    """The payload in base64, as a JSON string."""
+    return f'"{base64.b64encode(record.payload).decode()}"'
+
+
+def text_or_base64(value: bytes) -> str | dict[str, str]:
+    """Bytes as text where they are text, else as base64."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if _CONTROL.search(text):
+        return {"base64": base64.b64encode(value).decode()}
+    return text
+
+
+def _values(feature: Any) -> list[Any] | None:
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return None
+    values = getattr(feature, kind).value
+    if kind == "bytes_list":
+        return [text_or_base64(value) for value in values]
+    return _shortest(values) if kind == "float_list" else list(values)
+
+
+def _shortest(values: Iterable[float]) -> list[float | str]:
+    """Float32 as the shortest decimal that reads back as the same, which NumPy knows to write."""
+    texts = np.array(list(values), np.float32).astype(str).tolist()
+    return [_NO_NUMBER[text] if text in _NO_NUMBER else float(text) for text in texts]
+
+
+def _nearest(name: str, others: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(others), n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(map(repr, sorted(others)[:8]))}" if others else "nor any other"

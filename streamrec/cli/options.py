@@ -1,0 +1,46 @@
+"""Options that several verbs have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+__all__ = ["debug_option", "json_option", "storage_option", "urls_argument"]
+
+
+def _mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
+    return dict(_pair(text, param, ctx) for text in pairs)
+
+
+def _pair(text: str, param: click.Parameter, ctx: click.Context) -> tuple[str, Any]:
+    """Split ``KEY=VALUE``, and read the value as JSON where it is."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.BadParameter(
+            f"{text!r} is not KEY=VALUE, as in endpoint_url=http://host:9000", ctx, param
+        )
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Add the traceback to an error."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."
+)
+urls_argument = click.argument("urls", metavar="URL...", nargs=-1, required=True)
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_mapping,
+    help="One of fsspec's options for the URL's filesystem, such as "
+    "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
+    "left to the environment: others can see a command line.",
+)

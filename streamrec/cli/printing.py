@@ -1,0 +1,77 @@
+"""How verbs print: JSON objects, and progress on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["megabytes", "no_progress", "print_json", "progress_bar"]
+
+
+def print_json(value: Any) -> None:
+    """One object on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False).encode())
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes for people, in powers of ten as rates are."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error, where that is a terminal; else nothing is shown.
+
+    Args:
+        unit: ``"bytes"``, or the name of what is counted.
+
+    Yields:
+        A function to call, from any thread, with what is going on, how much of it is done, and of
+        how much.
+    """
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    with _rich_bar(unit) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=total
+        )
+
+
+def _rich_bar(unit: str) -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+    rate = TransferSpeedColumn() if unit == "bytes" else TextColumn(unit)
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, rate, TimeElapsedColumn())
+    # What is printed meanwhile stands above the bar if it goes to the terminal, too; a file gets it.
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    )

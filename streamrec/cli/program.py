@@ -1,0 +1,117 @@
+"""``streamrec``: its verbs, its exit codes, and what an error looks like."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from streamrec import __version__
+from streamrec.cli.cat import cat
+from streamrec.cli.demo import demo
+from streamrec.cli.info import info
+from streamrec.cli.options import debug_option
+from streamrec.cli.serve import serve
+from streamrec.errors import ConfigError, StreamrecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["program", "run"]
+
+DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@debug_option
+@click.pass_context
+def program(context: click.Context) -> None:
+    """Feed training jobs from TFRecord shards in object storage.
+
+    Exit codes: 0 done, 1 the data or the remote side failed, 2 wrong usage or configuration, 130
+    interrupted.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(WRONG_USAGE)
+
+
+for verb in (cat, demo, info, serve):
+    program.add_command(verb)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Those behind the program's name.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _nobody_listens()
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    try:
+        with program.make_context("streamrec", list(arguments)) as context:
+            program.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any defect becomes one sentence and a code
+        return _report(error, debug="--debug" in arguments)
+    return DONE
+
+
+def _report(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    code, sentence = _explain(error)
+    click.echo(f"streamrec: error: {sentence}", err=True)
+    return code
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    if isinstance(error, click.UsageError):
+        return WRONG_USAGE, _usage(error)
+    if isinstance(error, click.ClickException):
+        return FAILED, error.format_message()
+    if isinstance(error, ConfigError):
+        return WRONG_USAGE, str(error)
+    if isinstance(error, StreamrecError | OSError):
+        return FAILED, str(error)
+    what = f"{type(error).__name__}: {error}"
+    return FAILED, f"this is a mistake in streamrec, please report it with --debug: {what}"
+
+
+def _usage(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx else "streamrec"
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
+
+
+def _nobody_listens() -> int:
+    """The reader of our output has what it wanted (``| head``): that is no failure.
+
+    Standard output becomes the null device, or the interpreter would complain when it flushes it.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return DONE

@@ -1,0 +1,246 @@
+"""Looks at shards for ``streamrec info``: all bytes of a small dataset, a sample of a large one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from streamrec import kernel
+from streamrec.cli.printing import no_progress
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import MalformedExample, StoreError, WrongFeatureType
+from streamrec.flow.channel import EndOfStream
+from streamrec.flow.retry import Backoff
+from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
+from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.open import Stores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.types import BytesColumn
+
+__all__ = ["Survey", "survey"]
+
+SMALL = 64_000_000
+"""Bytes that are read wholly without being asked to: a second or so."""
+SAMPLE_SHARDS = 8
+SAMPLE_RECORDS = 512
+SAMPLE_BYTES = 16_000_000
+"""A sample ends with as many records, or with as many bytes if they are large."""
+LOOKED_AT = 1000
+"""Records that features are inferred from; parsing them in Python takes a moment."""
+REQUESTS = 32
+ATTEMPTS = 5
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+ZLIB = 0x78
+"""The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found."""
+
+    shards: tuple[str, ...]
+    bytes: int
+    records: int | None
+    """``None``: not known."""
+    estimated: bool
+    """Whether ``records`` is extrapolated from a sample."""
+    compression: str
+    features: Mapping[str, FeatureSpec] | None
+    """``None``: the records are no Examples, or there are none."""
+    looked_at: int
+    """The number of records that the features come from."""
+    note: str | None
+    """Why something is not known."""
+    kernel: str = kernel.implementation
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; shards as their number, features in the plain form and as Python."""
+        plain = asdict(self) | {"shards": len(self.shards), "features": describe(self.features)}
+        plain["first_shard"], plain["last_shard"] = self.shards[0], self.shards[-1]
+        plain["python"] = None if self.features is None else as_python(self.features)
+        return plain
+
+
+@dataclass
+class Sample:
+    """What was read of some shards."""
+
+    most_records: int | None
+    """Where to stop; ``None``: at the end."""
+    most_bytes: int | None
+    records: int = 0
+    nbytes: int = 0
+    """With the frames."""
+    first: list[bytes] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is large enough."""
+        enough_records = self.most_records is not None and self.records >= self.most_records
+        return enough_records or (self.most_bytes is not None and self.nbytes >= self.most_bytes)
+
+    def add(self, column: BytesColumn) -> None:
+        """Count records, and keep the first of all."""
+        kept = min(len(column), LOOKED_AT - len(self.first))
+        self.first += [column[row] for row in range(kept)]
+        self.records += len(column)
+        self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
+
+    def extrapolate(self, size: int) -> int:
+        """How many records so many bytes hold, if they are like these."""
+        return round(size * self.records / max(1, self.nbytes))
+
+
+async def survey(
+    urls: Sequence[str],
+    storage_options: Mapping[str, Any],
+    *,
+    scan: bool = False,
+    progress: Callable[[str, int, int], None] = no_progress,
+) -> Survey:
+    """Look at shards.
+
+    Args:
+        urls: As ``streamrec.open`` takes them.
+        storage_options: fsspec's.
+        scan: Read all of them, however large.
+        progress: Called with a word, the bytes read, and how many there are to read.
+
+    Raises:
+        ConfigError: A URL cannot be understood.
+        StoreError: A shard cannot be read.
+        DataError: The bytes that were read are not those of records.
+    """
+    objects, heads = await _look(list(urls), storage_options)
+    shards, size = tuple(found.url for found in objects), sum(found.size or 0 for found in objects)
+    compression = _compression(heads)
+    if compression != "none":
+        note = "compressed shards are not read yet, so their records are not counted"
+        return Survey(shards, size, None, False, compression, None, 0, note)
+    scan = scan or size <= SMALL
+    sample = Sample(*((None, None) if scan else (SAMPLE_RECORDS, SAMPLE_BYTES)))
+    total = size if scan else min(size, SAMPLE_BYTES)
+    settings = _settings(shards if scan else _spread(shards), storage_options, scan=scan)
+    await _read(settings, sample, lambda: progress("reading", sample.nbytes, total))
+    features, why = _infer(sample.first)
+    records = sample.records if scan else sample.extrapolate(size)
+    return Survey(shards, size, records, not scan, compression, features, len(sample.first), why)
+
+
+def _spread(shards: Sequence[str]) -> list[str]:
+    """Some of the shards, evenly spread over all."""
+    count = min(SAMPLE_SHARDS, len(shards))
+    return [shards[i * len(shards) // count] for i in range(count)]
+
+
+def _settings(
+    shards: Sequence[str], storage_options: Mapping[str, Any], *, scan: bool
+) -> DatasetSettings:
+    values: dict[str, Any] = {"source": list(shards), "storage_options": dict(storage_options)}
+    sparing = {} if scan else {"memory_budget": "32MiB", "max_concurrency": len(shards)}
+    return validate(DatasetSettings, values | sparing)
+
+
+async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[], None]) -> None:
+    dataset = await Dataset.open(settings)
+    try:
+        async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
+            while not sample.complete:
+                sample.add((await run.receive()).records)
+                progress()
+    except EndOfStream:
+        pass
+    finally:
+        await dataset.aclose()
+
+
+def _infer(records: Sequence[bytes]) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
+    if not records:
+        return None, "there are no records"
+    try:
+        return infer_features(records), None
+    except MalformedExample:
+        return None, "the records are not of tf.train.Example, so there are no features to name"
+    except WrongFeatureType as error:
+        return None, f"the features cannot be inferred: {error}"
+
+
+async def _look(
+    urls: list[str], storage_options: Mapping[str, Any]
+) -> tuple[list[ObjectInfo], list[bytes]]:
+    """The shards with their sizes, and the first bytes of some.
+
+    A listing gives sizes; of shards that are named, each must be asked.
+    """
+    stores = Stores(storage_options)
+    try:
+        objects = await stores.resolve(urls)
+        some = set(_spread([found.url for found in objects]))
+        limit = asyncio.Semaphore(REQUESTS)
+        asked = [found for found in objects if found.size is None or found.url in some]
+        answers = await _gather(_head(stores, found, limit) for found in asked)
+    finally:
+        await stores.aclose()
+    known = {found.url: found for found, _ in answers}
+    heads = [head for found, head in answers if found.url in some]
+    return [known.get(found.url, found) for found in objects], heads
+
+
+async def _gather(coroutines: Any) -> list[tuple[ObjectInfo, bytes]]:
+    """All results; the first error cancels the others and is raised itself."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _head(
+    stores: Stores, found: ObjectInfo, limit: asyncio.Semaphore
+) -> tuple[ObjectInfo, bytes]:
+    """The object with its size, and the first bytes of it, tried some times."""
+    backoff = Backoff(Random())
+    async with limit:
+        while True:
+            try:
+                return await _first_bytes(stores, found)
+            except StoreError as error:
+                if not error.retryable or backoff.attempt == ATTEMPTS:
+                    raise
+                await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
+
+
+async def _first_bytes(stores: Stores, found: ObjectInfo) -> tuple[ObjectInfo, bytes]:
+    memory, filled = bytearray(HEADER), 0
+    async with stores.store_for(found.url).open_range(found.url, 0, HEADER) as body:
+        while count := await body.readinto(memoryview(memory)[filled:]):
+            filled += count
+        return body.info, bytes(memory[:filled])
+
+
+def _compression(heads: Sequence[bytes]) -> str:
+    kinds = sorted({_kind(head) for head in heads if head}) or ["none"]
+    return kinds[0] if len(kinds) == 1 else f"mixed: {', '.join(kinds)}"
+
+
+def _kind(head: bytes) -> str:
+    """The compression of a shard that begins so; what nothing explains is left to the scanner.
+
+    The CRC of the first record's length is looked at first: other first bytes prove less.
+    """
+    if len(head) == HEADER and kernel.masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little"):
+        return "none"
+    for magic, name in MAGIC.items():
+        if head.startswith(magic):
+            return name
+    is_zlib = len(head) > 1 and head[0] == ZLIB and int.from_bytes(head[:2], "big") % 31 == 0
+    return "zlib" if is_zlib else "none"

@@ -1,0 +1,208 @@
+"""Validated configuration: the settings of a stream and of the daemon, under the same names.
+
+Settings are plain values (JSON-able), so that they can be sent to the engine process, written in
+TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError` with one sentence
+that names the setting, what is wrong with it, and the nearest right name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+
+from streamrec.errors import ConfigError
+
+__all__ = ["DaemonSettings", "DatasetSettings", "StreamSettings", "load_daemon", "validate"]
+
+MIB = 1 << 20
+DEFAULT_LANES = 48
+"""Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class DatasetSettings(_Settings):
+    """What is read, in which order and how: the part that a daemon's dataset has too."""
+
+    source: str | list[str]
+    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
+    features: dict[str, Any] | Literal["infer"] | None = None
+    """Specs in their plain form (``formats.features.describe``), or ``None`` for raw records."""
+    batch_size: PositiveInt | None = None
+    """Records per rank and batch; ``None``: single records."""
+    shuffle: bool = False
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
+    """Bytes over all lanes."""
+    lanes: PositiveInt | Literal["auto"] = "auto"
+    epochs: PositiveInt | None = 1
+    steps_per_epoch: PositiveInt | None = None
+    remainder: Literal["keep", "drop", "pad"] | None = None
+    """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
+    check_crc: bool = True
+    memory_budget: ByteSize | Literal["auto"] = "auto"
+    """Bytes in flight."""
+    max_concurrency: PositiveInt | Literal["auto"] = "auto"
+    """Requests in flight."""
+    prefetch: PositiveInt | Literal["auto"] = "auto"
+    """Batches that may wait for the consumer; auto: as many as the budget's reserve holds."""
+    stall_timeout: PositiveFloat = 300.0
+    """Seconds without a byte from the store before the stall is raised as an error."""
+    storage_options: dict[str, Any] | None = None
+    """fsspec's options, for the filesystem of the source's scheme."""
+
+    @field_validator("source")
+    @classmethod
+    def _not_empty(cls, source: str | list[str]) -> str | list[str]:
+        if not source or not all(source):
+            raise ValueError("names no shard")
+        return source
+
+    @field_validator("memory_budget")
+    @classmethod
+    def _large_enough(cls, budget: ByteSize | str) -> ByteSize | str:
+        if isinstance(budget, int) and budget < 8 * MIB:
+            raise ValueError("is less than the 8 MiB that one range and one batch need")
+        return budget
+
+
+class StreamSettings(DatasetSettings):
+    """The settings of ``streamrec.open``."""
+
+    rank: int | Literal["auto"] = "auto"
+    world_size: PositiveInt | Literal["auto"] = "auto"
+    engine: Literal["process", "thread"] | None = None
+    """Who reads for a plain ``for``; ``None``: a process where the source can be read from one."""
+
+    def dataset(self) -> DatasetSettings:
+        """The part that does not depend on who reads."""
+        own = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
+        return DatasetSettings.model_construct(
+            **{name: value for name, value in self if name not in own}
+        )
+
+
+class DaemonSettings(_Settings):
+    """The configuration of ``streamrec serve``: ``[server]`` and ``[datasets.NAME]`` tables."""
+
+    class Server(_Settings):
+        """Where the daemon listens, and how it ends."""
+
+        listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
+        """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
+        status: str | None = "127.0.0.1:7071"
+        """``host:port`` of ``/livez``, ``/readyz`` and ``/metrics``; ``None`` for none."""
+        token: SecretStr | None = None
+        """What clients must present; over TCP beyond loopback it needs TLS, and is refused."""
+        grace: PositiveFloat = 30.0
+        """Seconds that SIGTERM gives to batches already under way."""
+        max_connections: PositiveInt = 1024
+
+    server: Server = Server()
+    datasets: dict[str, DatasetSettings] = Field(min_length=1)
+
+
+def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") -> _Model:
+    """Build a settings object from plain values.
+
+    Args:
+        model: The settings class.
+        values: By name.
+        where: What to call the whole in an error, such as the configuration file's path.
+
+    Raises:
+        ConfigError: One sentence a wrong setting, all of them at once.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        by_setting: dict[tuple[str, ...], list[Any]] = {}
+        for fault in error.errors():
+            by_setting.setdefault(_setting(model, fault["loc"]), []).append(fault)
+        faults = "; ".join(_sentence(model, path, few) for path, few in by_setting.items())
+        raise ConfigError(f"{where}: {faults}" if where else faults) from None
+
+
+def load_daemon(path: str | Path) -> DaemonSettings:
+    """Read the daemon's TOML file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or a setting is wrong.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a readable TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return validate(DaemonSettings, values, where=str(path))
+
+
+def _setting(model: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, ...]:
+    """The setting's own name, without the members of unions that pydantic appends."""
+    in_table = issubclass(model, DaemonSettings)
+    depth = {"server": 2, "datasets": 3}.get(str(location[0]), 1) if in_table else 1
+    return tuple(str(part) for part in location[:depth])
+
+
+def _sentence(model: type[BaseModel], path: tuple[str, ...], faults: list[Any]) -> str:
+    name, first = ".".join(path), faults[0]
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{_nearest(model, path)}"
+    if first["type"] == "missing":
+        return f"the setting {name!r} is missing"
+    if first["type"] == "value_error":
+        return f"the setting {name!r} {first['msg'].removeprefix('Value error, ')}"
+    wanted = " or ".join(fault["msg"].removeprefix("Input should be ") for fault in faults)
+    return f"the setting {name!r} is {first['input']!r} and should be {wanted}"
+
+
+def _nearest(model: type[BaseModel], path: tuple[str, ...]) -> str:
+    names = _names_beside(model, path)
+    close = difflib.get_close_matches(path[-1], names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(names))}"
+
+
+def _names_beside(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
+    if issubclass(model, DaemonSettings) and len(path) > 1:
+        model = DaemonSettings.Server if path[0] == "server" else DatasetSettings
+    return list(model.model_fields)
+
+
+def memory_budget(settings: DatasetSettings, local_ranks: int = 1) -> int:
+    """The budget in bytes: as set, or min(1 GiB, a quarter of the memory limit / local ranks)."""
+    if settings.memory_budget != "auto":
+        return int(settings.memory_budget)
+    return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * local_ranks)))
+
+
+def _memory_limit() -> int:
+    """Bytes: the cgroup's limit where one is set (v2, then v1), else the machine's memory."""
+    import os
+
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            limit = Path("/sys/fs/cgroup", name).read_text().strip()
+        except OSError:
+            continue
+        return min(physical, int(limit)) if limit.isdigit() else physical
+    return physical

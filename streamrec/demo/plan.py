@@ -1,0 +1,55 @@
+"""The demo's numbers.
+
+They fit together: every lane meets the same number of equal shards an epoch, so that epochs end at
+a step, and the ranks' steps are exactly all records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FEATURES", "Plan"]
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "id": {"kind": "fixed", "shape": [], "dtype": "int64"},
+    "label": {"kind": "fixed", "shape": [], "dtype": "int64"},
+    "image": {"kind": "fixed", "shape": [], "dtype": "bytes"},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much there is of what."""
+
+    shards: int = 32
+    records_per_shard: int = 32
+    lanes: int = 16
+    ranks: int = 2
+    batch_size: int = 16
+    epochs: int = 2
+    latency: float = 0.04
+    """Seconds to the store's first byte: that of a bucket in the same region."""
+    shuffle_window: int = 32_000_000
+    """Bytes over all lanes."""
+    stopped_rank: int = 1
+    """The rank that is stopped and resumed."""
+
+    def __post_init__(self) -> None:
+        if self.shards % self.lanes or self.records % (self.ranks * self.batch_size):
+            raise ValueError("the epochs of this plan do not end at a step")
+
+    @property
+    def records(self) -> int:
+        """Different records: those of one epoch."""
+        return self.shards * self.records_per_shard
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of each rank in one epoch."""
+        return self.records // (self.ranks * self.batch_size)
+
+    @property
+    def stop_step(self) -> int:
+        """After how many batches the rank is stopped: in the middle of the first epoch."""
+        return max(1, self.steps_per_epoch * 5 // 8)

@@ -1,0 +1,164 @@
+"""The demo's other processes: the object store and the feeder.
+
+Each ends when its standard input does, so none outlives the demo, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from streamrec.demo.plan import FEATURES
+from streamrec.errors import StreamrecError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from streamrec.demo.plan import Plan
+
+__all__ = ["Child", "feeder", "store"]
+
+START = 30.0
+"""Seconds that a process gets to say that it is ready; it takes about one."""
+GOODBYE = 5.0
+"""Seconds that it gets to end by itself."""
+TAIL = 2000
+"""Bytes of its log that an error shows."""
+KEY, SECRET = "demo", "demo-secret"
+BUCKET = "demo"
+
+
+class Child:
+    """A process of streamrec's that says in one line of JSON where it listens.
+
+    Args:
+        name: What it is, for errors.
+        arguments: Behind ``python -m``.
+        log: The file for its standard error.
+    """
+
+    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=Path(__file__).parents[2],  # where this very package is found
+                process_group=0,  # Ctrl-C is the demo's business
+            )
+
+    def ready(self) -> dict[str, Any]:
+        """Wait until it says where it listens.
+
+        Raises:
+            StreamrecError: It ended, or said nothing in time.
+        """
+        assert self.process.stdout is not None
+        timer = threading.Timer(START, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            said = self._log.read_bytes()[-TAIL:].decode(errors="replace").strip()
+            raise StreamrecError(f"the {self.name} process did not start: {said or 'no reason'}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End it and wait for it."""
+        pipes = (self.process.stdin, self.process.stdout)
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GOODBYE)
+        finally:
+            self.process.kill()  # does nothing where it has ended
+            self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def store(directory: Path, plan: Plan) -> Child:
+    """Start the loopback object store over the buckets in ``directory``."""
+    options = {"root": directory / "buckets", "latency": plan.latency, "key": KEY, "secret": SECRET}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    log = directory / "store.log"
+    return Child("store", ["streamrec.devstore", *arguments, "--until-eof"], log)
+
+
+def feeder(directory: Path, plan: Plan, endpoint: str) -> Child:
+    """Start the daemon, ``streamrec serve``, over the shards in the store."""
+    config = directory / "feeder.toml"
+    config.write_text(_configuration(plan, endpoint))
+    arguments = ["streamrec", "serve", str(config), "--until-eof", "--json"]
+    return Child("feeder", arguments, directory / "feeder.log")
+
+
+def check_ready(status: str) -> None:
+    """Ask the daemon's second port whether clients are welcome, as an orchestrator does.
+
+    Raises:
+        StreamrecError: They are not.
+    """
+    connection = HTTPConnection(status, timeout=START)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        if response.status != 200:
+            raise StreamrecError(f"the feeder is not ready: {response.read().decode().strip()}")
+    except (OSError, HTTPException) as error:
+        raise StreamrecError(
+            f"the feeder's status port {status} does not answer: {error}"
+        ) from None
+    finally:
+        connection.close()
+
+
+def _configuration(plan: Plan, endpoint: str) -> str:
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
+    features = [_table(f"datasets.pictures.features.{name}", FEATURES[name]) for name in FEATURES]
+    dataset = {
+        "source": f"s3://{BUCKET}/pictures-*.tfrecord",
+        "batch_size": plan.batch_size,
+        "shuffle": True,
+        "shuffle_window": plan.shuffle_window,
+        "lanes": plan.lanes,
+        "epochs": plan.epochs,
+        "steps_per_epoch": plan.steps_per_epoch,
+    }
+    server = {"listen": ["tcp://127.0.0.1:0"], "status": "127.0.0.1:0"}
+    tables = [
+        _table("server", server),
+        _table("datasets.pictures", dataset),
+        _table("datasets.pictures.storage_options", options),
+        *features,
+    ]
+    return "\n".join(tables)
+
+
+def _table(name: str, values: dict[str, Any]) -> str:
+    """A table of TOML; of these kinds of values JSON writes the same."""
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
+    return f"[{name}]\n{''.join(lines)}"

@@ -1,0 +1,102 @@
+"""The demo's ranks: a client each, and the account of what arrived."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.stream import connect
+
+if TYPE_CHECKING:
+    import threading
+
+    from streamrec.demo.plan import Plan
+    from streamrec.types import Batch
+
+__all__ = ["Account", "Rank"]
+
+
+class Account:
+    """What one rank has received.
+
+    Args:
+        plan: What there is to receive.
+        images: The pictures by label.
+    """
+
+    def __init__(self, plan: Plan, images: list[bytes]) -> None:
+        self.counts = np.zeros((plan.epochs, plan.records), np.int64)
+        """int64 ``[epochs, records]``: how often each record came in each epoch."""
+        self.records = 0
+        self.bytes = 0
+        self.damaged = 0
+        """Records that are not what was written."""
+        self._images = images
+
+    def add(self, batch: Batch) -> None:
+        """Enter one batch."""
+        columns: dict[str, Any] = dict(batch)
+        rows = zip(columns["id"].tolist(), columns["label"].tolist(), columns["image"], strict=True)
+        for number, label, image in rows:
+            if self._is_written(batch.epoch, number, label, image):
+                self.counts[batch.epoch, number] += 1
+            else:
+                self.damaged += 1
+            self.bytes += len(image) + 16
+        self.records += len(batch)
+
+    def _is_written(self, epoch: int, number: int, label: int, image: bytes) -> bool:
+        epochs, records = self.counts.shape
+        known = 0 <= epoch < epochs and 0 <= number < records
+        return known and number % len(self._images) == label and image == self._images[label]
+
+
+@dataclass
+class Rank:
+    """One rank: a client of the feeder, to be run in a thread of its own."""
+
+    address: str
+    number: int
+    plan: Plan
+    account: Account
+    stopping: threading.Event
+    """Set when the demo is to end early."""
+    first_batch: float | None = None
+    """Seconds from connecting to the first batch."""
+    finished: float = 0.0
+    """``time.perf_counter()`` at the last batch."""
+    resumed_at: int | None = None
+    """The step of the state that it went on from."""
+    _started: float = field(default=0.0, repr=False)
+
+    def run(self) -> None:
+        """Take all batches; the plan's rank stops in the middle and goes on from its state."""
+        self._started = time.perf_counter()
+        stopped = self.number == self.plan.stopped_rank
+        state = self._follow(None, self.plan.stop_step if stopped else None)
+        if stopped and not self.stopping.is_set():
+            state = json.loads(json.dumps(state))  # as a checkpoint on disk would hold it
+            self.resumed_at = state["step"]
+            self._follow(state, None)
+
+    def _follow(self, state: dict[str, Any] | None, stop_step: int | None) -> dict[str, Any]:
+        """Connect and take batches; gives the state after the last one."""
+        stream = connect(self.address, rank=self.number, world_size=self.plan.ranks)
+        if state is not None:
+            stream.load_state_dict(state)
+        with stream:
+            for step, batch in enumerate(stream, 1):
+                self._enter(batch)
+                if step == stop_step or self.stopping.is_set():
+                    break
+        return stream.state_dict()
+
+    def _enter(self, batch: Batch) -> None:
+        self.finished = time.perf_counter()
+        if self.first_batch is None:
+            self.first_batch = self.finished - self._started
+        self.account.add(batch)

@@ -1,0 +1,83 @@
+"""``python -m streamrec.devstore``: the store as a process.
+
+It prints one JSON line with its endpoint as soon as it listens, and ends with SIGTERM, SIGINT or,
+when asked, with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamrec.devstore.faults import Fault
+from streamrec.devstore.server import DevStore
+from streamrec.devstore.thread import new_event_loop
+from streamrec.errors import StreamrecError
+
+
+@click.command()
+@click.option("--root", type=click.Path(path_type=Path), help="Directory of buckets. [memory]")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=0, help="0: any free one. [0]")
+@click.option("--latency", default=0.0, help="Seconds before each answer.")
+@click.option("--jitter", default=0.0, help="The latency varies by as many seconds.")
+@click.option("--bandwidth", type=float, help="Bytes a second for each connection. [no cap]")
+@click.option("--faults", type=click.File(), help="JSON: a list of rules.")
+@click.option("--seed", default=0, help="Of jitter and faults.")
+@click.option("--anonymous", is_flag=True, help="Answer requests without a signature too.")
+@click.option("--key", default="test", show_default=True, help="The access key that may come in.")
+@click.option("--secret", default="testsecret", show_default=True)
+@click.option("--region", default="us-east-1", show_default=True)
+@click.option("--warm", is_flag=True, help="Compute all ETags before listening.")
+@click.option("--until-eof", is_flag=True, help="End when standard input does.")
+def main(*, key: str, secret: str, faults: Any, warm: bool, until_eof: bool, **store: Any) -> None:
+    """Serve objects over S3's API on this machine."""
+    try:
+        rules = [] if faults is None else Fault.from_json(json.load(faults))
+        served = DevStore(faults=rules, keys={key: secret}, **store)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(serve(served, warm=warm, until_eof=until_eof))
+    except (StreamrecError, OSError, json.JSONDecodeError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
+    """Run the store until it is asked to end."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    if until_eof:
+        watch_stdin(loop, stopping)
+    if warm:
+        await store.warm()
+    async with store:
+        click.echo(json.dumps({"endpoint": store.endpoint, "pid": os.getpid()}))
+        sys.stdout.flush()
+        await stopping.wait()
+
+
+def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Set the event at the end of standard input.
+
+    A daemon thread: unlike the loop's executor it does not keep the process from ending.
+    """
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stopping.set)
+
+    threading.Thread(target=watch, name="stdin", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

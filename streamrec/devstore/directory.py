@@ -1,0 +1,198 @@
+"""Objects as files: ``ROOT/bucket/key``. Files that others put there are served too."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.objects import NO_HEADERS, Objects, Stored, digest, split_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["DirectoryObjects"]
+
+_Version = tuple[int, int]  # modification time in nanoseconds, size
+HASHED_SLICE = 1 << 20
+
+
+class _FileContent:
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Read in the loop's own thread: these files are in the page cache, a thread costs more."""
+        return os.pread(self._file, stop - start, start)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class DirectoryObjects(Objects):
+    """Objects as files below a directory.
+
+    An ETag is the MD5 of the content, computed when it is first asked for and remembered for as
+    long as the file's time and size stay. Names that begin with a dot directly below the root are
+    the store's own.
+
+    Args:
+        root: Made if missing; its directories are the buckets.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._unfinished = self.root / ".unfinished"
+        self._unfinished.mkdir(parents=True, exist_ok=True)
+        self._hashing = threading.Lock()
+        self._etags: dict[Path, tuple[_Version, str]] = {}
+        self._headers: dict[Path, Mapping[str, str]] = {}
+
+    def buckets(self) -> list[str]:
+        """Names, sorted."""
+        entries = self.root.iterdir()
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+
+    def create_bucket(self, bucket: str) -> None:
+        """Make the bucket, unless it is there."""
+        self._path(bucket).mkdir(exist_ok=True)
+
+    def delete_bucket(self, bucket: str) -> None:
+        """Remove an empty bucket, and the empty directories in it."""
+        for directory, _, _ in os.walk(self._bucket(bucket), topdown=False):
+            Path(directory).rmdir()
+
+    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
+        """Keys, sorted; only the directory that the prefix names is searched."""
+        base = self._bucket(bucket)
+        parent = prefix.rpartition("/")[0]
+        if parent and not _plain(parent):
+            return []
+        return sorted(key for key in _files(base, base / parent) if _encodable(key))
+
+    async def describe(self, bucket: str, key: str) -> Stored:
+        """Size, ETag, …; the content is hashed in a thread."""
+        path = self._file(bucket, key)
+        etag = self._known_etag(path, _version(path))
+        if etag is None:
+            etag = await asyncio.to_thread(self._hash, path)
+        modified, size = _version(path)
+        return Stored(size, etag, modified / 1e9, self._headers.get(path, NO_HEADERS))
+
+    def open(self, bucket: str, key: str) -> _FileContent:
+        """Begin to read; the open file outlives its replacement."""
+        return _FileContent(self._file(bucket, key))
+
+    def write(
+        self,
+        bucket: str,
+        key: str,
+        data: bytes,
+        headers: Mapping[str, str] = NO_HEADERS,
+        etag: str | None = None,
+    ) -> Stored:
+        """Replace the file in one step."""
+        path = self._path(bucket, key)
+        self._make_room(path)
+        handle, temporary = tempfile.mkstemp(dir=self._unfinished)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        version = _version(Path(temporary))
+        stored = Stored(len(data), etag or digest(data), version[0] / 1e9, headers)
+        Path(temporary).replace(path)
+        self._etags[path] = (version, stored.etag)
+        self._headers[path] = headers
+        return stored
+
+    def remove(self, bucket: str, key: str) -> None:
+        """Delete the file, and the directories that it leaves empty."""
+        path = self._file(bucket, key)
+        path.unlink()
+        self._headers.pop(path, None)
+        for parent in path.relative_to(self.root / bucket).parents[:-1]:
+            directory = self.root / bucket / parent
+            if any(directory.iterdir()):
+                return
+            directory.rmdir()
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._file(*split_name(name)).read_bytes()
+
+    def _known_etag(self, path: Path, version: _Version) -> str | None:
+        known = self._etags.get(path)
+        return known[1] if known is not None and known[0] == version else None
+
+    def _hash(self, path: Path) -> str:
+        with self._hashing:  # whoever comes second finds the first one's result
+            version = _version(path)
+            etag = self._known_etag(path, version)
+            if etag is None:
+                etag = _digest_of(path)
+                self._etags[path] = (version, etag)
+            return etag
+
+    def _bucket(self, bucket: str) -> Path:
+        path = self._path(bucket)
+        if not path.is_dir():
+            raise KeyError(bucket)
+        return path
+
+    def _file(self, bucket: str, key: str) -> Path:
+        path = self._path(bucket, key)
+        if not path.is_file():
+            raise KeyError(f"{bucket}/{key}")
+        return path
+
+    def _path(self, bucket: str, key: str | None = None) -> Path:
+        parts = [bucket] if key is None else [bucket, *key.split("/")]
+        if bucket.startswith(".") or not _plain("/".join(parts)):
+            message = "This store keeps objects as files: the name would not be one."
+            raise S3Error(400, "InvalidArgument", message)
+        return self.root.joinpath(*parts)
+
+    def _make_room(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise _both_file_and_directory() from None
+        if path.is_dir():
+            raise _both_file_and_directory()
+
+
+def _plain(name: str) -> bool:
+    """Whether each part is a file name that leads downwards."""
+    return all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/"))
+
+
+def _encodable(key: str) -> bool:
+    """Keys are UTF-8; a file whose name is not has no key."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in key)
+
+
+def _files(base: Path, directory: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(directory):
+        inside = os.path.relpath(parent, base)
+        yield from (name if inside == "." else f"{inside}/{name}" for name in names)
+
+
+def _version(path: Path) -> _Version:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+def _digest_of(path: Path) -> str:
+    md5 = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while piece := file.read(HASHED_SLICE):
+            md5.update(piece)
+    return md5.hexdigest()
+
+
+def _both_file_and_directory() -> S3Error:
+    message = "This store keeps objects as files: one name cannot be a file and a directory."
+    return S3Error(409, "OperationAborted", message)

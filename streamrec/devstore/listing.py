@@ -1,0 +1,92 @@
+"""One page of a listing. Pure: no I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamrec.devstore.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Page", "list_page"]
+
+LARGEST_PAGE = 1000
+"""Keys and common prefixes together: S3's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Keys and common prefixes, each sorted, and where the next page begins."""
+
+    keys: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    token: str | None
+    """To be sent as ``continuation-token``; None on the last page."""
+
+
+def list_page(
+    keys: Sequence[str],
+    *,
+    prefix: str = "",
+    delimiter: str = "",
+    start_after: str = "",
+    token: str | None = None,
+    max_keys: int = LARGEST_PAGE,
+) -> Page:
+    """Cut one page out of all keys.
+
+    Args:
+        keys: All keys of the bucket, sorted.
+        prefix: What the keys begin with.
+        delimiter: Keys that share what comes before it, after the prefix, are rolled up.
+        start_after: Names this one and before are left out.
+        token: Of the page before; it overrides ``start_after``.
+        max_keys: How many keys and prefixes the page holds at most.
+
+    Raises:
+        S3Error: The token is none of ours.
+    """
+    after = start_after if token is None else _decode(token)
+    found: list[str] = []
+    rolled: list[str] = []
+    at = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
+    last = after
+    while at < len(keys) and keys[at].startswith(prefix):
+        group = _group(keys[at], prefix, delimiter)
+        if group is not None and group == after:
+            at = _past(keys, group)
+            continue
+        if len(found) + len(rolled) >= min(max_keys, LARGEST_PAGE):
+            more = _encode(last) if max_keys > 0 else None
+            return Page(tuple(found), tuple(rolled), more)
+        last = keys[at] if group is None else group
+        (found if group is None else rolled).append(last)
+        at = at + 1 if group is None else _past(keys, group)
+    return Page(tuple(found), tuple(rolled), None)
+
+
+def _group(key: str, prefix: str, delimiter: str) -> str | None:
+    """The common prefix that stands for the key; None where the key stands for itself."""
+    end = key.find(delimiter, len(prefix)) if delimiter else -1
+    return None if end < 0 else key[: end + len(delimiter)]
+
+
+def _past(keys: Sequence[str], group: str) -> int:
+    """Where the keys that begin with the group end."""
+    return bisect_right(keys, group, key=lambda key: key[: len(group)])
+
+
+def _encode(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def _decode(token: str) -> str:
+    try:
+        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError):
+        raise S3Error(400, "InvalidArgument", "The continuation token is incorrect") from None

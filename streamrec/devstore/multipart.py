@@ -1,0 +1,86 @@
+"""Multipart uploads under way. Pure: no I/O."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.objects import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Upload", "Uploads"]
+
+SMALLEST_PART = 5 << 20
+"""Bytes of every part but the last: S3's own limit."""
+MOST_PARTS = 10_000
+
+
+@dataclass(slots=True)
+class Upload:
+    """One object that is being put together."""
+
+    name: tuple[str, str]
+    """Bucket and key."""
+    headers: Mapping[str, str]
+    parts: dict[int, tuple[str, bytes]] = field(default_factory=dict)
+    """ETag and content by number, from 1."""
+
+    def add(self, number: int, data: bytes) -> str:
+        """Keep a part, in place of an earlier one of its number; its ETag."""
+        if not 1 <= number <= MOST_PARTS:
+            message = f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive"
+            raise S3Error(400, "InvalidArgument", message)
+        etag = digest(data)
+        self.parts[number] = (etag, data)
+        return etag
+
+    def join(self, wanted: Sequence[tuple[int, str]]) -> tuple[bytes, str]:
+        """The object and its ETag, which is S3's: a digest of digests, and the number of parts."""
+        numbers = [number for number, _ in wanted]
+        if not wanted:
+            raise S3Error(400, "MalformedXML")
+        if numbers != sorted(set(numbers)):
+            raise S3Error(400, "InvalidPartOrder", "The parts are not in ascending order.")
+        if any(self.parts.get(number, ("",))[0] != etag for number, etag in wanted):
+            raise S3Error(400, "InvalidPart")
+        pieces = [self.parts[number][1] for number in numbers]
+        if any(len(piece) < SMALLEST_PART for piece in pieces[:-1]):
+            raise S3Error(400, "EntityTooSmall", "A part but the last is smaller than 5 MiB.")
+        digests = b"".join(bytes.fromhex(etag) for _, etag in wanted)
+        return b"".join(pieces), f"{digest(digests)}-{len(pieces)}"
+
+
+class Uploads:
+    """All uploads under way, by their id."""
+
+    def __init__(self) -> None:
+        self._uploads: dict[str, Upload] = {}
+        self._ids = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._uploads)
+
+    def begin(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
+        """A new upload's id."""
+        identity = f"upload-{next(self._ids)}"
+        self._uploads[identity] = Upload((bucket, key), headers)
+        return identity
+
+    def find(self, identity: str, bucket: str, key: str) -> Upload:
+        """The upload.
+
+        Raises:
+            S3Error: There is none of this id for this object.
+        """
+        upload = self._uploads.get(identity)
+        if upload is None or upload.name != (bucket, key):
+            raise S3Error(404, "NoSuchUpload")
+        return upload
+
+    def forget(self, identity: str) -> None:
+        """The upload is complete or aborted."""
+        self._uploads.pop(identity, None)

@@ -1,0 +1,276 @@
+"""The store as a running thing: in the caller's loop, or in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from streamrec.devstore.access import check_access
+from streamrec.devstore.directory import DirectoryObjects
+from streamrec.devstore.documents import error_document
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.faults import Effects, Fault, Faults
+from streamrec.devstore.messages import Call, Reply
+from streamrec.devstore.objects import MemoryObjects, Objects, split_name
+from streamrec.devstore.pacing import Pace, first_byte_delay
+from streamrec.devstore.s3 import S3, operation_of
+from streamrec.devstore.sending import Sender, reset
+from streamrec.devstore.statistics import RequestRecord, Statistics
+from streamrec.devstore.thread import StoreThread
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+
+__all__ = ["DevStore"]
+
+DEFAULT_KEYS = {"test": "testsecret"}
+CONTROL = "/_devstore/"  # no bucket: S3's names have no underscore
+
+
+class DevStore:
+    """A loopback object store that speaks S3.
+
+    ``async with`` runs it in the caller's loop, ``with`` in a thread with a loop of its own. It can
+    be entered once.
+
+    Args:
+        root: The directory that holds the objects; None: they are in memory.
+        host: Where to listen.
+        port: 0: any free one.
+        latency: Seconds before each answer.
+        jitter: The latency varies by as much, uniformly.
+        bandwidth: Bytes a second that each connection gets; None: all there is.
+        faults: What goes wrong.
+        seed: Of jitter and of the faults' probabilities.
+        anonymous: Whether requests without a signature are answered.
+        keys: Secrets by access key; a signature must name one of these keys.
+        region: Of all buckets.
+        clock: Seconds, monotonic: for the bandwidth.
+        sleep: Waits that many seconds: for latency, bandwidth and stalls.
+        now: Seconds since 1970: presigned URLs expire.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        latency: float = 0.0,
+        jitter: float = 0.0,
+        bandwidth: float | None = None,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        anonymous: bool = False,
+        keys: Mapping[str, str] | None = None,
+        region: str = "us-east-1",
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.objects: Objects = MemoryObjects() if root is None else DirectoryObjects(Path(root))
+        """Contents by ``bucket/key``: a mutable mapping."""
+        self.statistics = Statistics()
+        self.latency = latency
+        self.jitter = jitter
+        self.bandwidth = bandwidth
+        self.anonymous = anonymous
+        self.keys = dict(DEFAULT_KEYS if keys is None else keys)
+        self.region = region
+        self._address = (host, port)
+        self._seed = seed
+        self._faults = Faults(faults, seed)
+        self._randomness = random.Random(seed)
+        self._clock, self._sleep, self._now = clock, sleep, now
+        self._s3 = S3(self.objects, region)
+        self._request_ids = itertools.count(1)
+        self._runner: web.ServerRunner | None = None
+        self._thread: StoreThread | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """``http://127.0.0.1:PORT``."""
+        host, port = self._address
+        return f"http://{host}:{port}"
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What s3fs (and so ``sr.open``) needs to find the store and to come in."""
+        key, secret = next(iter(self.keys.items()))
+        return {"key": key, "secret": secret, "endpoint_url": self.endpoint}
+
+    @property
+    def faults(self) -> Faults:
+        """The running rules and their counts; to be set as a sequence of rules."""
+        return self._faults
+
+    @faults.setter
+    def faults(self, rules: Sequence[Fault]) -> None:
+        self._faults = Faults(rules, self._seed)
+
+    def put(self, name: str, data: bytes) -> str:
+        """Write the object ``bucket/key``; its ETag, without quotes."""
+        bucket, key = split_name(name)
+        return self.objects.write(bucket, key, data).etag
+
+    async def warm(self) -> None:
+        """Find out all ETags now, so that no first request waits for one."""
+        for name in list(self.objects):
+            await self.objects.describe(*split_name(name))
+
+    def url(self, name: str) -> str:
+        """Where plain HTTP finds the object ``bucket/key``, where that is allowed."""
+        return f"{self.endpoint}/{name}"
+
+    async def __aenter__(self) -> Self:
+        # Requests whose client is gone, or that stall when the store ends, are cancelled at once.
+        server = web.Server(
+            self._handle, access_log=None, auto_decompress=False, handler_cancellation=True
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, *self._address, backlog=1024)
+        await site.start()
+        self._address = self._runner.addresses[0][:2]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def __enter__(self) -> Self:
+        self._thread = StoreThread(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = unquote(request.raw_path.partition("?")[0])
+        if path.startswith(CONTROL):
+            return await self._control(request, path.removeprefix(CONTROL))
+        effects = self._faults.choose(request.method, path, ranged="Range" in request.headers)
+        record = _record_of(request, path)
+        call = self._call(request, record, effects)
+        record.kind = operation_of(call)
+        self.statistics.arrive(record)
+        try:
+            return await self._answer(request, call, record)
+        except ConnectionError:
+            return web.Response()  # nobody is there to read it
+        finally:
+            self.statistics.leave()
+
+    async def _answer(
+        self, request: web.BaseRequest, call: Call, record: RequestRecord
+    ) -> web.StreamResponse:
+        effects = call.effects
+        delay = first_byte_delay(self.latency, self.jitter, self._randomness) + effects.latency
+        if delay > 0:
+            await self._sleep(delay)
+        if effects.refuse:
+            self.statistics.answer(record, 0)
+            reset(request)
+            return web.Response()
+        reply = await self._reply(call)
+        reply.headers.setdefault("x-amz-request-id", self._request_id())
+        self.statistics.answer(record, reply.status)
+        pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep)
+        count = partial(self.statistics.send, record)
+        return await Sender(request, reply, effects, pace, count, self._sleep).send()
+
+    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: Effects) -> Call:
+        async def read() -> bytes:
+            await _bid_continue(request)
+            pieces = [piece async for piece in request.content.iter_any()]
+            self.statistics.receive(record, sum(map(len, pieces)))
+            return b"".join(pieces)
+
+        return Call(record.method, record.path, record.query, request.headers, read, effects)
+
+    async def _reply(self, call: Call) -> Reply:
+        try:
+            _injected(call.effects)
+            check_access(call.headers, call.query, self.keys, self._now(), anonymous=self.anonymous)
+            return (await self._s3.answer(call)).dressed(call.effects)
+        except S3Error as error:
+            await call.read()  # so that the client reads the answer before the connection closes
+            return self._error_reply(error, call)
+
+    def _error_reply(self, error: S3Error, call: Call) -> Reply:
+        identity = self._request_id()
+        headers = {"Content-Type": "application/xml", "x-amz-request-id": identity}
+        body = error_document(error, call.path, identity)
+        return Reply(error.status, headers | error.headers, body, bare=call.method == "HEAD")
+
+    def _request_id(self) -> str:
+        return f"{next(self._request_ids):016X}"
+
+    async def _control(self, request: web.BaseRequest, what: str) -> web.StreamResponse:
+        if what == "statistics" and request.method in ("GET", "DELETE"):
+            plain = self.statistics.to_dict(records="records" in request.query)
+            if request.method == "DELETE":
+                self.statistics.clear()
+            return web.json_response(plain)
+        if what != "faults" or request.method not in ("GET", "PUT"):
+            return web.json_response({"error": "there are statistics and faults"}, status=404)
+        if request.method == "PUT":
+            try:
+                self.faults = Fault.from_json(json.loads(await request.read()))
+            except (ConfigError, ValueError) as error:
+                return web.json_response({"error": str(error)}, status=400)
+        rules = [rule.model_dump(exclude_unset=True) for rule in self._faults.rules]
+        return web.json_response({"faults": rules, "applied": self._faults.applied})
+
+
+def _record_of(request: web.BaseRequest, path: str) -> RequestRecord:
+    headers, query = request.headers, dict(request.query)
+    by_query = "query" if "X-Amz-Algorithm" in query else None
+    return RequestRecord(
+        request.method,
+        path,
+        query,
+        headers.get("Range"),
+        headers.get("If-Match"),
+        "header" if "Authorization" in headers else by_query,
+    )
+
+
+async def _bid_continue(request: web.BaseRequest) -> None:
+    """Ask for a body that the client holds back (``Expect: 100-continue``)."""
+    waits = request.headers.get("Expect", "").lower() == "100-continue"
+    if waits and not request.content.is_eof() and not request.content.total_bytes:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # so that the answer itself counts as not begun
+
+
+def _injected(effects: Effects) -> None:
+    if effects.status is None:
+        return
+    later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
+    raise S3Error(effects.status, effects.code, headers=later | effects.headers)

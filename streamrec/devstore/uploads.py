@@ -1,0 +1,100 @@
+"""Bodies as clients send them: ``aws-chunked`` framing and checksums. Pure: no I/O.
+
+Source: AWS, "Signature Calculations for the Authorization Header: Transferring Payload in Multiple
+Chunks" and "Checking object integrity".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+import crc32c
+
+from streamrec.devstore.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["decode_body", "unchunk"]
+
+_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
+_CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
+    "content-md5": lambda data: hashlib.md5(data, usedforsecurity=False).digest(),
+    "x-amz-checksum-crc32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
+    "x-amz-checksum-crc32c": lambda data: crc32c.crc32c(data).to_bytes(4, "big"),
+    "x-amz-checksum-sha1": lambda data: hashlib.sha1(data, usedforsecurity=False).digest(),
+    "x-amz-checksum-sha256": lambda data: hashlib.sha256(data).digest(),
+}
+
+
+def decode_body(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The content of a PUT: unframed, its checksums compared.
+
+    Args:
+        body: As it came.
+        headers: Of the request; case-insensitive.
+
+    Raises:
+        S3Error: The framing is broken or a checksum differs. Checksums of unknown kinds (S3 has
+            CRC64NVME too) are not looked at.
+    """
+    trailers: Mapping[str, str] = {}
+    if headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
+        body, trailers = unchunk(body)
+        if headers.get("x-amz-decoded-content-length", str(len(body))) != str(len(body)):
+            raise S3Error(400, "IncompleteBody", "The body is shorter or longer than declared.")
+    for name, compute in _CHECKSUMS.items():
+        expected = trailers.get(name) or headers.get(name)
+        if expected is not None and not _agrees(expected, compute(body)):
+            raise S3Error(400, "BadDigest")
+    return body
+
+
+def unchunk(body: bytes) -> tuple[bytes, dict[str, str]]:
+    """The content and the trailers (names in lower case) of an ``aws-chunked`` body.
+
+    Raises:
+        S3Error: The framing is broken.
+    """
+    pieces: list[memoryview] = []
+    view, at = memoryview(body), 0
+    while True:
+        end = body.find(b"\r\n", at)
+        size = _size(body[at:end]) if end >= 0 else -1
+        if size < 0:
+            raise _broken()
+        at = end + 2
+        if size == 0:
+            return b"".join(pieces), _trailers(body[at:])
+        pieces.append(view[at : at + size])
+        at += size
+        if body[at : at + 2] != b"\r\n":
+            raise _broken()
+        at += 2
+
+
+def _size(line: bytes) -> int:
+    """Of ``SIZE[;chunk-signature=…]`` in hexadecimal; -1 where it is none."""
+    digits = _HEXADECIMAL.fullmatch(line.partition(b";")[0].strip())
+    return int(digits[0], 16) if digits else -1
+
+
+def _trailers(rest: bytes) -> dict[str, str]:
+    lines = [line.partition(":") for line in rest.decode("latin-1").splitlines()]
+    return {name.strip().lower(): value.strip() for name, colon, value in lines if colon}
+
+
+def _agrees(expected: str, computed: bytes) -> bool:
+    try:
+        return base64.b64decode(expected, validate=True) == computed
+    except binascii.Error:
+        return False
+
+
+def _broken() -> S3Error:
+    return S3Error(400, "IncompleteBody", "The aws-chunked framing of the body is broken.")

@@ -1,0 +1,292 @@
+"""Every error that streamrec raises on purpose.
+
+::
+
+    StreamrecError
+    ├── ConfigError (ValueError)              a setting is wrong, or two contradict each other
+    ├── StoreError                            the object store: url
+    │   ├── ObjectNotFound (FileNotFoundError)
+    │   ├── AccessDenied (PermissionError)
+    │   ├── ObjectChanged                     another version than the one that was pinned
+    │   ├── StoreMisbehaved                   an answer that breaks HTTP's or the store's own rules
+    │   └── StoreUnavailable (ConnectionError)    retryable: network, 429, 5xx
+    ├── DataError (ValueError)                the bytes: url, offset, record, feature
+    │   ├── TruncatedShard
+    │   ├── CorruptLength                     the CRC of a record's length
+    │   ├── CorruptRecord                     the CRC of a record's payload
+    │   ├── MalformedExample                  not the protobuf message it should be
+    │   ├── MissingFeature
+    │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
+    ├── WireError                             the feeder protocol
+    │   ├── LocalProtocolError                our side did what the state does not allow
+    │   └── RemoteProtocolError               the peer did
+    ├── FeedError                             a feeder or the engine process: position
+    │   ├── FeederLost (ConnectionError)      retryable: the connection broke
+    │   ├── FeederDraining                    retryable: it asked us to go elsewhere
+    │   └── FeederRefused                     unknown dataset, wrong token, unsupported version
+    └── StateError (ValueError)               a position that does not fit
+        ├── MalformedPosition
+        ├── OtherDataset                      saved from other shards
+        ├── OtherOrder                        saved with other settings: the message names them
+        └── OtherVersion                      saved by a newer streamrec
+
+Fields, not text, carry the facts; ``retryable`` says whether the same call may succeed later. An
+error crosses a process or the network as the mapping of :func:`to_fields`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "ConfigError",
+    "CorruptLength",
+    "CorruptRecord",
+    "DataError",
+    "FeedError",
+    "FeederDraining",
+    "FeederLost",
+    "FeederRefused",
+    "LocalProtocolError",
+    "MalformedExample",
+    "MalformedPosition",
+    "MissingFeature",
+    "ObjectChanged",
+    "ObjectNotFound",
+    "OtherDataset",
+    "OtherOrder",
+    "OtherVersion",
+    "RemoteProtocolError",
+    "StateError",
+    "StoreError",
+    "StoreMisbehaved",
+    "StoreUnavailable",
+    "StreamrecError",
+    "TruncatedShard",
+    "WireError",
+    "WrongFeatureType",
+    "from_fields",
+    "to_fields",
+]
+
+
+class StreamrecError(Exception):
+    """The root of the tree.
+
+    Args:
+        message: What happened, and what to do next; the location is added from the fields.
+    """
+
+    retryable: ClassVar[bool] = False
+    field_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{name} {value}" if name != "url" else str(value)
+            for name, value in self.fields().items()
+            if name != "position"
+        )
+        return f"{where}: {self.message}" if where else self.message
+
+    def fields(self) -> dict[str, Any]:
+        """The facts that are known, by name."""
+        values = ((name, getattr(self, name)) for name in self.field_names)
+        return {name: value for name, value in values if value is not None}
+
+
+class ConfigError(StreamrecError, ValueError):
+    """A setting is wrong, or two settings contradict each other."""
+
+
+class StoreError(StreamrecError):
+    """The object store refused or failed.
+
+    Args:
+        message: What happened, and what to do next.
+        url: The object or bucket.
+    """
+
+    field_names = ("url",)
+
+    def __init__(self, message: str, *, url: str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class ObjectNotFound(StoreError, FileNotFoundError):
+    """There is no such object, bucket or file, or a pattern matches none."""
+
+
+class AccessDenied(StoreError, PermissionError):
+    """The store knows the request and does not allow it."""
+
+
+class ObjectChanged(StoreError):
+    """The object is no longer the version that this run pinned."""
+
+
+class StoreMisbehaved(StoreError):
+    """The store's answer contradicts the request or itself."""
+
+
+class StoreUnavailable(StoreError, ConnectionError):
+    """The store cannot be reached, or asks to slow down.
+
+    Args:
+        message: What happened, and what to do next.
+        url: The object or bucket.
+        retry_after: Seconds that the store asks to wait; ``None``: it names none.
+    """
+
+    retryable = True
+
+    def __init__(
+        self, message: str, *, url: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, url=url)
+        self.retry_after = retry_after
+
+
+class DataError(StreamrecError, ValueError):
+    """The bytes are not what they should be.
+
+    Args:
+        message: What is wrong, and what to do next.
+        url: The shard.
+        offset: Where the record's frame begins in the shard, in bytes.
+        record: The record's number in the shard, or the row's number in the input, from 0.
+        feature: The feature's name.
+    """
+
+    field_names = ("url", "offset", "record", "feature")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        offset: int | None = None,
+        record: int | None = None,
+        feature: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.url = url
+        self.offset = offset
+        self.record = record
+        self.feature = feature
+
+
+class TruncatedShard(DataError):
+    """The shard ends inside a record."""
+
+
+class CorruptLength(DataError):
+    """A record's length does not match its CRC."""
+
+
+class CorruptRecord(DataError):
+    """A record's payload does not match its CRC."""
+
+
+class MalformedExample(DataError):
+    """The record is not the protobuf message that it should be."""
+
+
+class MissingFeature(DataError):
+    """The record lacks a feature that has no default."""
+
+
+class WrongFeatureType(DataError):
+    """The feature holds another kind or number of values than the spec says."""
+
+
+class WireError(StreamrecError):
+    """The feeder protocol was broken."""
+
+
+class LocalProtocolError(WireError):
+    """This side tried what the protocol's state does not allow."""
+
+
+class RemoteProtocolError(WireError):
+    """The peer sent what the protocol does not allow."""
+
+
+class FeedError(StreamrecError):
+    """A feeder, or the engine process, no longer delivers.
+
+    Args:
+        message: What happened, and what to do next.
+        position: The state to resume from: of the last batch that was taken; plain JSON-able data.
+    """
+
+    field_names = ("position",)
+
+    def __init__(self, message: str, *, position: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class FeederLost(FeedError, ConnectionError):
+    """The connection to the feeder broke."""
+
+    retryable = True
+
+
+class FeederDraining(FeedError):
+    """The feeder shuts down and asks its clients to go elsewhere."""
+
+    retryable = True
+
+
+class FeederRefused(FeedError):
+    """The feeder does not serve this client or this dataset."""
+
+
+class StateError(StreamrecError, ValueError):
+    """A position does not fit where it is used."""
+
+
+class MalformedPosition(StateError):
+    """The state is not one that streamrec ever saved."""
+
+
+class OtherDataset(StateError):
+    """The state was saved from other shards."""
+
+
+class OtherOrder(StateError):
+    """The state was saved with other settings of those that determine the order."""
+
+
+class OtherVersion(StateError):
+    """The state was saved by a newer version of streamrec."""
+
+
+_BY_NAME: dict[str, type[StreamrecError]] = {
+    name: value
+    for name, value in globals().items()
+    if isinstance(value, type) and issubclass(value, StreamrecError)
+}
+
+
+def to_fields(error: BaseException) -> dict[str, Any]:
+    """Describe an error as plain JSON-able data, for another process.
+
+    An error from outside the tree travels as a ``StreamrecError`` that names its type.
+    """
+    if not isinstance(error, StreamrecError):
+        return {"type": "StreamrecError", "message": f"{type(error).__name__}: {error}"}
+    return {"type": type(error).__name__, "message": error.message, **error.fields()}
+
+
+def from_fields(fields: dict[str, Any]) -> StreamrecError:
+    """Rebuild the error that :func:`to_fields` described; unknown types and fields are dropped."""
+    kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
+    known = {name: fields[name] for name in kind.field_names if name in fields}
+    return kind(str(fields.get("message", "no message")), **known)

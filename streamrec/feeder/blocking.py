@@ -1,0 +1,191 @@
+"""The blocking shell of the protocol: one socket, used in the consumer's own thread.
+
+A batch is received with one system call that waits for all of it (``MSG_WAITALL``), so that a
+thread which competes for the interpreter's lock asks for it once a batch and not once a packet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
+from streamrec.feeder.connection import tune
+from streamrec.wire import Credit, Ping, Pong
+
+if TYPE_CHECKING:
+    from streamrec.wire import Connection, Message
+
+__all__ = ["BlockingConnection"]
+
+MOST_BUFFERS = 512
+"""Of one ``sendmsg``; Linux takes 1,024."""
+
+
+class BlockingConnection:
+    """Messages over a connected socket, which it owns.
+
+    Args:
+        sock: Connected; TCP or Unix.
+        machine: This end of the protocol.
+        patience: Seconds without a byte from the peer after which it counts as lost; halfway it is
+            asked for a sign of life.
+    """
+
+    def __init__(self, sock: socket.socket, machine: Connection, *, patience: float = 60.0) -> None:
+        self.machine = machine
+        self._socket = sock
+        self._patience = patience
+        self._inbox: deque[Message] = deque()
+        self._broken: Exception | None = None
+        self._torn = False
+        """Set while bytes are between the socket and the machine: an interrupt there loses them."""
+        self._nonce = 0
+        tune(sock)
+        # A timeout of Python's own would make the socket non-blocking, and MSG_WAITALL void.
+        sock.setblocking(True)
+        limit = _timeval(patience)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._socket.fileno() < 0 else "open"
+        return f"<BlockingConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
+
+    @property
+    def waiting(self) -> int:
+        """Messages received and not taken."""
+        return len(self._inbox)
+
+    def receive(self) -> Message:
+        """The next message other than CREDIT, PING and PONG.
+
+        Raises:
+            FeederLost: The connection is gone, and all that came before is taken.
+            RemoteProtocolError: The peer broke the protocol, and all that came before is taken.
+        """
+        while not self._inbox:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                self._receive_some()
+            except (OSError, RemoteProtocolError) as error:
+                self._broken = _translated(error)
+        return self._inbox.popleft()
+
+    def send(self, message: Message) -> None:
+        """Write a message, all of it.
+
+        Raises:
+            FeederLost: The connection is gone.
+            LocalProtocolError: The protocol does not allow it now.
+        """
+        self._write(self.machine.send(message))
+
+    def send_if_possible(self, message: Message) -> None:
+        """Write a message, unless the connection is gone: :meth:`receive` will say so, in time."""
+        if self._broken is None and not self.machine.over:
+            self._write_if_possible(self.machine.send(message))
+
+    def close(self) -> None:
+        """Close the socket; closing again changes nothing."""
+        self._broken = self._broken or FeederLost("the connection is closed")
+        self._socket.close()
+
+    def _receive_some(self) -> None:
+        if self._torn:
+            raise FeederLost("it was interrupted while a batch arrived; connect again to go on")
+        count = self._receive_bytes()
+        if not count:
+            self._ended()
+        self._collect()
+
+    def _receive_bytes(self) -> int:
+        if self.machine.exact:
+            return self._receive_into(socket.MSG_WAITALL)
+        while (count := self._receive_now()) is None:
+            self._wait()
+        return count
+
+    def _receive_now(self) -> int | None:
+        """What is there already; ``None`` for nothing."""
+        try:
+            return self._receive_into(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self._torn = False
+            return None
+
+    def _receive_into(self, flags: int) -> int:
+        self._torn = True
+        count = self._socket.recv_into(self.machine.get_buffer(), 0, flags)
+        self.machine.buffer_updated(count)
+        self._torn = False
+        return count
+
+    def _collect(self) -> None:
+        for message in self.machine.events():
+            if not isinstance(message, Credit | Ping | Pong):
+                self._inbox.append(message)
+        replies = self.machine.replies()
+        if replies:
+            self._write_if_possible(replies)
+
+    def _ended(self) -> None:
+        try:
+            self.machine.receive_eof()
+        except RemoteProtocolError as error:  # so looks a feeder that was killed
+            raise FeederLost(error.message) from None
+        raise FeederLost("the connection was closed by the other side")
+
+    def _wait(self) -> None:
+        """Return once there is something to read. Ctrl-C here loses nothing."""
+        half = self._patience / 2
+        if self._poll.poll(half * 1000):
+            return
+        self._nonce += 1
+        self._write_if_possible(self.machine.send(Ping(self._nonce)))
+        if not self._poll.poll(half * 1000):
+            raise FeederLost(f"nothing came for {self._patience:g} s, not even an answer to a ping")
+
+    def _write_if_possible(self, buffers: list[memoryview]) -> None:
+        # What the peer sent before it went is still to be read, and tells more than the failure.
+        with contextlib.suppress(FeederLost):
+            self._write(buffers)
+
+    def _write(self, buffers: list[memoryview]) -> None:
+        try:
+            first = 0
+            while first < len(buffers):
+                some = buffers[first : first + MOST_BUFFERS]
+                sent = self._socket.sendmsg(some, (), socket.MSG_NOSIGNAL)
+                first = _advance(buffers, first, sent)
+        except OSError as error:
+            raise _translated(error) from None
+
+
+def _advance(buffers: list[memoryview], first: int, sent: int) -> int:
+    """The first buffer that is not yet sent whole, cut to what is left of it."""
+    while first < len(buffers) and sent >= buffers[first].nbytes:
+        sent -= buffers[first].nbytes
+        first += 1
+    if sent:
+        buffers[first] = buffers[first][sent:]
+    return first
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, StreamrecError):
+        return error
+    if isinstance(error, BlockingIOError):
+        return FeederLost("nothing moved for too long in the middle of a message")
+    return FeederLost(f"the connection broke: {error}")
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))

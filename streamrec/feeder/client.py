@@ -1,0 +1,413 @@
+"""Feeds: the receiving side of a feeder's stream, for asyncio and for plain code.
+
+Both have the same shape. What was received whole is delivered, whatever happened to the connection
+afterwards; then the error comes, with the position of the last batch that was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any, Self
+
+from streamrec.errors import ConfigError, FeederLost, StreamrecError
+from streamrec.feeder.address import Address
+from streamrec.feeder.blocking import BlockingConnection
+from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.session import Subscription, connecting_failed
+from streamrec.flow.channel import EndOfStream
+from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from streamrec.feeder.session import State
+    from streamrec.plan.position import Fingerprint
+    from streamrec.types import Batch
+    from streamrec.wire import Message
+
+__all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]
+
+ENGINE_DATASET = "stream"
+"""The name of the only dataset behind a ready-made socket."""
+CREDIT_BYTES = 64 << 20
+PATIENCE = 60.0
+CONNECT_TIMEOUT = 20.0
+
+
+class _Feed:
+    """What both kinds share: the subscription, and its facts."""
+
+    def __init__(self, where: str, subscription: Subscription) -> None:
+        self._where = where
+        self._subscription = subscription
+        self._failure: StreamrecError | None = None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What determines the order of what is received."""
+        fingerprint = self._subscription.fingerprint
+        assert fingerprint is not None
+        return fingerprint
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the feeder tells of the dataset: batch_size, lanes, shards, features."""
+        return self._subscription.settings
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken, as plain data; ``None`` before any of a new run."""
+        return self._subscription.position
+
+    def _check_receivable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._subscription.over:
+            raise EndOfStream
+
+    def __repr__(self) -> str:
+        step = (self.position or {}).get("step", 0)
+        return f"<{type(self).__name__} of {self._where}, step {step}>"
+
+
+class AsyncFeed(_Feed):
+    """A feeder's stream in asyncio code; made by :meth:`open`."""
+
+    def __init__(
+        self,
+        where: str,
+        connection: AsyncConnection,
+        subscription: Subscription,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(where, subscription)
+        self._connection = connection
+        self._patience = patience
+        self._nonce = 0
+
+    @classmethod
+    async def open(
+        cls,
+        address: str | socket.socket,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        batch_size: int | None = None,
+        position: State | None = None,
+        token: str | None = None,
+        fingerprint: Fingerprint | None = None,
+        credit_bytes: int = CREDIT_BYTES,
+        payload_cap: int = DEFAULT_PAYLOAD_CAP,
+        patience: float = PATIENCE,
+    ) -> Self:
+        """Connect and subscribe; the first batches are on their way when it returns.
+
+        Args:
+            address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
+                which the feed then owns.
+            rank: Which part of the stream.
+            world_size: Of how many.
+            batch_size: Records per rank and batch; ``None``: the dataset's own.
+            position: Where to go on; ``None``: at the beginning.
+            token: What the feeder wants to see; never sent over TCP beyond this machine.
+            fingerprint: What the feeder must serve.
+            credit_bytes: Bytes of batches that may wait here.
+            payload_cap: The largest batch to accept, in bytes.
+            patience: Seconds without a sign of life after which the feeder counts as lost.
+
+        Raises:
+            ConfigError: An argument is wrong.
+            FeederLost: The feeder cannot be reached.
+            FeederRefused: It does not serve this client or dataset.
+            StateError: The position or the fingerprint does not fit what it serves.
+        """
+        where, subscription = _prepare(
+            address,
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            position=position,
+            token=token,
+            fingerprint=fingerprint,
+            credit_bytes=credit_bytes,
+        )
+        machine = Connection(Role.CLIENT, payload_cap=payload_cap)
+        connection = await _connect_async(address, machine)
+        self = cls(where, connection, subscription, patience)
+        try:
+            await self._greet()
+        except BaseException:
+            connection.abort()
+            raise
+        return self
+
+    async def receive(self) -> Batch:
+        """The next batch.
+
+        Raises:
+            EndOfStream: The run is over; :meth:`subscribe` starts the next.
+            FeederLost: The connection broke; ``position`` is where to go on.
+            FeederDraining: The feeder shuts down; go on elsewhere.
+            StreamrecError: What made the feeder stop, such as a corrupt record.
+        """
+        self._check_receivable()
+        try:
+            batch = self._subscription.take(await self._next())
+        except StreamrecError as error:
+            self._connection.abort()
+            self._failure = self._subscription.lost(error)
+            raise self._failure from None
+        # Without a wait, so that no cancellation can come between a batch and its taker.
+        credit = self._subscription.credit()
+        if credit is not None:
+            self._connection.post_if_possible(credit)
+        return batch
+
+    def subscribe(self, position: State | None = None) -> None:
+        """Start the next run, after the end of one.
+
+        Args:
+            position: Where to begin; ``None``: where the last run ended.
+        """
+        self._subscription.seek(position)
+        for message in self._subscription.subscribe():
+            self._connection.post_if_possible(message)
+
+    async def aclose(self) -> None:
+        """Disconnect; closing again changes nothing."""
+        self._connection.abort()
+        await self._connection.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _greet(self) -> None:
+        try:
+            self._connection.post_if_possible(self._subscription.hello)
+            self._subscription.welcome(await self._next())
+            self.subscribe()
+        except StreamrecError as error:
+            raise self._subscription.lost(error) from None
+
+    async def _next(self) -> Message:
+        """The next message, as long as the feeder shows signs of life."""
+        while True:
+            try:
+                async with asyncio.timeout(
+                    None if self._connection.waiting else self._patience / 2
+                ):
+                    return await self._connection.receive()
+            except TimeoutError:
+                self._check_alive()
+
+    def _check_alive(self) -> None:
+        silent = asyncio.get_running_loop().time() - self._connection.heard_at
+        if silent >= self._patience:
+            self._connection.abort()
+            raise FeederLost(f"nothing came for {silent:.0f} s, not even an answer to a ping")
+        if silent >= self._patience / 2:
+            self._nonce += 1
+            self._connection.post_if_possible(Ping(self._nonce))
+
+
+class BlockingFeed(_Feed):
+    """A feeder's stream in plain code; made by :meth:`open`. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        where: str,
+        connection: BlockingConnection,
+        subscription: Subscription,
+        diagnose: Callable[[], str | None] | None = None,
+    ) -> None:
+        super().__init__(where, subscription)
+        self._connection = connection
+        self._diagnose = diagnose
+
+    @classmethod
+    def open(
+        cls,
+        address: str | socket.socket,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        batch_size: int | None = None,
+        position: State | None = None,
+        token: str | None = None,
+        fingerprint: Fingerprint | None = None,
+        credit_bytes: int = CREDIT_BYTES,
+        payload_cap: int = DEFAULT_PAYLOAD_CAP,
+        patience: float = PATIENCE,
+        diagnose: Callable[[], str | None] | None = None,
+    ) -> Self:
+        """Connect and subscribe; errors as of :meth:`AsyncFeed.open`.
+
+        Args:
+            address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
+                which the feed then owns.
+            rank: Which part of the stream.
+            world_size: Of how many.
+            batch_size: Records per rank and batch; ``None``: the dataset's own.
+            position: Where to go on; ``None``: at the beginning.
+            token: What the feeder wants to see; never sent over TCP beyond this machine.
+            fingerprint: What the feeder must serve.
+            credit_bytes: Bytes of batches that may wait on their way.
+            payload_cap: The largest batch to accept, in bytes.
+            patience: Seconds without a sign of life after which the feeder counts as lost.
+            diagnose: Asked for the reason when the connection breaks.
+        """
+        where, subscription = _prepare(
+            address,
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            position=position,
+            token=token,
+            fingerprint=fingerprint,
+            credit_bytes=credit_bytes,
+        )
+        machine = Connection(Role.CLIENT, payload_cap=payload_cap)
+        connection = BlockingConnection(_connect(address), machine, patience=patience)
+        self = cls(where, connection, subscription, diagnose)
+        try:
+            self._greet()
+        except BaseException:
+            connection.close()
+            raise
+        return self
+
+    def receive(self) -> Batch:
+        """The next batch; errors as of :meth:`AsyncFeed.receive`."""
+        self._check_receivable()
+        try:
+            batch = self._subscription.take(self._connection.receive())
+        except StreamrecError as error:
+            self._connection.close()
+            self._failure = self._explained(error)
+            raise self._failure from None
+        credit = self._subscription.credit()
+        if credit is not None:
+            self._connection.send_if_possible(credit)
+        return batch
+
+    def subscribe(self, position: State | None = None) -> None:
+        """Start the next run, after the end of one.
+
+        Args:
+            position: Where to begin; ``None``: where the last run ended.
+        """
+        self._subscription.seek(position)
+        for message in self._subscription.subscribe():
+            self._connection.send_if_possible(message)
+
+    def close(self) -> None:
+        """Disconnect; closing again changes nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _greet(self) -> None:
+        try:
+            self._connection.send_if_possible(self._subscription.hello)
+            self._subscription.welcome(self._connection.receive())
+            self.subscribe()
+        except StreamrecError as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: StreamrecError) -> StreamrecError:
+        reason = self._diagnose() if self._diagnose and isinstance(error, FeederLost) else None
+        return self._subscription.lost(FeederLost(reason) if reason else error)
+
+
+def _prepare(
+    address: str | socket.socket,
+    *,
+    rank: int,
+    world_size: int,
+    batch_size: int | None,
+    position: State | None,
+    token: str | None,
+    fingerprint: Fingerprint | None,
+    credit_bytes: int,
+) -> tuple[str, Subscription]:
+    """What to call the feeder, and the subscription to open there."""
+    place = Address.parse(address) if isinstance(address, str) else None
+    if token and place is not None and not place.is_loopback:
+        raise ConfigError(
+            f"a token is not sent over plain TCP to {place.host}: everybody on the way could read "
+            "it; use a Unix socket, or a tunnel that ends at localhost"
+        )
+    subscription = Subscription(
+        (place.dataset if place else None) or ENGINE_DATASET,
+        rank=rank,
+        world_size=world_size,
+        batch_size=batch_size,
+        position=position,
+        token=token,
+        fingerprint=fingerprint,
+        credit_bytes=credit_bytes,
+    )
+    return str(place) if place else "the engine process", subscription
+
+
+def _connect(address: str | socket.socket) -> socket.socket:
+    if isinstance(address, socket.socket):
+        return address
+    place = Address.parse(address)
+    try:
+        if place.path is None:
+            sock = socket.create_connection((place.host, place.port), CONNECT_TIMEOUT)
+        else:
+            sock = _connect_unix(place.path)
+    except OSError as error:
+        raise connecting_failed(str(place), error) from None
+    return sock
+
+
+def _connect_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(CONNECT_TIMEOUT)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _connect_async(address: str | socket.socket, machine: Connection) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+
+    def connection() -> AsyncConnection:
+        return AsyncConnection(machine)
+
+    if isinstance(address, socket.socket):
+        address.setblocking(False)
+        return (await loop.connect_accepted_socket(connection, address))[1]
+    place = Address.parse(address)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            if place.path is not None:
+                return (await loop.create_unix_connection(connection, place.path))[1]
+            return (await loop.create_connection(connection, str(place.host), place.port or 0))[1]
+    except OSError as error:  # a TimeoutError is one too
+        raise connecting_failed(str(place), error) from None

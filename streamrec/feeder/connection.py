@@ -1,0 +1,297 @@
+"""The asyncio shell of the protocol: one connection on a transport of asyncio or uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from streamrec.errors import FeederLost, RemoteProtocolError, WireError
+from streamrec.wire import Connection, Credit, Ping, Pong
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from streamrec.wire import Message
+
+__all__ = ["AsyncConnection", "Interrupt"]
+
+WRITE_BUFFER = 1 << 20
+"""Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
+WASTE = 64 << 10
+LINGER = 2.0
+"""Seconds to wait for the peer to read what was written, and to close its end."""
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    """Messages over a transport; made by ``loop.create_connection`` and its kin.
+
+    One task receives; what arrives meanwhile waits here, bounded by the protocol's credit. Pings
+    are answered, and credits counted, without anybody receiving.
+
+    Args:
+        machine: This end of the protocol.
+    """
+
+    def __init__(self, machine: Connection) -> None:
+        self.machine = machine
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the peer is gone, or the transport is closed."""
+        self.heard_at = asyncio.get_running_loop().time()
+        """The loop's time at which the last bytes came."""
+        self._inbox: deque[Message] = deque()
+        self._broken: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._waste = bytearray()
+        """Where the bytes of a peer that broke the protocol go: only its end is of interest."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed.done() else "open"
+        return f"<AsyncConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
+
+    @property
+    def broken(self) -> Exception | None:
+        """Why nothing more can be received, or ``None`` while it can."""
+        return self._broken
+
+    @property
+    def waiting(self) -> int:
+        """Messages received and not taken."""
+        return len(self._inbox)
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            tune(sock)
+
+    def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002 - asyncio's signature
+        """Where the socket's next bytes belong."""
+        return self._waste if self.machine.error else self.machine.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Act on new bytes."""
+        self.heard_at = asyncio.get_running_loop().time()
+        if self.machine.error:
+            return
+        self.machine.buffer_updated(nbytes)
+        try:
+            for message in self.machine.events():
+                if not isinstance(message, Credit | Ping | Pong):
+                    self._inbox.append(message)
+        except RemoteProtocolError as error:
+            self._waste = bytearray(WASTE)
+            self._break(error)
+        self._flush_replies()
+        self._wake()
+
+    def eof_received(self) -> None:
+        """The peer sends nothing more: it is gone, for this protocol has no half-open ends."""
+        try:
+            self.machine.receive_eof()
+        except RemoteProtocolError as error:
+            self._break(FeederLost(error.message))
+        self._break(FeederLost("the connection was closed by the other side"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is closed."""
+        self._break(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
+        self._writable.set()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        self._writable.set()
+        self._flush_replies()
+
+    # What tasks call
+
+    async def receive(self) -> Message:
+        """The next message other than CREDIT, PING and PONG.
+
+        Raises:
+            FeederLost: The connection is gone, and all that came before is taken.
+            RemoteProtocolError: The peer broke the protocol, and all that came before is taken.
+        """
+        while not self._inbox:
+            if self._broken is not None:
+                raise self._broken
+            await self._changed()
+        return self._inbox.popleft()
+
+    async def wait_for_credit(self) -> None:
+        """Return once another batch may be sent.
+
+        Raises:
+            FeederLost: The connection is gone.
+            RemoteProtocolError: The peer broke the protocol.
+        """
+        while self.machine.credit <= 0:
+            if self._broken is not None:
+                raise self._broken
+            await self._changed()
+
+    async def send(self, message: Message) -> None:
+        """Write a message, then wait until the transport has room for another.
+
+        Cancelling it while it waits does not tear the message.
+
+        Raises:
+            FeederLost: The connection is gone.
+            LocalProtocolError: The protocol does not allow it now.
+        """
+        self.post(message)
+        await self._writable.wait()
+
+    def post(self, message: Message) -> None:
+        """Write a message, without waiting for room; for small ones.
+
+        Raises:
+            FeederLost: The connection is gone.
+            LocalProtocolError: The protocol does not allow it now.
+        """
+        self._open_transport().writelines(self.machine.send(message))
+
+    def post_if_possible(self, message: Message) -> None:
+        """Write a message, unless all is over: :meth:`receive` will say so, in time."""
+        if not self.lost.done() and not self.machine.over:
+            self.post(message)
+
+    async def aclose(self, linger: float = LINGER) -> None:
+        """Close it, after the peer has read what was written and closed its end.
+
+        Args:
+            linger: Seconds to wait for that; then the connection is cut.
+        """
+        try:
+            if self._transport is not None and not self._closed.done():
+                await self._finish(linger)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Return once the transport is closed."""
+        await asyncio.shield(self._closed)
+
+    async def _finish(self, linger: float) -> None:
+        transport = self._open_or_none()
+        # Closing a socket with bytes unread would reset it, and the peer could lose the last
+        # message: so end our half, and go on reading until the peer has closed the other.
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+        elif self._transport is not None:
+            self._transport.close()
+        try:
+            async with asyncio.timeout(linger):
+                await self.wait_closed()
+        except TimeoutError:
+            self.abort()
+            await self.wait_closed()
+
+    def _open_or_none(self) -> asyncio.Transport | None:
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
+
+    def _open_transport(self) -> asyncio.Transport:
+        transport = self._open_or_none()
+        if transport is None:
+            raise self._broken or FeederLost("the connection is closed")
+        return transport
+
+    async def _changed(self) -> None:
+        if self._waiter is not None:
+            raise WireError("two tasks receive from one connection; use one")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _break(self, error: Exception) -> None:
+        """Note the first cause."""
+        self._broken = self._broken or error
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._wake()
+
+    def _flush_replies(self) -> None:
+        # Only while the transport has room: a peer that never reads cannot pile answers up here.
+        transport = self._open_or_none()
+        if transport is not None and self._writable.is_set():
+            replies = self.machine.replies()
+            if replies:
+                transport.writelines(replies)
+
+
+def tune(sock: socket.socket) -> None:
+    """Set what a long-lived connection of large messages wants."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A host that died sends no FIN: keep-alive finds it in two minutes, not in two hours.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Interrupt:
+    """A block of one task that can be stopped from outside, with a reason.
+
+    As ``asyncio.timeout``, with an event instead of a clock: the task is cancelled, and where the
+    cancellation leaves the block it becomes the reason. A cancellation by anybody else stays one.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._reason: Exception | None = None
+
+    def fire(self, reason: Exception) -> None:
+        """Stop the block; the first reason counts. Before or after the block it is remembered."""
+        if self._reason is None:
+            self._reason = reason
+            if self._task is not None:
+                self._task.cancel()
+
+    def __enter__(self) -> Self:
+        if self._reason is not None:
+            raise self._reason
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task else 0
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        if self._reason is None or task is None:
+            return
+        others = task.uncancel() > self._cancelling
+        if isinstance(error, asyncio.CancelledError) and not others:
+            raise self._reason from None

@@ -1,0 +1,220 @@
+"""The feeder's side of one connection, from HELLO to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import (
+    ConfigError,
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    RemoteProtocolError,
+    StreamrecError,
+    to_fields,
+)
+from streamrec.feeder import payload
+from streamrec.feeder.connection import LINGER, Interrupt
+from streamrec.flow.channel import EndOfStream
+from streamrec.plan.position import VERSION, Position
+from streamrec.wire import (
+    PROTOCOL_VERSIONS,
+    End,
+    Fault,
+    Goaway,
+    Hello,
+    Subscribe,
+    Welcome,
+)
+from streamrec.wire.frame import frame_size
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from contextlib import AbstractAsyncContextManager
+    from typing import TypeVar
+
+    from streamrec.feeder.connection import AsyncConnection
+    from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
+    from streamrec.types import Batch
+    from streamrec.wire import BatchMessage, Message
+
+    T = TypeVar("T")
+
+__all__ = ["Conversation"]
+
+MOST_NAMES = 1 << 20
+"""Bytes of shard URLs that WELCOME may carry; their number is always there."""
+
+log = logging.getLogger("streamrec.feeder")
+
+
+class Conversation:
+    """Talks to one client.
+
+    Args:
+        feeder: Whose datasets are served, and whose statistics are kept.
+        connection: To the client.
+    """
+
+    def __init__(self, feeder: Feeder, connection: AsyncConnection) -> None:
+        self.interrupt = Interrupt()
+        """Fired to end the conversation, whatever it waits for."""
+        self._feeder = feeder
+        self.connection = connection
+        self._full: str | None = None
+
+    def turn_away(self, reason: str) -> None:
+        """Send the client elsewhere as soon as it has said who it is."""
+        self._full = reason
+
+    async def run(self) -> None:
+        """Serve until either side is done, then close the connection."""
+        self.connection.lost.add_done_callback(self._lost)
+        try:
+            with self.interrupt:
+                await self._serve()
+        except FeederLost:
+            self.connection.abort()
+        except FeederDraining as reason:
+            self._say(Goaway(reason.message))
+        except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
+            self._fail(error)
+        except asyncio.CancelledError:
+            self.connection.abort()
+            raise
+        # A client that breaks the protocol may not keep the connection for long.
+        broken = self.connection.machine.error is not None
+        await self.connection.aclose(LINGER if broken else self._feeder.linger)
+
+    def _lost(self, _: object) -> None:
+        self.interrupt.fire(self.connection.broken or FeederLost("the client is gone"))
+
+    async def _serve(self) -> None:
+        hello = await self._greeting()
+        _check_token(self._feeder.token, hello.token)
+        version = _common_version(hello)
+        if self._full is not None:
+            raise FeederDraining(self._full)
+        dataset = await self._dataset(hello.dataset)
+        batch_size = hello.batch_size or dataset.settings.batch_size
+        if not hello.world_size:
+            raise ConfigError("world_size 0 has no ranks; it counts from 1")
+        fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
+        settings = json.dumps(_described(dataset, batch_size))
+        await self.connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
+        while True:
+            subscribe = await self._subscription()
+            run = dataset.run(
+                rank=subscribe.rank,
+                world_size=hello.world_size,
+                batch_size=batch_size,
+                position=_position(subscribe.position),
+            )
+            await self._one_run(run, hello.dataset)
+
+    async def _greeting(self) -> Hello:
+        try:
+            async with asyncio.timeout(self._feeder.handshake_timeout):
+                hello = await self.connection.receive()
+        except TimeoutError:
+            raise FeederLost("no HELLO came in time") from None
+        assert isinstance(hello, Hello)
+        return hello
+
+    async def _subscription(self) -> Subscribe:
+        subscribe = await self.connection.receive()
+        assert isinstance(subscribe, Subscribe)
+        return subscribe
+
+    async def _dataset(self, name: str) -> DatasetHandle:
+        handle = self._feeder.datasets.get(name)
+        if handle is None:
+            names = ", ".join(sorted(self._feeder.datasets))
+            raise FeederRefused(f"there is no dataset {name!r} here; there are: {names}")
+        return await asyncio.shield(handle) if asyncio.isfuture(handle) else handle
+
+    async def _one_run(self, run: AbstractAsyncContextManager[RunHandle], dataset: str) -> None:
+        async with run as batches:
+            await self._send_all(batches, dataset)
+            end = End(json.dumps(batches.position.to_dict()).encode())
+        await self.connection.send(end)
+
+    async def _send_all(self, batches: RunHandle, dataset: str) -> None:
+        with contextlib.suppress(EndOfStream):
+            while True:
+                await self._waiting("credit", self.connection.wait_for_credit())
+                batch = await self._waiting("data", batches.receive())
+                message = payload.encode(batch)
+                await self._waiting("socket", self.connection.send(message))
+                self._count(dataset, batch, message)
+
+    async def _waiting(self, reason: str, event: Awaitable[T]) -> T:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            return await event
+        finally:
+            self._feeder.statistics().waited[reason] += clock() - began
+
+    def _count(self, dataset: str, batch: Batch, message: BatchMessage) -> None:
+        statistics = self._feeder.statistics()
+        statistics.batches[dataset] += 1
+        statistics.records[dataset] += len(batch)
+        statistics.bytes[dataset] += frame_size(len(message.metadata), message.payload_size)
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, StreamrecError):
+            log.error("serving a client failed", exc_info=error)
+        fields = to_fields(error)
+        self._feeder.statistics().faults[fields["type"]] += 1
+        retryable = isinstance(error, StreamrecError) and error.retryable
+        self._say(Fault(json.dumps(fields, default=str).encode(), retryable))
+
+    def _say(self, message: Message) -> None:
+        """Send the last message; where nobody can be told any more, cut the connection."""
+        try:
+            self.connection.post(message)
+        except StreamrecError:
+            self.connection.abort()
+
+
+def _check_token(expected: str | None, given: str) -> None:
+    if expected is not None and not hmac.compare_digest(expected.encode(), given.encode()):
+        raise FeederRefused("the token is wrong" if given else "a token is needed: give token=")
+
+
+def _common_version(hello: Hello) -> int:
+    common = set(PROTOCOL_VERSIONS) & set(hello.protocol_versions)
+    if not common or hello.position_version < VERSION:
+        raise FeederRefused(
+            f"the client speaks the protocol's versions {list(hello.protocol_versions)} and reads "
+            f"positions up to {hello.position_version}, the feeder {list(PROTOCOL_VERSIONS)} and "
+            f"{VERSION}; install the same streamrec on both sides"
+        )
+    return max(common)
+
+
+def _position(data: bytes) -> Position | None:
+    if not data:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError("the position of SUBSCRIBE is not JSON") from None
+    return Position.from_dict(value)
+
+
+def _described(dataset: DatasetHandle, batch_size: int | None) -> dict[str, Any]:
+    size = sum(len(url) + 4 for url in dataset.shards)
+    return {
+        "batch_size": batch_size,
+        "lanes": dataset.lanes,
+        "shard_count": len(dataset.shards),
+        "shards": list(dataset.shards) if size <= MOST_NAMES else None,
+        "features": dataset.settings.features,
+    }

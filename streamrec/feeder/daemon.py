@@ -1,0 +1,137 @@
+"""The daemon behind ``streamrec serve``: opens the datasets, listens, and drains on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from streamrec.feeder import metrics, status
+from streamrec.feeder.server import Feeder, open_dataset
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from streamrec.config import DaemonSettings, DatasetSettings
+    from streamrec.feeder.server import DatasetHandle
+
+__all__ = ["Bound", "run", "serve"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where a daemon really listens."""
+
+    feeder: list[str]
+    """``tcp://host:port`` or ``unix:///path``, in the order of the configuration."""
+    status: str | None
+    """``host:port``."""
+
+
+async def serve(
+    settings: DaemonSettings,
+    *,
+    ready: Callable[[Bound], None] | None = None,
+    opener: Callable[[DatasetSettings], Awaitable[DatasetHandle]] = open_dataset,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal cuts everything at once.
+
+    Args:
+        settings: What to serve, and where.
+        ready: Called when all datasets are open and clients are welcome.
+        opener: Opens a dataset.
+
+    Raises:
+        ConfigError: An address cannot be listened at.
+        StreamrecError: A dataset cannot be opened.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        opening = {
+            name: asyncio.ensure_future(opener(dataset))
+            for name, dataset in settings.datasets.items()
+        }
+        stack.push_async_callback(_close, opening)
+        token = settings.server.token
+        feeder = Feeder(
+            opening,
+            token=token.get_secret_value() if token else None,
+            max_connections=settings.server.max_connections,
+        )
+        await stack.enter_async_context(feeder)
+        stop = stack.enter_context(_signals())
+        bound = await _listen(settings, feeder, stack)
+        if await _until(stop, _all(opening)):
+            return
+        if ready is not None:
+            ready(bound)
+        await stop.get()
+        await _until(stop, feeder.drain(settings.server.grace))
+
+
+def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) -> None:
+    """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve(settings, ready=ready))
+
+
+async def _listen(
+    settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
+) -> Bound:
+    registry = CollectorRegistry()
+    metrics.register(feeder, registry)
+    page = None
+    if settings.server.status is not None:
+        page = await stack.enter_async_context(
+            status.serving(settings.server.status, feeder, registry)
+        )
+    return Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[asyncio.Queue[int]]:
+    """The signals that ask for the end, as they come."""
+    loop = asyncio.get_running_loop()
+    received: asyncio.Queue[int] = asyncio.Queue()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, received.put_nowait, number)
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
+    """Do some work, unless a signal comes first; says whether one came."""
+    signalled = asyncio.ensure_future(stop.get())
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([signalled, working], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        signalled.cancel()
+        if not working.done():
+            working.cancel()
+        await asyncio.gather(signalled, working, return_exceptions=True)
+    if not working.cancelled():
+        working.result()
+        return False
+    return True
+
+
+async def _all(opening: Mapping[str, asyncio.Future[DatasetHandle]]) -> None:
+    await asyncio.gather(*opening.values())
+
+
+async def _close(opening: Mapping[str, asyncio.Future[DatasetHandle]]) -> None:
+    for future in opening.values():
+        future.cancel()
+    opened = await asyncio.gather(*opening.values(), return_exceptions=True)
+    for dataset in opened:
+        if not isinstance(dataset, BaseException):
+            await dataset.aclose()

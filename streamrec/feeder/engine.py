@@ -1,0 +1,301 @@
+"""The private engine process: a feeder of one's own, where the trainer's interpreter lock is not.
+
+The parent starts it as ``python -m streamrec.feeder.engine FD`` over one end of a socket pair, and
+writes the dataset's settings to its standard input: never to its arguments, which others can read.
+The child serves that one connection, and ends when it does. Should the parent be killed while
+another process holds the socket too (a forked worker), the child still notices: it watches the
+parent itself. Ctrl-C is the parent's business; the child, in a process group of its own, does not
+see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from pydantic_core import PydanticSerializationError
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import ConfigError, FeederLost
+from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
+from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
+from streamrec.flow.bridge import new_event_loop
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from streamrec.feeder.session import State
+    from streamrec.plan.position import Fingerprint
+
+__all__ = ["Engine", "main"]
+
+PATIENCE = 300.0
+"""Seconds: a child that dies closes its socket, so this is only for one that hangs."""
+FOR_EVER = 1e7
+"""Seconds that the child keeps its last message for the parent; it dies with the parent anyway."""
+GOODBYE = 2.0
+"""Seconds that a child gets to end by itself, before it is killed."""
+SOCKET_BUFFER = 4 << 20
+"""Bytes to ask for; the system's limit (``net.core.wmem_max``) may give less."""
+TAIL = 2000
+"""Bytes of the child's standard error that an error shows."""
+
+log = logging.getLogger("streamrec.engine")
+
+
+class Engine:
+    """The parent's side; made by :meth:`start`."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]
+    ) -> None:
+        self.process = process
+        self.socket = sock
+        """The parent's end of the connection, for a feed to own."""
+        self._errors = errors
+        self._finalizer = weakref.finalize(self, _end, process, sock, errors, os.getpid())
+
+    def __repr__(self) -> str:
+        code = self.process.returncode
+        return f"<Engine {self.process.pid}{'' if code is None else f', {_outcome(code)}'}>"
+
+    @classmethod
+    def start(cls, settings: DatasetSettings) -> Self:
+        """Start the process; it opens the dataset while the caller goes on.
+
+        Args:
+            settings: Of the dataset.
+
+        Raises:
+            ConfigError: The settings cannot be sent to another process, or none can be started.
+        """
+        order = _order(settings)
+        ours, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
+        try:
+            with theirs:
+                _enlarge(theirs)
+                process = _spawn(theirs.fileno(), errors)
+        except OSError as error:
+            ours.close()
+            errors.close()
+            raise ConfigError(
+                f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
+                'set engine="thread"'
+            ) from None
+        self = cls(process, ours, errors)
+        self._hand_over(order)
+        return self
+
+    def feed(
+        self,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        batch_size: int | None = None,
+        position: State | None = None,
+        fingerprint: Fingerprint | None = None,
+        credit_bytes: int = CREDIT_BYTES,
+    ) -> BlockingFeed:
+        """Subscribe, once; arguments and errors as of :meth:`BlockingFeed.open`."""
+        return BlockingFeed.open(
+            self.socket,
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            position=position,
+            fingerprint=fingerprint,
+            credit_bytes=credit_bytes,
+            patience=PATIENCE,
+            diagnose=self.diagnosis,
+        )
+
+    def diagnosis(self) -> str | None:
+        """Why the process ended, with the end of its standard error; ``None`` if it has not."""
+        try:
+            code = self.process.wait(GOODBYE)
+        except subprocess.TimeoutExpired:
+            return None
+        said = _tail(self._errors)
+        said = f"; its last words:\n{said}" if said else ""
+        return f"the engine process {self.process.pid} {_outcome(code)}{said}"
+
+    def close(self) -> None:
+        """End the process and wait for it, at most some seconds; again changes nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _hand_over(self, order: bytes) -> None:
+        stdin = self.process.stdin
+        assert stdin is not None
+        try:
+            with stdin:
+                stdin.write(order)
+        except OSError:
+            reason = self.diagnosis() or "the engine process does not read its settings"
+            self.close()
+            raise FeederLost(reason) from None
+
+
+def _order(settings: DatasetSettings) -> bytes:
+    try:
+        plain = settings.model_dump(mode="json", warnings=False)
+    except PydanticSerializationError as error:
+        raise ConfigError(
+            f"the settings cannot be sent to an engine process: {error}; give plain values in "
+            'storage_options, or set engine="thread"'
+        ) from None
+    return json.dumps({"parent": os.getpid(), "settings": plain}).encode()
+
+
+def _spawn(fd: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    # -P: a `queue.py` in the working directory is not the standard library's.
+    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "streamrec.feeder.engine", str(fd)]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=errors,
+        stderr=errors,
+        pass_fds=[fd],
+        env=_environment(),
+        process_group=0,
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and where this very package is found, should it not be installed."""
+    root = str(Path(__file__).parents[2])
+    if root in site.getsitepackages() or root == site.getusersitepackages():
+        return dict(os.environ)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _enlarge(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+
+
+def _end(
+    process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes], owner: int
+) -> None:
+    """End the child; at ``close``, when the engine is forgotten, or at the interpreter's exit."""
+    sock.close()
+    if os.getpid() != owner:  # a fork's copy: the process is not its own to end
+        process.returncode = 0
+        errors.close()
+        return
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GOODBYE)
+    finally:
+        process.kill()  # does nothing where it has ended
+        process.wait()
+    said = _tail(errors)
+    errors.close()
+    if said:
+        log.warning("the engine process %d said: %s", process.pid, said)
+
+
+def _tail(errors: IO[bytes]) -> str:
+    end = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, end - TAIL))
+    return errors.read().decode(errors="replace").strip()
+
+
+def _outcome(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    hint = " (by the system, for lack of memory?)" if code == -signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-code).name}{hint}"
+
+
+# The child
+
+
+async def serve(sock: socket.socket, settings: dict[str, Any], parent: int) -> None:
+    """Serve one connection, as long as it and the parent live.
+
+    Args:
+        sock: Connected.
+        settings: Of the dataset, plain.
+        parent: The parent's process id.
+    """
+    opening = asyncio.ensure_future(_open(settings))
+    try:
+        with _watching(parent):
+            async with Feeder({ENGINE_DATASET: opening}, linger=FOR_EVER) as feeder:
+                await feeder.serve_socket(sock)
+    finally:
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            await (await opening).aclose()
+
+
+async def _open(settings: dict[str, Any]) -> DatasetHandle:
+    return await open_dataset(validate(DatasetSettings, settings))
+
+
+@contextlib.contextmanager
+def _watching(parent: int) -> Any:
+    """End this process when the parent ends, even where its sockets live on."""
+    if os.getppid() != parent:
+        _die()
+    loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(parent)
+    except (AttributeError, OSError):  # another system, or a sandbox
+        task = loop.create_task(_poll_parent(parent))
+        yield
+        task.cancel()
+        return
+    loop.add_reader(fd, _die)
+    try:
+        yield
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+async def _poll_parent(parent: int) -> None:
+    while os.getppid() == parent:  # noqa: ASYNC110 - no event says that a parent has died
+        await asyncio.sleep(0.25)
+    _die()
+
+
+def _die() -> None:
+    # Nobody is left to tell, and nothing on disk to tidy up.
+    os._exit(1)
+
+
+def main() -> None:
+    """The child's whole life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    order = json.loads(sys.stdin.buffer.read())
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve(sock, order["settings"], order["parent"]))
+
+
+if __name__ == "__main__":
+    main()

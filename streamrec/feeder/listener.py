@@ -1,0 +1,143 @@
+"""Listening sockets, without asyncio's servers.
+
+``asyncio.Server`` of Python 3.11 loses a connection that is accepted in the very turn of the loop
+in which the server is closed: the client then waits for ever. Accepting is a dozen lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Listener", "bind"]
+
+BACKLOG = 512
+TOGETHER = 32
+"""Connections accepted in one turn of the loop."""
+PAUSE = 1.0
+"""Seconds without accepting, where the system has no more files to give."""
+
+log = logging.getLogger("streamrec.feeder")
+
+
+class Listener:
+    """Accepts connections while it is open, in the running loop.
+
+    Args:
+        sock: Bound; owned from now on.
+        accepted: Called with each connection, which is then its own.
+    """
+
+    def __init__(self, sock: socket.socket, accepted: Callable[[socket.socket], object]) -> None:
+        self.address = _address_of(sock)
+        self._socket = sock
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+        self._inode = _inode(self.address)
+        self._pause: asyncio.TimerHandle | None = None
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more, and remove the socket's file; closing again changes nothing."""
+        if self._socket.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        # Unless another feeder has put its own file there.
+        if self._inode is not None and _inode(self.address) == self._inode:
+            Path(str(self.address.path)).unlink(missing_ok=True)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(TOGETHER):
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._wait_for_files(error)
+                return
+            self._accepted(connection)
+
+    def _wait_for_files(self, error: OSError) -> None:
+        log.error("cannot accept clients: %s; raise the limit of open files", error.strerror)
+        self._loop.remove_reader(self._socket.fileno())
+        self._pause = self._loop.call_later(PAUSE, self._resume)
+
+
+def bind(place: Address) -> socket.socket:
+    """A socket bound to an address.
+
+    Raises:
+        ConfigError: It is taken, or not ours to listen at.
+    """
+    try:
+        return _bound_unix(place.path) if place.path else _bound_tcp(place)
+    except OSError as error:
+        raise ConfigError(f"cannot listen at {place}: {error.strerror or error}") from None
+
+
+def _bound_tcp(place: Address) -> socket.socket:
+    found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bound_unix(path: str) -> socket.socket:
+    _remove_stale(Path(path))
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket file of a feeder that was killed; a living one's is left alone."""
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+        return  # anything else makes `bind` fail, as it should
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+
+
+def _address_of(sock: socket.socket) -> Address:
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return Address(path=cast("str", name))
+    return Address(host=name[0], port=name[1])
+
+
+def _inode(place: Address) -> int | None:
+    try:
+        return Path(place.path).stat().st_ino if place.path else None
+    except FileNotFoundError:
+        return None

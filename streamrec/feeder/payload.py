@@ -1,0 +1,295 @@
+"""Batches as the metadata and the buffers of a BATCH message.
+
+The metadata describes every array; the payload holds the arrays as they are in memory, in the order
+of the metadata, each from the next multiple of 64. Nothing is copied on either side: encoding gives
+views of the batch's memory, decoding gives views of the received one. Numbers travel little-endian.
+
+What is decoded comes from outside. Every size is compared with the payload before an array is made,
+every offset before a string can be taken by it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
+from streamrec.plan.position import Position
+from streamrec.schema import Field, build
+from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse
+from streamrec.wire import BatchMessage
+from streamrec.wire.frame import ALIGNMENT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.types import Column
+
+__all__ = ["decode", "encode"]
+
+DTYPES = {
+    name: np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+MOST_DIMENSIONS = 32
+
+_PROTO = build(
+    "streamrec.feeder",
+    {
+        "Array": [Field("string", "dtype", 1), Field("repeated uint64", "shape", 2)],
+        "Bytes": [
+            Field("uint64", "size", 1),
+            Field("uint64", "count", 2),
+            Field("repeated uint64", "item_shape", 3),
+        ],
+        "Values": [Field("Array", "array", 1, "kind"), Field("Bytes", "bytes", 2, "kind")],
+        "Ragged": [Field("Values", "values", 1)],
+        "Sparse": [
+            Field("Values", "values", 1),
+            Field("uint64", "count", 2),
+            Field("repeated uint64", "dense_shape", 3),
+        ],
+        "Column": [
+            Field("string", "name", 1),
+            Field("Values", "values", 2, "kind"),
+            Field("Ragged", "ragged", 3, "kind"),
+            Field("Sparse", "sparse", 4, "kind"),
+        ],
+        "Batch": [
+            Field("uint64", "rows", 1),
+            Field("uint64", "epoch", 2),
+            Field("bytes", "position", 3),
+            Field("bool", "mask", 4),
+            Field("repeated Column", "columns", 5),
+        ],
+    },
+)
+
+
+def encode(batch: Batch) -> BatchMessage:
+    """Describe a batch; the message's payload views the batch's own arrays.
+
+    Raises:
+        LocalProtocolError: A column has a type that cannot travel.
+    """
+    metadata = _PROTO["Batch"](
+        rows=batch.rows,
+        epoch=batch.epoch,
+        position=json.dumps(batch.next_position.to_dict(), separators=(",", ":")).encode(),
+        mask=batch.mask is not None,
+    )
+    payload = _Payload()
+    payload.add(batch.origin.shards.astype(np.int32, copy=False))
+    payload.add(batch.origin.records.astype(np.int64, copy=False))
+    if batch.mask is not None:
+        payload.add(batch.mask.astype(np.bool_, copy=False))
+    for name, column in batch.columns.items():
+        _encode_column(metadata.columns.add(name=name), column, payload)
+    return BatchMessage(metadata.SerializeToString(), tuple(payload.buffers))
+
+
+class _Payload:
+    """The buffers so far."""
+
+    def __init__(self) -> None:
+        self.buffers: list[memoryview] = []
+        self._size = 0
+
+    def add(self, array: npt.NDArray[Any]) -> None:
+        flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+        if not flat.size:
+            return
+        padding = -self._size % ALIGNMENT
+        if padding:
+            self.buffers.append(memoryview(bytes(padding)))
+        self.buffers.append(flat.view(np.uint8).data)
+        self._size += padding + flat.nbytes
+
+
+def _encode_column(proto: Any, column: Column, payload: _Payload) -> None:
+    if isinstance(column, Ragged):
+        first, last = int(column.row_splits[0]), int(column.row_splits[-1])
+        proto.ragged.SetInParent()
+        payload.add(column.row_splits.astype(np.int64, copy=False) - first)
+        _encode_values(proto.ragged.values, _cut(column.values, first, last), payload)
+    elif isinstance(column, Sparse):
+        proto.sparse.count = len(column.indices)
+        proto.sparse.dense_shape.extend(column.dense_shape)
+        payload.add(column.indices.astype(np.int64, copy=False))
+        _encode_values(proto.sparse.values, column.values, payload)
+    else:
+        _encode_values(proto.values, column, payload)
+
+
+def _cut(
+    values: npt.NDArray[Any] | BytesColumn, first: int, last: int
+) -> npt.NDArray[Any] | BytesColumn:
+    if isinstance(values, BytesColumn):
+        strings = values.strings_per_row
+        offsets = values.offsets[first * strings : last * strings + 1]
+        return BytesColumn(values.values, offsets, values.item_shape)
+    return values[first:last]
+
+
+def _encode_values(proto: Any, values: npt.NDArray[Any] | BytesColumn, payload: _Payload) -> None:
+    if isinstance(values, BytesColumn):
+        _encode_bytes(proto.bytes, values, payload)
+    elif values.dtype.name in DTYPES and values.ndim:
+        proto.array.dtype = values.dtype.name
+        proto.array.shape.extend(values.shape)
+        payload.add(values)
+    else:
+        raise LocalProtocolError(
+            f"an array of dtype {values.dtype} and shape {values.shape} cannot travel"
+        )
+
+
+def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    proto.SetInParent()
+    proto.size, proto.count = last - first, len(column.offsets) - 1
+    proto.item_shape.extend(column.item_shape)
+    offsets = column.offsets.astype(np.int64, copy=False)
+    payload.add(offsets - first if first else offsets)
+    payload.add(column.values[first:last])
+
+
+def decode(message: BatchMessage) -> Batch:
+    """The batch of a received message, as views of its payload.
+
+    The arrays are writable, C-contiguous and begin at multiples of 64.
+
+    Raises:
+        RemoteProtocolError: The metadata is none, or does not fit the payload.
+    """
+    try:
+        metadata = _PROTO["Batch"].FromString(message.metadata)
+    except DecodeError:
+        raise RemoteProtocolError("the metadata of BATCH is not its message") from None
+    reader = _Reader(message.payload[0] if message.payload else memoryview(b""))
+    rows = int(metadata.rows)
+    shards = reader.array("int32", (rows,))
+    records = reader.array("int64", (rows,))
+    mask = reader.array("bool", (rows,)) if metadata.mask else None
+    columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
+    _check(len(columns) == len(metadata.columns), "two columns have the same name")
+    _check(reader.left == 0, f"{reader.left} bytes of the payload belong to no array")
+    position = _position(metadata.position)
+    return Batch(columns, rows, int(metadata.epoch), Origin(shards, records), position, mask)
+
+
+def _check(valid: bool, message: str) -> None:
+    if not valid:
+        raise RemoteProtocolError(f"a batch does not fit its description: {message}")
+
+
+def _position(data: bytes) -> Position:
+    try:
+        return Position.from_dict(json.loads(data))
+    except (ValueError, RecursionError, StateError) as error:
+        raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
+
+
+class _Reader:
+    """Arrays from the front of a payload."""
+
+    def __init__(self, payload: memoryview) -> None:
+        self._payload = payload
+        self._begin = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._payload) - self._begin
+
+    def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        _check(dtype in DTYPES, f"there is no dtype {dtype!r}")
+        _check(len(shape) <= MOST_DIMENSIONS, f"an array has {len(shape)} dimensions")
+        size = math.prod(shape) * DTYPES[dtype].itemsize
+        if not size:
+            _check(all(side < 1 << 62 for side in shape), f"an array has the shape {shape}")
+            return _empty(shape, dtype)
+        begin = self._begin + -self._begin % ALIGNMENT
+        _check(size <= len(self._payload) - begin, f"an array of {size} bytes is not there")
+        self._begin = begin + size
+        return _view(self._payload[begin : self._begin], dtype, shape)
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    try:
+        return np.empty(shape, DTYPES[dtype])
+    except ValueError:  # NumPy multiplies the sides that are not 0, and refuses an overflow
+        raise RemoteProtocolError(f"there is no array of the shape {shape}") from None
+
+
+def _view(memory: memoryview, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    array = np.frombuffer(memory, DTYPES[dtype].newbyteorder("<"))
+    if dtype == "bool":
+        _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
+    if sys.byteorder == "big":  # NumPy's computations want the machine's own order
+        array = array.byteswap(inplace=True).view(DTYPES[dtype])
+    return array.reshape(shape)
+
+
+def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
+    kind = proto.WhichOneof("kind")
+    if kind == "ragged":
+        return _decode_ragged(proto.ragged, rows, reader)
+    if kind == "sparse":
+        return _decode_sparse(proto.sparse, rows, reader)
+    _check(kind == "values", f"the column {proto.name!r} has no kind")
+    return _decode_values(proto.values, rows, reader)
+
+
+def _decode_ragged(proto: Any, rows: int, reader: _Reader) -> Ragged:
+    splits = reader.array("int64", (rows + 1,))
+    values = _decode_values(proto.values, None, reader)
+    _check_offsets(splits, len(values))
+    return Ragged(values, splits)
+
+
+def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
+    shape = tuple(int(side) for side in proto.dense_shape)
+    _check(shape[:1] == (rows,) and len(shape) <= MOST_DIMENSIONS, f"a sparse shape of {shape}")
+    _check(max(shape) < 1 << 62, f"a sparse shape of {shape}")
+    count = int(proto.count)
+    indices = reader.array("int64", (count, len(shape)))
+    inside = (indices >= 0) & (indices < np.array(shape, np.int64))
+    _check(bool(inside.all()), "a sparse index is outside of its shape")
+    return Sparse(indices, _decode_values(proto.values, count, reader), shape)
+
+
+def _decode_values(proto: Any, rows: int | None, reader: _Reader) -> npt.NDArray[Any] | BytesColumn:
+    """One array or column of strings; ``rows`` is its length, where that is known."""
+    kind = proto.WhichOneof("kind")
+    if kind == "bytes":
+        return _decode_bytes(proto.bytes, rows, reader)
+    _check(kind == "array", "values have no kind")
+    shape = tuple(int(side) for side in proto.array.shape)
+    _check(len(shape) > 0 and rows in (None, shape[0]), f"an array of shape {shape}, {rows} rows")
+    return reader.array(proto.array.dtype, shape)
+
+
+def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
+    item_shape = tuple(int(side) for side in proto.item_shape)
+    _check(len(item_shape) < MOST_DIMENSIONS, f"strings of {len(item_shape)} dimensions a row")
+    count, per_row = int(proto.count), math.prod(item_shape)
+    _check(max(item_shape, default=0) < 1 << 62, f"strings of the shape {item_shape} a row")
+    _check(count % per_row == 0 if per_row else count == 0, f"{count} strings, {per_row} a row")
+    _check(rows is None or count == rows * per_row, f"{count} strings for {rows} rows")
+    offsets = reader.array("int64", (count + 1,))
+    values = reader.array("uint8", (int(proto.size),))
+    _check_offsets(offsets, len(values))
+    return BytesColumn(values, offsets, item_shape)
+
+
+def _check_offsets(offsets: npt.NDArray[np.int64], end: int) -> None:
+    valid = offsets[0] == 0 and offsets[-1] == end and bool((offsets[:-1] <= offsets[1:]).all())
+    _check(bool(valid), "offsets do not rise from 0 to the end of the values")

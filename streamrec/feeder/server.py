@@ -1,0 +1,276 @@
+"""The feeder: named datasets, served to any rank from any position, over TCP and Unix sockets.
+
+A feeder keeps nothing about its clients. One task a connection talks to one client; the transport
+reads all the while, so that credits count, pings are answered and a client that goes away ends its
+run at once, whatever the task waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from streamrec.errors import ConfigError, FeederDraining
+from streamrec.feeder.address import Address
+from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.conversation import Conversation
+from streamrec.feeder.listener import Listener, bind
+from streamrec.wire import Connection, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from streamrec.config import DatasetSettings
+    from streamrec.plan.position import Fingerprint, Position
+    from streamrec.types import Batch
+
+__all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
+
+LINGER = 300.0
+"""Seconds to keep a finished connection for a client that is slow to read the reason."""
+WAITS = ("credit", "data", "socket")
+
+log = logging.getLogger("streamrec.feeder")
+
+
+class RunHandle(Protocol):
+    """One rank's batches, from a position on."""
+
+    @property
+    def position(self) -> Position:
+        """Of the next batch to be received."""
+
+    async def receive(self) -> Batch:
+        """The next batch; raises ``EndOfStream`` after the last."""
+
+
+class DatasetHandle(Protocol):
+    """What a feeder needs of a dataset."""
+
+    @property
+    def settings(self) -> DatasetSettings:
+        """How it is read."""
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Their URLs."""
+
+    @property
+    def lanes(self) -> int:
+        """How many."""
+
+    def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
+        """What determines the order."""
+
+    def run(
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+    ) -> AbstractAsyncContextManager[RunHandle]:
+        """Start to read; without a ``batch_size``, single records."""
+
+    async def aclose(self) -> None:
+        """For whoever opened it; a feeder does not close what it serves."""
+
+
+async def open_dataset(settings: DatasetSettings) -> DatasetHandle:
+    """Open a dataset of the pipeline."""
+    from streamrec.pipeline.dataset import Dataset
+
+    return await Dataset.open(settings)
+
+
+@dataclass
+class Statistics:
+    """What a feeder has done since its start."""
+
+    connections: int = 0
+    """Now open."""
+    connections_total: int = 0
+    batches: Counter[str] = field(default_factory=Counter)
+    """By dataset, as records and bytes."""
+    records: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    """Of whole frames."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """Errors that were sent to clients, by type."""
+    waited: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAITS, 0.0))
+    """Seconds of all connections together, by what they waited for: ``credit`` (the client does not
+    take), ``data`` (the store does not give) or ``socket`` (the network does not carry)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON-able data."""
+        values = vars(self).items()
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in values}
+
+
+class Feeder:
+    """Serves datasets; an asynchronous context manager that closes everything.
+
+    Args:
+        datasets: By name; what is still being opened lets its clients wait.
+        token: What clients must present; ``None``: nothing.
+        max_connections: More clients than that are sent elsewhere.
+        handshake_timeout: Seconds for a new connection to say what it wants.
+        linger: Seconds to keep a finished connection open until the client has read the reason.
+    """
+
+    def __init__(
+        self,
+        datasets: Mapping[str, DatasetHandle | Awaitable[DatasetHandle]],
+        *,
+        token: str | None = None,
+        max_connections: int = 1024,
+        handshake_timeout: float = 10.0,
+        linger: float = LINGER,
+    ) -> None:
+        self.datasets: dict[str, DatasetHandle | asyncio.Future[DatasetHandle]] = {
+            name: asyncio.ensure_future(value) if isinstance(value, Awaitable) else value
+            for name, value in datasets.items()
+        }
+        self.token = token
+        self.max_connections = max_connections
+        self.handshake_timeout = handshake_timeout
+        self.linger = linger
+        self.draining = False
+        self._statistics = Statistics()
+        self._listeners: list[Listener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._conversations: set[Conversation] = set()
+
+    def __repr__(self) -> str:
+        state = "draining" if self.draining else "serving"
+        return (
+            f"<Feeder {state} {', '.join(self.datasets)}: {len(self._conversations)} connections>"
+        )
+
+    def statistics(self) -> Statistics:
+        """Counters since the start; live, not a copy."""
+        self._statistics.connections = len(self._conversations)
+        return self._statistics
+
+    @property
+    def ready(self) -> bool:
+        """Whether all datasets are open, and new clients are welcome."""
+        return not self.draining and all(map(_is_open, self.datasets.values()))
+
+    async def listen(self, where: str | Address | socket.socket) -> Address:
+        """Accept connections.
+
+        Args:
+            where: ``tcp://host:port``, ``unix:///path``, or a bound socket.
+
+        Returns:
+            The address that it really is: with the port that was picked for 0.
+
+        Raises:
+            ConfigError: It cannot be listened at, or would show a token to the network.
+        """
+        sock = where if isinstance(where, socket.socket) else self._bind(where)
+        listener = Listener(sock, self._adopt)
+        self._listeners.append(listener)
+        return listener.address
+
+    async def serve_socket(self, sock: socket.socket) -> None:
+        """Serve one connected socket, which is then the feeder's; returns when it is closed."""
+        task = self._adopt(sock)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+
+    async def drain(self, grace: float) -> None:
+        """End in peace: accept nobody, finish what is being sent, send every client elsewhere.
+
+        Args:
+            grace: Seconds until connections that are still open are cut.
+        """
+        self._stop_listening()
+        for conversation in self._conversations:
+            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Cut all connections and stop listening; closing again changes nothing."""
+        self._stop_listening()
+        tasks = [*self._tasks, *filter(asyncio.isfuture, self.datasets.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _bind(self, where: str | Address) -> socket.socket:
+        place = Address.parse(where, listen=True) if isinstance(where, str) else where
+        if self.token and not place.is_loopback:
+            raise ConfigError(
+                f"{place}: clients would send their token in plain TCP over the network; listen at "
+                "127.0.0.1 or a Unix socket, or set no token"
+            )
+        return bind(place)
+
+    def _adopt(self, sock: socket.socket) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._serve(sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        # A task that is cancelled before its first step would not close it.
+        task.add_done_callback(lambda _: sock.close())
+        return task
+
+    async def _serve(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        _, connection = await loop.connect_accepted_socket(
+            lambda: AsyncConnection(Connection(Role.SERVER)), sock
+        )
+        conversation = Conversation(self, connection)
+        if self.draining:
+            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+        self._conversations.add(conversation)
+        self._statistics.connections_total += 1
+        try:
+            await self._converse(conversation)
+        finally:
+            self._conversations.discard(conversation)
+            connection.abort()
+
+    async def _converse(self, conversation: Conversation) -> None:
+        # Over the limit a client is told to go elsewhere, as long as that is cheap.
+        if len(self._conversations) > 2 * self.max_connections:
+            return
+        if len(self._conversations) > self.max_connections:
+            conversation.turn_away(f"the feeder serves {self.max_connections} clients already")
+        await conversation.run()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            log.error("a connection failed", exc_info=task.exception())
+
+    def _stop_listening(self) -> None:
+        self.draining = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+
+def _is_open(value: DatasetHandle | asyncio.Future[DatasetHandle]) -> bool:
+    if not asyncio.isfuture(value):
+        return True
+    return value.done() and not value.cancelled() and value.exception() is None

@@ -1,0 +1,205 @@
+"""What a client knows and decides, whoever moves the bytes: shared by both kinds of feed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import (
+    ConfigError,
+    FeederDraining,
+    FeederLost,
+    FeedError,
+    RemoteProtocolError,
+    StateError,
+    StreamrecError,
+    from_fields,
+)
+from streamrec.feeder import payload
+from streamrec.flow.channel import EndOfStream
+from streamrec.plan.position import VERSION, Fingerprint, Position
+from streamrec.wire import (
+    PROTOCOL_VERSIONS,
+    BatchMessage,
+    Credit,
+    End,
+    Fault,
+    Goaway,
+    Hello,
+    Message,
+    Subscribe,
+    Welcome,
+)
+from streamrec.wire.frame import frame_size
+
+if TYPE_CHECKING:
+    from streamrec.types import Batch
+
+__all__ = ["State", "Subscription"]
+
+State = Mapping[str, Any] | Position
+"""A position: as an object, or as the plain data of its ``to_dict``."""
+
+
+class Subscription:
+    """One rank's side of a connection: its place in the stream, and what it owes in credit.
+
+    Args:
+        dataset: The name under which the feeder serves it.
+        rank: Which part of the stream.
+        world_size: Of how many.
+        batch_size: Records per rank and batch; ``None``: the dataset's own.
+        position: Where to go on; ``None``: at the beginning.
+        token: What the feeder wants to see.
+        fingerprint: What the feeder must serve; ``None``: whatever it is.
+        credit_bytes: Bytes of batches that may wait on this side.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int | None,
+        position: State | None,
+        token: str | None,
+        fingerprint: Fingerprint | None,
+        credit_bytes: int,
+    ) -> None:
+        _check_numbers(rank, world_size, batch_size, credit_bytes)
+        self.position = _plain(position)
+        self.fingerprint: Fingerprint | None = None
+        self.settings: dict[str, Any] = {}
+        self.over = False
+        """Whether the run has ended, and no other was started."""
+        self._rank = rank
+        self._expected = fingerprint
+        self._credit_bytes = credit_bytes
+        self._owed = credit_bytes
+        self.hello = Hello(
+            dataset=dataset,
+            world_size=world_size,
+            batch_size=batch_size or 0,
+            position_version=VERSION,
+            protocol_versions=PROTOCOL_VERSIONS,
+            token=token or "",
+        )
+
+    def welcome(self, message: Message) -> None:
+        """Learn what the feeder serves, and compare it with what is wanted.
+
+        Raises:
+            StreamrecError: The feeder refuses, with its own reason.
+            OtherDataset: It serves other shards.
+            OtherOrder: It serves them in another order.
+            RemoteProtocolError: The answer cannot be read.
+        """
+        if not isinstance(message, Welcome):
+            raise self._refusal(message)
+        if message.protocol_version not in PROTOCOL_VERSIONS:
+            raise RemoteProtocolError(f"the feeder chose version {message.protocol_version}")
+        try:
+            self.fingerprint = Fingerprint.from_dict(json.loads(message.fingerprint))
+            self.settings = _mapping(message.settings)
+        except (ValueError, RecursionError, StateError) as error:
+            raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
+        if self._expected is not None:
+            self.fingerprint.check(self._expected)
+
+    def subscribe(self) -> list[Message]:
+        """The messages that start a run at the present position."""
+        self.over = False
+        data = b"" if self.position is None else json.dumps(self.position).encode()
+        credit = self.credit()
+        return [Subscribe(self._rank, data), *([credit] if credit else [])]
+
+    def seek(self, position: State | None) -> None:
+        """Change where the next run begins; ``None``: not at all."""
+        self.position = self.position if position is None else _plain(position)
+
+    def take(self, message: Message) -> Batch:
+        """The batch that a message brings.
+
+        Raises:
+            EndOfStream: The run is over; the position is that of the next.
+            FeederDraining: The feeder shuts down.
+            StreamrecError: What made the feeder stop.
+            RemoteProtocolError: The batch cannot be read.
+        """
+        if isinstance(message, BatchMessage):
+            batch = payload.decode(message)
+            self.position = batch.next_position.to_dict()
+            self._owed += frame_size(len(message.metadata), message.payload_size)
+            return batch
+        if isinstance(message, End):
+            self.position = _end(message)
+            self.over = True
+            raise EndOfStream
+        raise self._refusal(message)
+
+    def credit(self) -> Credit | None:
+        """What to grant for batches that were taken, once it is worth a message."""
+        if self._owed * 4 < self._credit_bytes:
+            return None
+        credit, self._owed = Credit(self._owed), 0
+        return credit
+
+    def lost(self, error: StreamrecError) -> StreamrecError:
+        """The same error, with the position to go on from where it carries one."""
+        if isinstance(error, FeedError):
+            error.position = self.position
+        return error
+
+    def _refusal(self, message: Message) -> StreamrecError:
+        if isinstance(message, Goaway):
+            return FeederDraining(message.text or "the feeder shuts down", position=self.position)
+        if isinstance(message, Fault):
+            return self.lost(_rebuilt(message))
+        raise RemoteProtocolError(f"{type(message).__name__.upper()} came instead of an answer")
+
+
+def _rebuilt(fault: Fault) -> StreamrecError:
+    try:
+        error = from_fields(_mapping(fault.fields))
+    except (ValueError, RecursionError):
+        return RemoteProtocolError("the feeder failed, and its reason cannot be read")
+    return error
+
+
+def _mapping(data: bytes) -> dict[str, Any]:
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("it is no mapping")  # noqa: TRY004 - as for text that is not JSON
+    return value
+
+
+def _end(message: End) -> dict[str, Any]:
+    try:
+        return Position.from_dict(json.loads(message.position)).to_dict()
+    except (ValueError, RecursionError, StateError) as error:
+        raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
+
+
+def _plain(position: State | None) -> dict[str, Any] | None:
+    if position is None:
+        return None
+    return position.to_dict() if isinstance(position, Position) else dict(position)
+
+
+def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"rank {rank} is not one of a world of {world_size}: from 0 up, below it")
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch_size {batch_size} is less than 1")
+    if credit_bytes < 1:
+        raise ConfigError(f"credit_bytes {credit_bytes} lets no batch come; give 1 or more")
+
+
+def connecting_failed(where: str, error: OSError) -> FeederLost:
+    """The error for a connection that could not be made."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return FeederLost(
+        f"cannot connect to {where}: {reason}; check that a feeder runs there and can be reached"
+    )

@@ -1,0 +1,77 @@
+"""The second port of the daemon: health for the orchestrator, metrics for Prometheus.
+
+``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while new clients
+are welcome, else 503 and why; ``/metrics`` is Prometheus' text format.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from streamrec.errors import ConfigError
+from streamrec.feeder.address import host_and_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from prometheus_client import CollectorRegistry
+
+    from streamrec.feeder.server import Feeder
+
+__all__ = ["application", "serving"]
+
+
+def application(feeder: Feeder, registry: CollectorRegistry) -> web.Application:
+    """The pages of one feeder."""
+
+    async def live(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        if feeder.ready:
+            return web.Response(text="ok\n")
+        reason = "the feeder is draining" if feeder.draining else "datasets are being opened"
+        return web.Response(text=f"{reason}\n", status=503)
+
+    async def metrics(_: web.Request) -> web.Response:
+        body = generate_latest(registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)]
+    )
+    return app
+
+
+@asynccontextmanager
+async def serving(where: str, feeder: Feeder, registry: CollectorRegistry) -> AsyncIterator[str]:
+    """Serve the pages while the block runs.
+
+    Args:
+        where: ``host:port``; port 0 picks a free one.
+        feeder: Whose state is shown.
+        registry: Whose metrics.
+
+    Yields:
+        The ``host:port`` that it really is.
+
+    Raises:
+        ConfigError: It cannot be listened at.
+    """
+    host, port = host_and_port(where)
+    runner = web.AppRunner(application(feeder, registry), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {where}: {error.strerror or error}") from None
+        bound = runner.addresses[0]
+        yield f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,66 @@
+"""The only way from synchronous code into an event loop: a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__all__ = ["Bridge", "new_event_loop"]
+
+T = TypeVar("T")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop's where it is installed, else of asyncio's."""
+    try:
+        import uvloop
+    except ImportError:  # not on this platform
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class Bridge:
+    """Runs coroutines in a background thread for callers that have no event loop.
+
+    Args:
+        loop_factory: Makes the thread's event loop.
+    """
+
+    def __init__(
+        self, loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    ) -> None:
+        self._runner = asyncio.Runner(loop_factory=loop_factory)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="streamrec-bridge", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end and return what it returns; interrupting it cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what still runs and end the thread; closing again changes nothing."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        with self._runner as runner:
+            runner.run(self._until_closed())
+
+    async def _until_closed(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        self._started.set()
+        await self._end.wait()

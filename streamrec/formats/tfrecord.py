@@ -1,0 +1,249 @@
+"""TFRecord framing: from the bytes of a shard, as they come in, to blocks of records, and back.
+
+A frame is the payload's length (uint64), its masked CRC32C (uint32), the payload, and the payload's
+masked CRC32C (uint32), little-endian. Source: tensorflow/core/lib/io/record_writer.h. A shard is
+frames end to end: it has no header, no index and no end mark.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.kernel.contract import FOOTER, HEADER, Fault
+from streamrec.types import RecordBlock
+
+if TYPE_CHECKING:
+    from streamrec.kernel.contract import FrameScan
+    from streamrec.types import Bytes, Octets
+
+__all__ = ["FOOTER", "HEADER", "FrameScanner", "frame"]
+
+_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+
+LARGEST = 1 << 47
+"""Bytes, 128 TiB: no object store holds a larger object, so no honest record is longer."""
+
+_FIRST_RESERVE = 1 << 20
+"""Bytes to set aside for a straddling record while the shard's size is not known."""
+
+
+def frame(payload: Bytes) -> bytes:
+    """The frame of one record."""
+    length = _LENGTH.pack(len(payload))
+    crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
+    return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
+
+
+class FrameScanner:
+    """Finds the records of one shard in views of its bytes, fed in order.
+
+    Reads no bytes itself, and copies only a record that straddles two views.
+
+    Args:
+        url: The shard, for errors.
+        shard: Its number in the dataset, for blocks.
+        check_crc: Check both CRCs of every record; else neither.
+        offset: Where in the shard the first byte that is fed stands: the begin of a frame.
+        ordinal: That record's number in the shard.
+    """
+
+    def __init__(
+        self, *, url: str, shard: int = 0, check_crc: bool = True, offset: int = 0, ordinal: int = 0
+    ) -> None:
+        self.url = url
+        self.shard = shard
+        self.check_crc = check_crc
+        self.offset = offset
+        """Where the next record's frame begins in the shard, in bytes."""
+        self.ordinal = ordinal
+        """The next record's number in the shard."""
+        self.size: int | None = None
+        """Bytes of the whole shard, once known: no record may reach beyond."""
+        self._tail = _Tail()
+        self._fault: DataError | None = None
+
+    def __repr__(self) -> str:
+        return f"<FrameScanner of {self.url} at record {self.ordinal}, byte {self.offset}>"
+
+    def scan(self, view: Octets, *, more: bool) -> tuple[list[RecordBlock], int]:
+        """Find the records that end in the next bytes of the shard.
+
+        Args:
+            view: uint8, contiguous: the bytes that follow those already consumed.
+            more: True: the same memory will be presented again, longer, from the first byte not
+                consumed, so an incomplete record is left in place. False: it is copied, and waits
+                for the next view.
+
+        Returns:
+            Blocks, whose buffer is ``view``, or memory of its own for a record that straddled
+            views; and how many bytes of ``view`` are consumed: all of them if ``more`` is False,
+            unless there is a fault.
+
+        Raises:
+            CorruptLength: A record's length is wrong.
+            CorruptRecord: A record's payload is wrong.
+            TruncatedShard: A record is longer than what is left of the shard.
+                The records before a fault are returned first; the next call raises it.
+        """
+        self._raise_pending()
+        blocks: list[RecordBlock] = []
+        begin = self._complete_tail(view, blocks) if self._tail else 0
+        if self._tail or self._fault:
+            return blocks, begin
+        stop, needed = self._scan(view, begin, len(view), blocks)
+        if more or self._fault or stop == len(view):
+            return blocks, stop
+        self._tail.reserve(self._reserve(needed))
+        self._tail.take(view[stop:])
+        return blocks, len(view)
+
+    def finish(self) -> None:
+        """Say that the shard ends here.
+
+        Raises:
+            TruncatedShard: It ends inside a record.
+            CorruptLength: A fault that the last ``scan`` found.
+            CorruptRecord: The same.
+        """
+        self._raise_pending()
+        if self._tail:
+            raise self._error(
+                TruncatedShard,
+                f"the shard ends {len(self._tail)} bytes into the record's frame; "
+                "fetch or write the shard again",
+            )
+
+    def _raise_pending(self) -> None:
+        if self._fault:
+            raise self._fault
+
+    def _scan(
+        self, buffer: Octets, begin: int, end: int, blocks: list[RecordBlock]
+    ) -> tuple[int, int]:
+        """Append a block of the whole records in ``buffer[begin:end]``.
+
+        Returns:
+            The first byte not consumed, and the size of the incomplete frame there (0: unknown).
+        """
+        found = kernel.scan_frames(buffer, begin, end, self.check_crc)
+        base = self.offset - begin
+        if len(found.offsets):
+            blocks.append(
+                RecordBlock(buffer, found.offsets, found.lengths, self.shard, self.ordinal, base)
+            )
+        self.ordinal += len(found.offsets)
+        self.offset = base + found.stop
+        self._fault = self._fault_of(buffer, found)
+        return found.stop, found.needed
+
+    def _complete_tail(self, view: Octets, blocks: list[RecordBlock]) -> int:
+        """Add to the record that straddles views what it lacks, first its header.
+
+        Returns:
+            How many bytes of the view it took.
+        """
+        taken = self._tail.fill(view, HEADER)
+        _, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
+        if needed and not self._fault:
+            self._tail.reserve(self._reserve(needed))
+            taken += self._tail.fill(view[taken:], needed)
+            if len(self._tail) == needed:
+                self._scan(self._tail.bytes, 0, needed, blocks)
+        if blocks:
+            self._tail = _Tail()
+        return taken
+
+    def _reserve(self, needed: int) -> int:
+        """How much memory to set aside at once: a length that nothing bounds is not trusted."""
+        return needed if self.size is not None else min(needed, _FIRST_RESERVE)
+
+    def _fault_of(self, buffer: Octets, found: FrameScan) -> DataError | None:
+        """The error for what is wrong with the frame at which a scan stopped, if anything is."""
+        if found.fault is Fault.DATA_CRC:
+            return self._corrupt_record(buffer, found.stop)
+        if found.fault is Fault.LENGTH_CRC:
+            length, crc = _HEADER.unpack_from(buffer.data, found.stop)
+            return self._corrupt_length(length, crc)
+        if found.needed and not self._fits(found.needed):
+            return self._too_long(*_HEADER.unpack_from(buffer.data, found.stop))
+        return None
+
+    def _fits(self, needed: int) -> bool:
+        return needed <= (LARGEST if self.size is None else self.size - self.offset)
+
+    def _corrupt_record(self, buffer: Octets, stop: int) -> DataError:
+        (length,) = _LENGTH.unpack_from(buffer.data, stop)
+        payload = buffer[stop + HEADER : stop + HEADER + length].data
+        (stored,) = _CRC.unpack_from(buffer.data, stop + HEADER + length)
+        return self._error(
+            CorruptRecord,
+            f"the CRC32C of the record's {length} bytes is {kernel.masked_crc32c(payload):#010x}, "
+            f"but the shard says {stored:#010x}; fetch or write the shard again",
+        )
+
+    def _corrupt_length(self, length: int, stored: int) -> DataError:
+        computed = kernel.masked_crc32c(_LENGTH.pack(length))
+        return self._error(
+            CorruptLength,
+            f"the CRC32C of the record's length is {computed:#010x}, but the shard says "
+            f"{stored:#010x}: corrupt, compressed, or no TFRecord file",
+        )
+
+    def _too_long(self, length: int, stored: int) -> DataError:
+        """A length beyond the shard's end: cut short, if the length can be believed."""
+        if kernel.masked_crc32c(_LENGTH.pack(length)) != stored:
+            return self._corrupt_length(length, stored)
+        left = "no object can hold" if self.size is None else f"exceed the shard's {self.size}"
+        message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
+        if HEADER + length + FOOTER > LARGEST:
+            return self._error(CorruptLength, f"{message}: no real record is that long")
+        return self._error(
+            TruncatedShard,
+            f"{message}: it was cut short; fetch or write the shard again",
+        )
+
+    def _error(self, kind: type[DataError], message: str) -> DataError:
+        return kind(message, url=self.url, offset=self.offset, record=self.ordinal)
+
+
+class _Tail:
+    """The first bytes of a record whose others are still to come, copied end to end."""
+
+    def __init__(self) -> None:
+        self._buffer: Octets = np.empty(HEADER, np.uint8)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def bytes(self) -> Octets:
+        return self._buffer[: self._length]
+
+    def fill(self, view: Octets, target: int) -> int:
+        """Take bytes until there are ``target``, or the view ends; returns how many."""
+        count = max(0, min(target - self._length, len(view)))
+        self.take(view[:count])
+        return count
+
+    def take(self, view: Octets) -> None:
+        """Append bytes; memory that is not reserved at least doubles."""
+        length = self._length + len(view)
+        if length > len(self._buffer):
+            self.reserve(max(length, 2 * len(self._buffer)))
+        self._buffer[self._length : length] = view
+        self._length = length
+
+    def reserve(self, size: int) -> None:
+        """Set memory aside for ``size`` bytes in all."""
+        if size > len(self._buffer):
+            grown = np.empty(size, np.uint8)
+            grown[: self._length] = self.bytes
+            self._buffer = grown

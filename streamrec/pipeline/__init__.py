@@ -1,0 +1,1 @@
+"""From ranges to batches: fetch, scan, lanes, round robin, decode."""

@@ -1,0 +1,157 @@
+"""A dataset: its shards, its order, and the runs over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from streamrec import config
+from streamrec.errors import ConfigError
+from streamrec.formats.features import describe, infer_features
+from streamrec.pipeline.fetch import Shards
+from streamrec.pipeline.run import Run, RunPlan
+from streamrec.pipeline.sample import first_records
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.position import Fingerprint, Position, names_digest
+from streamrec.plan.ranges import MemoryPlan
+from streamrec.stores.open import Stores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.stores.base import ObjectInfo
+
+__all__ = ["Dataset"]
+
+
+class Dataset:
+    """Open it with :meth:`open`, close it with :meth:`aclose`.
+
+    Args:
+        settings: What is read, and how.
+        stores: Serve the shards; closed with the dataset.
+        objects: The shards, sorted by URL.
+    """
+
+    def __init__(
+        self, settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+    ) -> None:
+        self.settings = settings
+        self.shards = tuple(found.url for found in objects)
+        lanes = settings.lanes
+        self.lanes = min(config.DEFAULT_LANES, len(objects)) if lanes == "auto" else lanes
+        self._stores = stores
+        self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
+        self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
+        seed = settings.seed if settings.shuffle else 0
+        self._order = ShardOrder(len(objects), self.lanes, settings.shuffle, seed)
+
+    def __repr__(self) -> str:
+        return f"<Dataset of {len(self.shards)} shards, {self.lanes} lanes>"
+
+    @classmethod
+    async def open(cls, settings: DatasetSettings) -> Self:
+        """Find the shards.
+
+        Raises:
+            ObjectNotFound: A pattern matches no shard.
+            MalformedExample: Features are to be inferred, and the records are no Examples.
+            ConfigError: A URL's scheme is not known, or the storage options are wrong.
+            StoreError: The listing failed.
+        """
+        stores = Stores(settings.storage_options)
+        try:
+            objects = await stores.resolve(settings.source)
+            if settings.features == "infer":
+                settings = await _with_inferred_features(settings, stores, objects)
+            return cls(settings, stores, objects)
+        except BaseException:
+            await stores.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections to the stores."""
+        await self._stores.aclose()
+
+    def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
+        """What identifies the order of a stream over this dataset."""
+        settings = self.settings
+        return Fingerprint(
+            names=names_digest(self.shards),
+            shards=len(self.shards),
+            order="shard",
+            lanes=self.lanes,
+            shuffle=settings.shuffle,
+            seed=settings.seed if settings.shuffle else 0,
+            shuffle_window=int(settings.shuffle_window) if settings.shuffle else 0,
+            global_batch=batch_size * world_size if batch_size else None,
+        )
+
+    def run(
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+    ) -> Run:
+        """One rank's run, from a position or from the beginning.
+
+        Raises:
+            ConfigError: The settings contradict each other.
+            StateError: The position belongs to another dataset, order, rank or world size.
+        """
+        self._check_ranks(rank, world_size)
+        remainder = self._remainder(world_size, batch_size)
+        fingerprint = self.fingerprint(batch_size, world_size)
+        if position is None:
+            position = self._start(fingerprint, rank, world_size)
+        fingerprint.check(position.fingerprint)
+        if (position.rank, position.world_size) != (rank, world_size):
+            position = Position.merge([position], rank=rank, world_size=world_size)
+        memory = self._memory(world_size, fingerprint.shuffle_window)
+        plan = RunPlan(self.settings, self._order, position, memory, batch_size, remainder)
+        shards = Shards(self.shards, dict(self._sizes), dict(self._etags))
+        return Run(plan, shards, self._stores)
+
+    def _check_ranks(self, rank: int, world_size: int) -> None:
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"rank {rank} is not one of 0 to {world_size - 1}")
+        if self.lanes % world_size:
+            serve = ", ".join(str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0)
+            raise ConfigError(
+                f"world_size {world_size} does not divide the {self.lanes} lanes; these do: {serve}"
+                " (or set lanes to a multiple of world_size: it determines the order)"
+            )
+        settings = self.settings
+        if world_size > 1 and settings.epochs is not None and settings.steps_per_epoch is None:
+            raise ConfigError(
+                f"shards hold different numbers of records, so {world_size} ranks would end at "
+                "different steps and wait for each other for ever; set steps_per_epoch to the "
+                "number of batches every rank is to get, or epochs to None"
+            )
+
+    def _remainder(self, world_size: int, batch_size: int | None) -> str:
+        remainder = self.settings.remainder or ("keep" if world_size == 1 else "drop")
+        if world_size > 1 and remainder == "keep":
+            raise ConfigError(
+                'remainder "keep" gives ranks different last batches; choose "drop" or "pad"'
+            )
+        if batch_size is None and remainder == "pad":
+            raise ConfigError('remainder "pad" fills up batches; set batch_size')
+        return remainder
+
+    def _start(self, fingerprint: Fingerprint, rank: int, world_size: int) -> Position:
+        first = [self._order.first(lane, 0) for lane in range(rank, self.lanes, world_size)]
+        return Position.start(fingerprint, first, rank=rank, world_size=world_size)
+
+    def _memory(self, world_size: int, shuffle_window: int) -> MemoryPlan:
+        return MemoryPlan.divide(
+            config.memory_budget(self.settings),
+            lanes=self.lanes // world_size,
+            windows=-(-shuffle_window // world_size),
+        )
+
+
+async def _with_inferred_features(
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+) -> DatasetSettings:
+    records = await first_records(stores, (found.url for found in objects))
+    if not records:
+        raise ConfigError("no features can be inferred: no shard holds a record")
+    return settings.model_copy(update={"features": describe(infer_features(records))})

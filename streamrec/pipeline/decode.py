@@ -1,0 +1,60 @@
+"""From the rows of a batch to its columns, in memory of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.formats.features import from_description, parse_rows
+from streamrec.types import Batch, Column, Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.pipeline.batch import Chunk
+    from streamrec.plan.position import Position
+    from streamrec.types import RecordRows
+
+__all__ = ["Decoder"]
+
+
+class Decoder:
+    """Turns rows into batches; used from several threads at once.
+
+    Args:
+        features: The specs in their plain form, or ``None`` for raw records.
+        urls: Of the shards, for errors.
+    """
+
+    def __init__(self, features: dict[str, Any] | None, urls: Sequence[str]) -> None:
+        self._specs = None if features is None else from_description(features)
+        self._urls = urls
+
+    def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
+        """Decode a batch.
+
+        Args:
+            chunk: Its rows.
+            position: That of what comes after it.
+            padding: Rows to add behind, or ``None`` where nothing is ever padded.
+        """
+        rows, mask = chunk.rows, None
+        shards, ordinals = rows.shards, rows.ordinals
+        if padding is not None:
+            mask = np.arange(len(rows) + padding) < len(rows)
+            shards, ordinals = _padded(shards, padding), _padded(ordinals, padding)
+            rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
+        origin = Origin(shards, ordinals)
+        epoch = int(chunk.epochs.min())
+        return Batch(self._columns(rows), len(rows), epoch, origin, position, mask)
+
+    def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
+        if self._specs is None:
+            return {"records": kernel.gather(rows)}
+        return parse_rows(rows, self._specs, url_of=self._urls.__getitem__)
+
+
+def _padded(numbers: Any, padding: int) -> Any:
+    return np.concatenate([numbers, np.full(padding, -1, numbers.dtype)])

@@ -1,0 +1,291 @@
+"""A lane: from the bytes of its ranges to records in the order in which it delivers them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from streamrec.errors import StreamrecError
+from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.plan.window import FRAME_OVERHEAD, records_until
+from streamrec.types import RecordRows
+
+if TYPE_CHECKING:
+    from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+    from streamrec.plan.order import Extent
+    from streamrec.plan.window import Windows
+    from streamrec.types import RecordBlock
+
+__all__ = ["InOrder", "Lane", "Segment", "Stage", "WindowShuffle"]
+
+
+class Coordinates(NamedTuple):
+    """Where a lane stands: the first five rows of a position's arrays."""
+
+    extent: int
+    offset: int
+    record: int
+    window: int = 0
+    row: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Records that are ready, in delivery order, all of one epoch."""
+
+    rows: RecordRows
+    epoch: int
+    at: Callable[[int], Coordinates]
+    """The lane's coordinates after so many of the rows, from 0 to all of them."""
+    merged: int = 0
+    """Rows that have left for the round robin."""
+    delivered: int = 0
+    """Rows that are in a batch."""
+
+
+Segments: TypeAlias = Iterator[Segment]
+
+
+class Stage(Protocol):
+    """What a lane does to the order of its records."""
+
+    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+        """Take the next records; give those that are ready."""
+        ...
+
+    def end_epoch(self, following: Coordinates) -> Segments:
+        """The epoch is over, and the lane goes on at ``following``; give what is left of it."""
+        ...
+
+
+class InOrder:
+    """Records leave as they come."""
+
+    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+        """Take the next records; give those that are ready."""
+
+        def at(rows: int) -> Coordinates:
+            return after(extent, block, rows)
+
+        yield Segment(RecordRows.from_block(block), extent.epoch, at)
+
+    def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
+        """Nothing is ever left."""
+        return iter(())
+
+
+class WindowShuffle:
+    """Records leave in a seeded permutation of each window.
+
+    Args:
+        windows: Their sizes and permutations.
+        lane: The lane's number.
+        epoch: The epoch in which the lane stands.
+        number: The number in that epoch of the window that comes first.
+    """
+
+    def __init__(self, windows: Windows, lane: int, epoch: int = 0, number: int = 0) -> None:
+        self._windows = windows
+        self._lane = lane
+        self._parts: list[RecordRows] = []
+        self._start: Coordinates | None = None
+        self._epoch = epoch
+        self._open(number)
+
+    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+        """Take the next records; give the windows that they fill."""
+        if extent.epoch != self._epoch:
+            self._epoch = extent.epoch
+            self._open(0)
+        first = 0
+        while first < len(block):
+            count = records_until(block.lengths[first:], self._missing)
+            self._start = self._start or after(extent, block, first)
+            part = RecordRows.from_block(block, first, first + count)
+            self._parts.append(part)
+            self._missing -= part.nbytes + count * FRAME_OVERHEAD
+            first += count
+            if self._missing <= 0:
+                number = self._number + 1
+                yield self._close(after(extent, block, first)._replace(window=number))
+                self._open(number)
+
+    def end_epoch(self, following: Coordinates) -> Segments:
+        """Give the last, short window."""
+        if self._parts:
+            yield self._close(following)
+            self._open(0)
+
+    def _open(self, number: int) -> None:
+        self._number = number
+        self._missing = self._windows.size(self._lane, number)
+        self._parts = []
+        self._start = None
+
+    def _close(self, following: Coordinates) -> Segment:
+        rows = RecordRows.concatenate(self._parts)
+        order = self._windows.permutation(self._lane, self._epoch, self._number, len(rows))
+        assert self._start is not None
+        start = self._start._replace(window=self._number)
+
+        def at(row: int) -> Coordinates:
+            return start._replace(row=row) if row < len(order) else following
+
+        return Segment(rows.take(order), self._epoch, at)
+
+
+def after(extent: Extent, block: RecordBlock, rows: int) -> Coordinates:
+    """The coordinates in a block's shard after so many of its records."""
+    if rows < len(block):
+        offset = block.base + int(block.offsets[rows]) - HEADER
+    else:
+        offset = block.base + int(block.offsets[-1] + block.lengths[-1]) + FOOTER
+    return Coordinates(extent.number, offset, block.first_ordinal + rows)
+
+
+class Lane:
+    """Scans the ranges of one lane as they land, and keeps what is ready.
+
+    Args:
+        feed: Its ranges.
+        shards: Names and sizes.
+        stage: What is done to the order.
+        start: Where the lane stands; ``row`` rows of the first window are dropped.
+        end: The coordinates at which a finite run leaves it.
+        check_crc: Whether payloads are checked.
+    """
+
+    def __init__(
+        self,
+        feed: LaneFeed,
+        shards: Shards,
+        stage: Stage,
+        start: Coordinates,
+        end: Coordinates,
+        *,
+        check_crc: bool,
+    ) -> None:
+        self.error: StreamrecError | None = None
+        """Why nothing comes after what is available."""
+        self.available = 0
+        """Rows that are ready to be merged."""
+        self.ended = False
+        """Whether nothing will come after what is available."""
+        self._feed = feed
+        self._shards = shards
+        self._stage = stage
+        self._state = start
+        self._end = end
+        self._check_crc = check_crc
+        self._rows_to_drop = start.row
+        self._segments: deque[Segment] = deque()
+        self._extent: Extent | None = None
+        self._scanner: FrameScanner | None = None
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Where the lane stands after what was delivered."""
+        if self._segments and self._segments[0].delivered:
+            return self._segments[0].at(self._segments[0].delivered)
+        return self._state
+
+    def poll(self, wanted: int) -> None:
+        """Scan what has landed, until so many rows are available."""
+        try:
+            while self.available < wanted and self.error is None and self._advance():
+                pass
+        except StreamrecError as error:
+            self.error = error
+        self._feed.has_rows = self.available > 0
+
+    def take(self, count: int) -> list[tuple[RecordRows, int]]:
+        """The next ``count`` rows for the round robin: parts in order, each with its epoch."""
+        parts = []
+        self.available -= count
+        self._feed.has_rows = self.available > 0
+        for segment in self._segments:
+            if count == 0:
+                break
+            first = segment.merged
+            segment.merged = min(first + count, len(segment.rows))
+            if segment.merged > first:
+                parts.append((segment.rows.take(slice(first, segment.merged)), segment.epoch))
+            count -= segment.merged - first
+        return parts
+
+    def deliver(self, count: int) -> None:
+        """So many rows more are in a batch: the lane's coordinates move past them."""
+        while count:
+            segment = self._segments[0]
+            step = min(count, len(segment.rows) - segment.delivered)
+            segment.delivered += step
+            count -= step
+            if segment.delivered == len(segment.rows):
+                self._state = segment.at(segment.delivered)
+                self._segments.popleft()
+
+    def _advance(self) -> bool:
+        """Go one step on, if something has landed; whether it did."""
+        if not self._feed.ranges:
+            return self._feed.ended and self._finish()
+        read = self._feed.ranges[0]
+        if self._extent is not read.request.extent:
+            self._enter(read)
+        if read.scanned < read.filled and self._scan(read):
+            return True
+        if read.error is not None:
+            raise read.error
+        return read.done and self._leave(read)
+
+    def _scan(self, read: RangeRead) -> bool:
+        scanner = self._scanner
+        assert scanner is not None
+        scanner.size = self._shards.sizes[read.request.extent.shard]
+        landed = read.memory[read.scanned : read.filled]
+        blocks, consumed = scanner.scan(landed, more=not read.done)
+        read.scanned += consumed
+        for block in blocks:
+            self._add(self._stage.add(read.request.extent, block))
+        return consumed > 0
+
+    def _leave(self, read: RangeRead) -> bool:
+        assert self._scanner is not None
+        if read.request.stop >= self._shards.sizes[read.request.extent.shard]:
+            self._scanner.finish()
+        self._feed.ranges.popleft()
+        return True
+
+    def _finish(self) -> bool:
+        if self.ended:
+            return False
+        self._add(self._stage.end_epoch(self._end))
+        self.ended = True
+        return True
+
+    def _enter(self, read: RangeRead) -> None:
+        extent, begin = read.request.extent, read.request.start
+        if self._extent is not None and self._extent.epoch != extent.epoch:
+            following = Coordinates(extent.number, extent.begin, extent.first_record)
+            self._add(self._stage.end_epoch(following))
+        resumed = self._extent is None and begin != extent.begin
+        self._extent = extent
+        self._scanner = FrameScanner(
+            url=self._shards.urls[extent.shard],
+            shard=extent.shard,
+            check_crc=self._check_crc,
+            offset=begin,
+            ordinal=self._state.record if resumed else extent.first_record,
+        )
+
+    def _add(self, segments: Segments) -> None:
+        for segment in segments:
+            drop = min(self._rows_to_drop, len(segment.rows))
+            self._rows_to_drop -= drop
+            segment.merged = segment.delivered = drop
+            if drop < len(segment.rows):
+                self._segments.append(segment)
+                self.available += len(segment.rows) - drop
+            else:
+                self._state = segment.at(drop)

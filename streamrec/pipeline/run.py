@@ -1,0 +1,316 @@
+"""One rank's run over a dataset, from a position to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
+
+from streamrec.errors import DataError, StoreUnavailable
+from streamrec.flow.channel import Channel, EndOfStream
+from streamrec.pipeline.batch import Batcher
+from streamrec.pipeline.decode import Decoder
+from streamrec.pipeline.fetch import Fetcher, OpensStores, Shards
+from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, Stage, WindowShuffle
+from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position
+from streamrec.plan.ranges import LaneRanges, MemoryPlan
+from streamrec.plan.window import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from streamrec.config import DatasetSettings
+    from streamrec.plan.order import Extent, Order
+    from streamrec.types import Batch
+
+__all__ = ["Run", "RunPlan"]
+
+DEFAULT_CONCURRENCY = 64
+"""Requests in flight: from a store with 50 ms to the first byte and 60 MB/s a connection, a plain
+downloader gains nothing from more on two cores."""
+MOST_TOGETHER = 256
+"""Records that travel together, at most, in a stream of single records."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What one rank is to deliver."""
+
+    settings: DatasetSettings
+    order: Order
+    position: Position
+    memory: MemoryPlan
+    batch_size: int | None
+    remainder: str
+
+    @property
+    def own_lanes(self) -> range:
+        """The numbers of the rank's lanes."""
+        return range(self.position.rank, self.order.lanes, self.position.world_size)
+
+    @property
+    def end_epoch(self) -> int | None:
+        """The epoch of records before which the run ends; ``None``: it is not ended by records."""
+        epochs = self.settings.epochs
+        if epochs is None or self.settings.steps_per_epoch is not None:
+            return None
+        return self.position.run_epoch + epochs
+
+    @property
+    def end_step(self) -> int | None:
+        """The step at which the run ends; ``None``: it is not ended by steps."""
+        epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
+        if epochs is None or steps is None:
+            return None
+        return (self.position.run_epoch + epochs) * steps
+
+    def extents(self, lane: int, number: int) -> Iterator[Extent]:
+        """The lane's extents from ``number`` on, to the end of the run."""
+        endless = (self.order.extent(lane, n) for n in count(number))
+        end = self.end_epoch
+        return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
+
+    def lane_end(self, lane: int) -> Coordinates:
+        """Where the lane stands after the run."""
+        end = self.end_epoch
+        number = self.order.first(lane, end) if end is not None else 0
+        return Coordinates(number, 0, 0)
+
+    def next_run(self, position: Position) -> Position:
+        """Where the run after this one begins, when this one has ended at ``position``."""
+        epoch = position.run_epoch + (self.settings.epochs or 0)
+        if self.end_epoch is None:
+            return replace(position, run_epoch=epoch)
+        return Position.start(
+            position.fingerprint,
+            [self.order.first(lane, epoch) for lane in self.own_lanes],
+            rank=position.rank,
+            world_size=position.world_size,
+            epoch=epoch,
+            step=position.step,
+        )
+
+
+class Run:
+    """Reads ahead in the background; ``receive`` takes batches in their order.
+
+    Use it as an asynchronous context manager; leaving it cancels all that is under way.
+
+    Args:
+        plan: What to deliver.
+        shards: Names and what is known of them.
+        stores: Serve the bytes.
+    """
+
+    def __init__(self, plan: RunPlan, shards: Shards, stores: OpensStores) -> None:
+        self.position = plan.position
+        """The position of what will be received next."""
+        self._plan = plan
+        self._shards = shards
+        self._stores = stores
+        self._sent = plan.position
+        self._task: asyncio.Task[None] | None = None
+        self._batches = self._records = 0
+
+    def __repr__(self) -> str:
+        state = "new" if self._task is None else "done" if self._task.done() else "running"
+        return f"<Run {state}, step {self.position.step}>"
+
+    async def __aenter__(self) -> Self:
+        plan = self._plan
+        self._decoder = Decoder(plan.settings.features, self._shards.urls)  # type: ignore[arg-type]
+        channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
+        self._channel: Channel[asyncio.Future[Batch]] = Channel(
+            plan.memory.reserve // 2, channel_most
+        )
+        self._fetcher = self._make_fetcher()
+        self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
+        self._batcher = Batcher(self._lanes, plan.position.lanes[TAKEN], plan.position.skip)
+        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "streamrec-decode")
+        self._task = asyncio.create_task(self._produce(), name="streamrec-run")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    async def receive(self) -> Batch:
+        """The next batch.
+
+        Raises:
+            EndOfStream: The run is at its end; ``position`` is then where the next one begins.
+            StreamrecError: The first cause of a failure; what came before it was delivered.
+        """
+        try:
+            batch = await (await self._channel.receive())
+        except EndOfStream:
+            self.position = self._plan.next_run(self.position)
+            raise
+        self.position = batch.next_position
+        self._batches += 1
+        self._records += len(batch)
+        return batch
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters since the start."""
+        return {
+            "batches": self._batches,
+            "records": self._records,
+            "batches_ready": len(self._channel),
+            **self._fetcher.statistics(),
+        }
+
+    def _make_fetcher(self) -> Fetcher:
+        plan, position = self._plan, self._plan.position
+        planners = []
+        for j, lane in enumerate(plan.own_lanes):
+            extent, offset = (int(value) for value in position.lanes[:2, j])
+            tag = position.tags[j]
+            if tag is not None:
+                self._shards.expected_tags[plan.order.extent(lane, extent).shard] = tag
+            extents = plan.extents(lane, extent)
+            reach = plan.order.reach(lane)
+            planners.append(LaneRanges(extents, self._shards.sizes, reach, offset=offset or None))
+        concurrency = plan.settings.max_concurrency
+        return Fetcher(
+            self._shards,
+            self._stores,
+            planners,
+            plan.memory,
+            concurrency=DEFAULT_CONCURRENCY if concurrency == "auto" else concurrency,
+            stall_timeout=plan.settings.stall_timeout,
+            random=Random(),
+        )
+
+    def _make_lane(self, j: int, lane: int) -> Lane:
+        plan = self._plan
+        start = Coordinates(*plan.position.lanes[:TAKEN, j].tolist())
+        stage: Stage = InOrder()
+        if plan.settings.shuffle:
+            fingerprint = plan.position.fingerprint
+            windows = Windows(fingerprint.shuffle_window, plan.order.lanes, fingerprint.seed)
+            epoch = plan.order.extent(lane, start.extent).epoch
+            stage = WindowShuffle(windows, lane, epoch, start.window)
+        return Lane(
+            self._fetcher.feeds[j],
+            self._shards,
+            stage,
+            start,
+            plan.lane_end(lane),
+            check_crc=plan.settings.check_crc,
+        )
+
+    async def _produce(self) -> None:
+        """Fill the channel; its end carries the first cause of a failure."""
+        tasks = [
+            asyncio.create_task(self._assemble(), name="streamrec-assemble"),
+            asyncio.create_task(self._fetcher.run(), name="streamrec-fetch"),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        failures = [task.exception() for task in tasks if not task.cancelled()]
+        await self._channel.close(next((failure for failure in failures if failure), None))
+
+    async def _assemble(self) -> None:
+        plan = self._plan
+        step = plan.position.step
+        while step != plan.end_step:
+            await self._gather(plan.batch_size or 1)
+            if self._batcher.pending < (plan.batch_size or 1):
+                await self._send_remainder(step)
+                return
+            rows = plan.batch_size or self._single_records(step)
+            step += 1 if plan.batch_size else rows
+            await self._send(rows, step)
+            self._fetcher.wake()
+
+    def _single_records(self, step: int) -> int:
+        """How many single records travel together now."""
+        end = self._plan.end_step
+        most = MOST_TOGETHER if end is None else min(MOST_TOGETHER, end - step)
+        return min(most, self._batcher.pending)
+
+    async def _gather(self, wanted: int) -> None:
+        """Merge until ``wanted`` rows are pending, or all lanes are at their end."""
+        while (lane := self._batcher.gather(wanted)) >= 0:
+            error = self._lanes[lane].error
+            if error is not None:
+                raise error
+            await self._wait_for(lane)
+
+    async def _wait_for(self, lane: int) -> None:
+        try:
+            async with asyncio.timeout(self._plan.settings.stall_timeout):
+                await self._fetcher.wait_for(lane)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"fetch stalls: nothing came for {self._plan.settings.stall_timeout:g} s; check "
+                "the store and the network, or raise stall_timeout"
+            ) from None
+
+    async def _send_remainder(self, step: int) -> None:
+        rows, plan = self._batcher.pending, self._plan
+        if plan.end_epoch is None:
+            raise DataError(
+                "no shard that this rank's lanes ever read holds a record: there is nothing to "
+                "repeat; check the shards, or set lanes to less"
+            )
+        if rows and plan.remainder != "drop":
+            await self._send(rows, step + 1)
+
+    async def _send(self, rows: int, step: int) -> None:
+        chunk = self._batcher.cut(rows)
+        before, self._sent = self._sent, self._position(step)
+        position = self._sent
+        if self._plan.batch_size is None:  # rows that are taken singly stand behind one position
+            position = replace(before, step=step, skip=before.skip + rows)
+        padding = None
+        if self._plan.remainder == "pad":
+            padding = (self._plan.batch_size or 0) - rows
+        size = chunk.rows.nbytes
+        decoding = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._decoder.decode, chunk, position, padding
+        )
+        decoding.add_done_callback(_retrieve)
+        del chunk  # the thread's reference is the last: decoding it frees the ranges
+        await self._channel.send(decoding, size)
+
+    def _position(self, step: int) -> Position:
+        lanes = self._batcher.coordinates()
+        extents = [
+            self._plan.order.extent(lane, int(number))
+            for lane, number in zip(self._plan.own_lanes, lanes[EXTENT], strict=True)
+        ]
+        return replace(
+            self._plan.position,
+            step=step,
+            epoch=min(extent.epoch for extent in extents),
+            lanes=lanes,
+            tags=tuple(
+                self._shards.tag(extent.shard) if offset > extent.begin or row else None
+                for extent, offset, row in zip(extents, lanes[OFFSET], lanes[ROW], strict=True)
+            ),
+            skip=0,
+        )
+
+
+def _retrieve(future: asyncio.Future[Batch]) -> None:
+    """Look at the outcome of a batch that nobody may take any more, so that nothing warns."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,104 @@
+"""Which extents each lane reads, in which order.
+
+An extent is a stretch of one shard that is read from end to end. A lane is an endless sequence of
+extents, numbered from 0 within the lane; the epochs follow each other without a seam.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from streamrec.plan.permutation import permutation, seed_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["Extent", "Order", "ShardOrder"]
+
+SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from those of windows
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A stretch of one shard."""
+
+    number: int
+    """Its number within the lane, over all epochs."""
+    epoch: int
+    shard: int
+    begin: int = 0
+    """The offset in the shard, in bytes, of its first record."""
+    end: int | None = None
+    """The offset behind its last record; ``None``: the shard's end."""
+    first_record: int = 0
+    """The number in the shard of its first record."""
+
+
+class Order(Protocol):
+    """How a dataset's records are dealt to lanes: by shard, or (with an index) by record."""
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are."""
+        ...
+
+    def extent(self, lane: int, number: int) -> Extent:
+        """The lane's extent of that number."""
+        ...
+
+    def first(self, lane: int, epoch: int) -> int:
+        """The number of the lane's first extent in that epoch or, if it has none there, after."""
+        ...
+
+    def reach(self, lane: int) -> int:
+        """How many different shards the lane meets if it goes on for ever."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShardOrder:
+    """Order by shard: every extent is a whole shard.
+
+    Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
+    end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
+    epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
+
+    Args:
+        shards: How many there are; at least one.
+        lanes: How many there are; at least one.
+        shuffle: Whether each epoch has a permutation of its own.
+        seed: Of the permutations.
+    """
+
+    shards: int
+    lanes: int
+    shuffle: bool = False
+    seed: int = 0
+    _permutations: dict[int, npt.NDArray[np.int64]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def extent(self, lane: int, number: int) -> Extent:
+        """The lane's extent of that number."""
+        epoch, place = divmod(lane + number * self.lanes, self.shards)
+        shard = int(self._permutation(epoch)[place]) if self.shuffle else place
+        return Extent(number, epoch, shard)
+
+    def first(self, lane: int, epoch: int) -> int:
+        """The number of the lane's first extent in that epoch or, if it has none there, after."""
+        return max(0, -((lane - epoch * self.shards) // self.lanes))
+
+    def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
+        """How many different shards the lane meets if it goes on for ever."""
+        return self.shards if self.shuffle else self.shards // math.gcd(self.shards, self.lanes)
+
+    def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
+        known = self._permutations
+        if epoch not in known:
+            while len(known) > 2:  # lanes are at most about two epochs apart
+                del known[min(known)]
+            known[epoch] = permutation(self.shards, seed_of(SHARDS, self.seed, epoch))
+        return known[epoch]

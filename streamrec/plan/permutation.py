@@ -1,0 +1,46 @@
+"""Seeded permutations that never change.
+
+An order that was saved in a checkpoint must be the same in every later version, on every machine.
+NumPy's generators promise no such thing, so the keys come from SplitMix64 (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", OOPSLA 2014), whose constants are below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["permutation", "seed_of"]
+
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+MIX_1 = 0xBF58476D1CE4E5B9
+MIX_2 = 0x94D049BB133111EB
+MASK = (1 << 64) - 1
+
+
+def seed_of(*words: int) -> int:
+    """Hash integers into one 64-bit seed; their order matters."""
+    state = 0
+    for word in words:
+        state = _mix((state + GOLDEN_GAMMA) & MASK ^ (word & MASK))
+    return state
+
+
+def permutation(n: int, seed: int) -> npt.NDArray[np.int64]:
+    """A permutation of ``0 … n-1``: the order of ``n`` successive outputs of SplitMix64."""
+    counters = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA)
+    keys = counters + np.uint64(seed)
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(MIX_1)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(MIX_2)
+    keys ^= keys >> np.uint64(31)
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+
+def _mix(z: int) -> int:
+    z = (z ^ (z >> 30)) * MIX_1 & MASK
+    z = (z ^ (z >> 27)) * MIX_2 & MASK
+    return z ^ (z >> 31)

@@ -1,0 +1,315 @@
+"""Where a stream stands, and which dataset and order it stands in.
+
+A position rides on every batch. It is a few numbers a lane, never a record's content, so that it
+can be saved as plain JSON. It comes back from outside: :meth:`Position.from_dict` believes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from streamrec.errors import ConfigError, MalformedPosition, OtherDataset, OtherOrder, OtherVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Fingerprint", "Position", "object_tag", "relative_names"]
+
+VERSION = 1
+COORDINATES = ("extent", "offset", "record", "window", "row", "taken")
+EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN = range(6)
+LARGEST = (1 << 63) - 1
+MOST_LANES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Everything that determines which records come in which order.
+
+    Two streams with equal fingerprints deliver the same records in the same order, wherever the
+    shards are stored and however they are fetched.
+    """
+
+    names: str
+    """A digest of the shards' names, relative to the directory that they share."""
+    shards: int
+    order: str
+    """``"shard"``; by record it names the index as well."""
+    lanes: int
+    shuffle: bool
+    seed: int
+    """0 where nothing is shuffled: it has no effect then."""
+    shuffle_window: int
+    """Bytes; 0 where nothing is shuffled."""
+    global_batch: int | None
+    """Records of all ranks a step; ``None`` for single records."""
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits for the whole."""
+        return _digest(json.dumps(asdict(self), sort_keys=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            MalformedPosition: It is something else.
+        """
+        kinds = {field.name: str(field.type) for field in fields(cls)}
+        if not isinstance(data, dict) or data.keys() != kinds.keys():
+            raise MalformedPosition(f"a fingerprint has the fields {', '.join(kinds)}")
+        for name, kind in kinds.items():
+            if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
+                raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
+        return cls(**data)
+
+    def check(self, saved: Fingerprint) -> None:
+        """Refuse a position or a peer of another dataset or order.
+
+        Args:
+            saved: The fingerprint on the other side.
+
+        Raises:
+            OtherDataset: The shards differ.
+            OtherOrder: A setting that determines the order differs.
+        """
+        mine, theirs = asdict(self), asdict(saved)
+        if (self.names, self.shards) != (saved.names, saved.shards):
+            raise OtherDataset(
+                f"the state belongs to {saved.shards} shards other than the {self.shards} of this "
+                "stream (their names differ); open the dataset that it was saved from"
+            )
+        differing = [
+            f"{name} was {theirs[name]!r} and is {mine[name]!r}"
+            for name in mine
+            if mine[name] != theirs[name]
+        ]
+        if differing:
+            raise OtherOrder(
+                f"the state was saved with another order: {'; '.join(differing)}; restore these "
+                "settings, or begin without the state"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where one rank's lanes stand. Column ``j`` of its arrays is lane ``rank + j*world_size``."""
+
+    fingerprint: Fingerprint
+    step: int
+    """Batches (or single records) that this rank has delivered since the stream's very start."""
+    rank: int
+    world_size: int
+    run_epoch: int
+    """The epoch at which the present run began."""
+    epoch: int
+    """The lowest epoch of the lanes."""
+    lanes: npt.NDArray[np.int64]
+    """int64 ``[6, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
+    number at which the lane's window begins (without shuffle: its next record), the window's number
+    in its epoch, the rows of it already delivered, and all records the lane has ever delivered."""
+    tags: tuple[str | None, ...]
+    """A short tag of the version of the object that each lane is in the middle of."""
+    skip: int = 0
+    """Records behind this position that have been delivered too (a stream of single records)."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Position) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.fingerprint, self.step, self.rank, self.world_size, self.skip))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON-able data, a few KB at most."""
+        lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
+        arrays = self.lanes.copy()
+        arrays[TAKEN] -= lowest
+        return {
+            "version": VERSION,
+            "fingerprint": self.fingerprint.to_dict(),
+            "step": self.step,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "run_epoch": self.run_epoch,
+            "epoch": self.epoch,
+            "skip": self.skip,
+            "round": lowest,
+            **{name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)},
+            "tags": list(self.tags),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Read what :meth:`to_dict` gave; nothing about it is taken on trust.
+
+        Raises:
+            OtherVersion: A later version of streamrec saved it.
+            MalformedPosition: It is no state of streamrec.
+        """
+        if not isinstance(data, dict):
+            raise MalformedPosition("a state is a mapping, as state_dict() gives it")
+        version = _number(data, "version")
+        if version > VERSION:
+            raise OtherVersion(
+                f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
+            )
+        fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
+        rank, world_size = _number(data, "rank"), _number(data, "world_size")
+        owned = _owned_lanes(fingerprint.lanes, rank, world_size)
+        return cls(
+            fingerprint,
+            _number(data, "step"),
+            rank,
+            world_size,
+            _number(data, "run_epoch"),
+            _number(data, "epoch"),
+            _coordinates(data, owned),
+            _tags(data.get("tags"), owned),
+            _number(data, "skip"),
+        )
+
+    @classmethod
+    def start(
+        cls,
+        fingerprint: Fingerprint,
+        first_extents: Sequence[int],
+        *,
+        rank: int,
+        world_size: int,
+        epoch: int = 0,
+        step: int = 0,
+    ) -> Self:
+        """The beginning of an epoch.
+
+        Args:
+            fingerprint: Of the stream.
+            first_extents: The number of each own lane's first extent in the epoch.
+            rank: Whose position it is.
+            world_size: Of how many.
+            epoch: Which one begins.
+            step: How many steps came before.
+        """
+        lanes = np.zeros((len(COORDINATES), len(first_extents)), np.int64)
+        lanes[EXTENT] = first_extents
+        tags = (None,) * len(first_extents)
+        return cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
+
+    @classmethod
+    def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:
+        """The position of a rank of another world size, from those of all former ranks.
+
+        Args:
+            positions: Of every rank, at the same step.
+            rank: The new one.
+            world_size: The new one; it divides the lanes.
+
+        Raises:
+            MalformedPosition: They are not those of all ranks of one step.
+            ConfigError: The world size does not divide the lanes.
+        """
+        one = positions[0]
+        _check_complete(positions)
+        whole = np.empty((len(COORDINATES), one.fingerprint.lanes), np.int64)
+        tags: list[str | None] = [None] * one.fingerprint.lanes
+        for position in positions:
+            whole[:, position.rank :: position.world_size] = position.lanes
+            tags[position.rank :: position.world_size] = position.tags
+        if one.fingerprint.lanes % world_size:
+            raise ConfigError(f"world_size {world_size} does not divide {len(tags)} lanes")
+        return cls(
+            one.fingerprint,
+            one.step,
+            rank,
+            world_size,
+            one.run_epoch,
+            min(position.epoch for position in positions),
+            whole[:, rank::world_size].copy(),
+            tuple(tags[rank::world_size]),
+        )
+
+
+def relative_names(urls: Sequence[str]) -> list[str]:
+    """The shards' names below the directory that they share: the same for a mirror elsewhere."""
+    parts = [url.split("/") for url in urls]
+    first, last = min(parts), max(parts)
+    depth = min(len(part) for part in parts) - 1
+    shared = next((i for i in range(depth) if first[i] != last[i]), depth)
+    return ["/".join(part[shared:]) for part in parts]
+
+
+def names_digest(urls: Sequence[str]) -> str:
+    """16 hexadecimal digits for the shards' relative names, in their order."""
+    return _digest("\n".join(relative_names(urls)))
+
+
+def object_tag(version: str | None) -> str | None:
+    """A short tag (8 hexadecimal digits) for an ETag or generation, to notice a change by."""
+    return None if version is None else _digest(version)[:8]
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _number(data: Mapping[str, Any], name: str) -> int:
+    value = data.get(name)
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise MalformedPosition(f"the state's {name!r} is not a number from 0 up")
+    return value
+
+
+def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
+    if not 0 < lanes <= MOST_LANES:
+        raise MalformedPosition(f"the state names {lanes} lanes; there are 1 to {MOST_LANES}")
+    if not 0 <= rank < world_size or lanes % world_size:
+        raise MalformedPosition(f"the state is of rank {rank} of {world_size} over {lanes} lanes")
+    return lanes // world_size
+
+
+def _coordinates(data: Mapping[str, Any], owned: int) -> npt.NDArray[np.int64]:
+    lowest = _number(data, "round")
+    rows = [data.get(name) for name in COORDINATES]
+    for name, row in zip(COORDINATES, rows, strict=True):
+        if not isinstance(row, list) or len(row) != owned:
+            raise MalformedPosition(f"the state's {name!r} is not a list of {owned} numbers")
+        if not all(type(value) is int and 0 <= value <= LARGEST - lowest for value in row):
+            raise MalformedPosition(f"the state's {name!r} holds something else than numbers")
+    lanes = np.array(rows, np.int64).reshape(len(COORDINATES), owned)
+    lanes[TAKEN] += lowest
+    return lanes
+
+
+def _tags(tags: Any, owned: int) -> tuple[str | None, ...]:
+    valid = isinstance(tags, list) and len(tags) == owned
+    if not valid or not all(
+        tag is None or (isinstance(tag, str) and len(tag) == 8) for tag in tags
+    ):
+        raise MalformedPosition(f"the state's 'tags' is not a list of {owned} tags")
+    return tuple(tags)
+
+
+def _check_complete(positions: Sequence[Position]) -> None:
+    one = positions[0]
+    for position in positions[1:]:
+        one.fingerprint.check(position.fingerprint)
+    if sorted(position.rank for position in positions) != list(range(one.world_size)):
+        ranks = ", ".join(str(position.rank) for position in positions)
+        raise MalformedPosition(
+            f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
+        )
+    if len({(position.world_size, position.step, position.skip) for position in positions}) > 1:
+        raise MalformedPosition("the states are of different steps; give those of one step")
+    if one.skip:
+        raise MalformedPosition("states of single records cannot be merged; save between batches")

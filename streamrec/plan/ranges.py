@@ -1,0 +1,177 @@
+"""Which byte ranges to ask for, and the memory that they may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamrec.plan.order import Extent
+
+__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "grown"]
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALLEST_HEAD = 64 * KIB
+LARGEST_HEAD = 512 * KIB
+LARGEST_RANGE = 8 * MIB
+"""Past 8 MiB a request's latency no longer shows in its rate."""
+LARGEST_READ_AHEAD = 256 * MIB
+"""A quarter of a second at 1 GB/s. More would not make the link faster, and would begin with
+touching that much fresh memory, at a fraction of the speed of memory that is used again."""
+LARGEST_RESERVE = 128 * MIB
+GROWTH = 4
+"""Each range of a lane is this many times the one before it, up to the plan's range size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """How the byte budget is divided: ``total = reserve + windows + lanes x head + speculative``.
+
+    The reserve and the heads are set aside first: a budget that reads ahead with all of it leaves
+    nothing for the batch that would free some.
+    """
+
+    total: int
+    reserve: int
+    """For the batch that is being decoded and those that wait in the channel."""
+    windows: int
+    """For the shuffle windows of the own lanes."""
+    lanes: int
+    """The own lanes."""
+    head: int
+    """The size of a lane's first range; every lane may always have one."""
+    range_size: int
+    """What ranges grow to."""
+
+    @property
+    def speculative(self) -> int:
+        """Bytes for reading ahead of what is needed next."""
+        return self.total - self.reserve - self.windows - self.lanes * self.head
+
+    @property
+    def for_ranges(self) -> int:
+        """The bytes that all ranges together may take, those in windows included.
+
+        Where there is room, the next windows fill while the present ones drain.
+        """
+        wanted = 2 * self.windows + self.lanes * self.head + LARGEST_READ_AHEAD
+        return min(self.total - self.reserve, wanted)
+
+    @classmethod
+    def divide(cls, total: int, *, lanes: int, windows: int) -> Self:
+        """Divide a budget.
+
+        Args:
+            total: Bytes.
+            lanes: The own lanes.
+            windows: Bytes of their shuffle windows.
+
+        Raises:
+            ConfigError: It cannot hold what must be held; the message shows the arithmetic.
+        """
+        reserve = min(LARGEST_RESERVE, total // 4)
+        left = total - reserve - windows
+        if left < lanes * SMALLEST_HEAD:
+            raise ConfigError(_too_small(total, reserve, windows, lanes))
+        head = min(LARGEST_HEAD, max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
+        share = (left - lanes * head) // (2 * lanes)
+        range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
+        return cls(total, reserve, windows, lanes, head, range_size)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n.bit_length() - 1) if n > 0 else 0
+
+
+def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
+    needed = (windows + lanes * SMALLEST_HEAD) * 4 // 3 + MIB
+    return (
+        f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
+        f"{windows / MIB:.0f} MiB shuffle windows + {lanes} lanes x {SMALLEST_HEAD // KIB} KiB; "
+        f"set memory_budget to {needed / MIB:.0f} MiB or more, or shuffle_window to less"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """The bytes ``[start, stop)`` of an extent's shard; ``stop`` may lie past the shard's end."""
+
+    extent: Extent
+    start: int
+    stop: int
+
+
+class LaneRanges:
+    """The ranges of one lane in the order in which they are needed, across shard boundaries.
+
+    Args:
+        extents: The lane's extents, from the first that is needed; may have no end.
+        sizes: The shards' sizes in bytes, as far as known; read anew at every call.
+        reach: After how many different empty shards in a row the lane cannot meet any other.
+        offset: Where in the first extent's shard to begin, in bytes.
+    """
+
+    def __init__(
+        self,
+        extents: Iterator[Extent],
+        sizes: Mapping[int, int],
+        reach: int,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        self._extents = extents
+        self._sizes = sizes
+        self._reach = reach
+        self._empty: set[int] = set()
+        self._extent: Extent | None = next(extents, None)
+        self._next = self._begin(offset)
+        self._asked = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to ask for, ever."""
+        return self._extent is None
+
+    def next(self, size: int) -> RangeRequest | None:
+        """The next range of at most ``size`` bytes.
+
+        ``None`` when the lane has ended, or when the end of the present shard must be known first:
+        of a shard of unknown size only one range is asked for, and its response says the size.
+        """
+        while (extent := self._extent) is not None:
+            end = self._end(extent)
+            if end is None and self._asked:
+                return None
+            if end is None or self._next < end:
+                stop = self._next + size if end is None else min(self._next + size, end)
+                request = RangeRequest(extent, self._next, stop)
+                self._next, self._asked = stop, True
+                return request
+            self._advance(extent)
+        return None
+
+    def _end(self, extent: Extent) -> int | None:
+        return extent.end if extent.end is not None else self._sizes.get(extent.shard)
+
+    def _advance(self, extent: Extent) -> None:
+        if self._end(extent) == extent.begin:
+            self._empty.add(extent.shard)
+        else:
+            self._empty.clear()
+        hopeless = len(self._empty) >= self._reach
+        self._extent = None if hopeless else next(self._extents, None)
+        self._next, self._asked = self._begin(None), False
+
+    def _begin(self, offset: int | None) -> int:
+        if self._extent is None:
+            return 0
+        return self._extent.begin if offset is None else offset
+
+
+def grown(size: int, largest: int) -> int:
+    """The size of the range after one of ``size`` bytes: small first, so that lanes yield early."""
+    return min(size * GROWTH, largest)

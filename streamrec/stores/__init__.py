@@ -1,0 +1,12 @@
+"""Where the shards' bytes come from: local files, memory, http(s) and S3, behind one protocol.
+
+A store does two things: it reads a range of one object, and it lists. It does not retry, cache or
+limit; ``pipeline`` does. Cloud SDKs are imported by the module of the store that needs them.
+"""
+
+from __future__ import annotations
+
+from streamrec.stores.base import ObjectInfo, RangeBody, Store, display_url
+from streamrec.stores.open import Stores, expand
+
+__all__ = ["ObjectInfo", "RangeBody", "Store", "Stores", "display_url", "expand"]

@@ -1,0 +1,141 @@
+"""Ranged GETs, without the I/O: what to send, and what an answer's status and headers promise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.errors import StoreError, StoreMisbehaved
+from streamrec.stores.base import ObjectInfo, check_pin, display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Answer", "RangeRequest", "read_answer", "size_past_the_end"]
+
+MAX_SKIP = 16 << 20
+"""Bytes: a server that ignores Range sends the object from its start; more than two ranges of
+8 MiB are not thrown away for one, else a shard would be read many times over."""
+
+_PLAIN = frozenset({"", "identity", "aws-chunked"})
+"""``aws-chunked`` names the way of an upload; some gateways keep it with the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """One ranged GET."""
+
+    url: str
+    """The object, for messages and results."""
+    address: str = field(repr=False)
+    """Where it is fetched, percent-encoded; a secret where it is signed."""
+    start: int
+    stop: int
+    etag: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers beside those of the range."""
+
+    def headers(self) -> dict[str, str]:
+        """What to send: HTTP knows no empty range, so at least one byte is asked for."""
+        last = max(self.stop, self.start + 1) - 1
+        headers = {**self.extra, "Range": f"bytes={self.start}-{last}"}
+        # RFC 9110, 13.1.1: If-Match compares strongly, so a weak ETag never matches.
+        if self.etag is not None and not self.etag.startswith("W/"):
+            headers["If-Match"] = _quoted(self.etag)
+        return headers
+
+
+class Answer(NamedTuple):
+    """What the body holds."""
+
+    info: ObjectInfo
+    skip: int
+    """Bytes before the range, to be thrown away."""
+    length: int
+    """Bytes of the range."""
+
+
+class _ContentRange(NamedTuple):
+    start: int
+    stop: int
+    size: int
+
+
+def _quoted(etag: str) -> str:
+    bare = etag.strip('"')
+    return f'"{bare}"'
+
+
+def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) -> Answer:
+    """Hold a 200 or 206 against the request.
+
+    A 200 serves where a Content-Range proves it right (some gateways answer so), or where the
+    range can be cut out of the object's first bytes.
+
+    Raises:
+        ObjectChanged: Another version than the pinned one.
+        StoreMisbehaved: The answer is to another question.
+        StoreError: The object is stored compressed.
+    """
+    _check_encoding(request, headers)
+    etag = headers.get("ETag")
+    check_pin(request.url, request.etag, etag)
+    written = headers.get("Content-Range")
+    if status == 206 or written:
+        found = _check_content_range(request, written, headers.get("Content-Length"))
+        skip, size = 0, found.size
+    else:
+        size = _whole_size(request, headers)
+        skip = min(request.start, size)
+    info = ObjectInfo(request.url, size, etag)
+    return Answer(info, skip, max(0, min(request.stop, size) - request.start))
+
+
+def size_past_the_end(headers: Mapping[str, str]) -> int | None:
+    """The object's size that a 416 names (``Content-Range: bytes */1234``), if it does."""
+    found = re.fullmatch(r"bytes \*/(\d{1,18})", headers.get("Content-Range", "").strip())
+    return int(found[1]) if found else None
+
+
+def _check_encoding(request: RangeRequest, headers: Mapping[str, str]) -> None:
+    encoding = headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _PLAIN:
+        raise StoreError(
+            f"the object is stored with Content-Encoding {encoding}, and a range of that is no "
+            "range of the shard; store it without",
+            url=display_url(request.url),
+        )
+
+
+def _check_content_range(
+    request: RangeRequest, written: str | None, content_length: str | None
+) -> _ContentRange:
+    found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
+    if not found:
+        raise _misbehaved(request, f"the answer's Content-Range is {written or 'missing'}")
+    start, last, size = (int(number) for number in found.groups())
+    wanted = min(max(request.stop, request.start + 1), size)
+    if (start, last + 1) != (request.start, wanted):
+        asked = f"bytes {request.start} to {wanted - 1}"
+        raise _misbehaved(request, f"the answer to {asked} is {written}")
+    if content_length is not None and content_length != str(last + 1 - start):
+        raise _misbehaved(request, f"{content_length} bytes follow for {written}")
+    return _ContentRange(start, last + 1, size)
+
+
+def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:
+    length = headers.get("Content-Length", "")
+    if not re.fullmatch(r"\d{1,18}", length):
+        raise _misbehaved(request, "the answer names neither a range nor the object's size")
+    if min(request.start, int(length)) > MAX_SKIP:
+        raise _misbehaved(
+            request,
+            "the server ignores Range and sends the whole object; serve it by one that knows "
+            "ranges, or copy it to a local disk",
+        )
+    return int(length)
+
+
+def _misbehaved(request: RangeRequest, message: str) -> StoreMisbehaved:
+    return StoreMisbehaved(message, url=display_url(request.url))

@@ -1,0 +1,139 @@
+"""What a store's refusal means: one table from S3's codes and HTTP's statuses to the error tree.
+
+The codes are those of https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. What
+the store wrote about the error is not repeated: it may quote keys, tokens and signatures.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from streamrec.errors import (
+    AccessDenied,
+    ObjectChanged,
+    ObjectNotFound,
+    StoreError,
+    StoreUnavailable,
+)
+from streamrec.stores.base import display_url
+
+__all__ = ["WrongRegion", "code_of", "refusal", "seconds_to_wait"]
+
+
+class Meaning(NamedTuple):
+    """What one code or status says."""
+
+    kind: type[StoreError]
+    text: str
+
+
+class WrongRegion(StoreError):
+    """The bucket lives elsewhere: sign again for ``region``. Never leaves the S3 store."""
+
+    def __init__(self, message: str, *, url: str, region: str) -> None:
+        super().__init__(message, url=url)
+        self.region = region
+
+
+_DENIED = "the store denies access with these credentials; check them and the bucket's policy"
+_NO_KEY = "the store does not accept these credentials; check key, secret, token and endpoint_url"
+_EXPIRED = "the credentials have expired; renew them"
+_SLOW = "the store asks to slow down"
+_BROKEN = "the store has a problem of its own"
+_CLOCK = "this machine's clock and the store's differ too much; set it right"
+_REGION = "the bucket is in another region; set region_name in storage_options' client_kwargs"
+_ARCHIVED = "the object is archived; restore it before it is read"
+_CHANGED = "the object is no longer the version that this run reads"
+
+_BY_CODE = {
+    "NoSuchBucket": Meaning(ObjectNotFound, "there is no such bucket; check its name"),
+    "NoSuchKey": Meaning(ObjectNotFound, "there is no such object; check its name"),
+    "AccessDenied": Meaning(AccessDenied, _DENIED),
+    "AllAccessDisabled": Meaning(AccessDenied, _DENIED),
+    "InvalidAccessKeyId": Meaning(AccessDenied, _NO_KEY),
+    "SignatureDoesNotMatch": Meaning(AccessDenied, _NO_KEY),
+    "InvalidToken": Meaning(AccessDenied, _NO_KEY),
+    "ExpiredToken": Meaning(AccessDenied, _EXPIRED),
+    "RequestTimeTooSkewed": Meaning(AccessDenied, _CLOCK),
+    "InvalidObjectState": Meaning(StoreError, _ARCHIVED),
+    "AuthorizationHeaderMalformed": Meaning(StoreError, _REGION),
+    "AuthorizationQueryParametersError": Meaning(StoreError, _REGION),
+    "PermanentRedirect": Meaning(StoreError, _REGION),
+    "TemporaryRedirect": Meaning(StoreError, _REGION),
+    "IllegalLocationConstraintException": Meaning(StoreError, _REGION),
+    "PreconditionFailed": Meaning(ObjectChanged, _CHANGED),
+    "SlowDown": Meaning(StoreUnavailable, _SLOW),
+    "RequestTimeout": Meaning(StoreUnavailable, "the store took the request for stalled"),
+    "InternalError": Meaning(StoreUnavailable, _BROKEN),
+    "ServiceUnavailable": Meaning(StoreUnavailable, _BROKEN),
+}
+
+_BY_STATUS = {
+    401: Meaning(AccessDenied, "the server wants credentials; give them in storage_options"),
+    403: Meaning(AccessDenied, _DENIED),
+    404: Meaning(ObjectNotFound, "there is no such object; check its name"),
+    407: Meaning(AccessDenied, "the proxy wants credentials; put them into its URL"),
+    408: Meaning(StoreUnavailable, "the store took the request for stalled"),
+    410: Meaning(ObjectNotFound, "the object is gone"),
+    412: Meaning(ObjectChanged, _CHANGED),
+    425: Meaning(StoreUnavailable, _SLOW),
+    429: Meaning(StoreUnavailable, _SLOW),
+    500: Meaning(StoreUnavailable, _BROKEN),
+    502: Meaning(StoreUnavailable, _BROKEN),
+    503: Meaning(StoreUnavailable, _SLOW),
+    504: Meaning(StoreUnavailable, _BROKEN),
+}
+_REDIRECTING = frozenset({301, 307, 400})
+
+_UNKNOWN = Meaning(StoreError, "the store refuses the request; check that it speaks this protocol")
+
+
+def refusal(
+    url: str,
+    status: int,
+    *,
+    code: str | None = None,
+    region: str | None = None,
+    retry_after: float | None = None,
+) -> StoreError:
+    """Translate a refusal; the code says more than the status, where both are known.
+
+    Args:
+        url: The object or bucket.
+        status: HTTP's.
+        code: S3's, such as ``NoSuchKey``.
+        region: Where the bucket is, if the store says so.
+        retry_after: Seconds that the store asks to wait.
+    """
+    meaning = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or _UNKNOWN
+    name = f"{status} {code}" if code else str(status)
+    message = f"{meaning.text} ({name})"
+    where = display_url(url)
+    if region and status in _REDIRECTING:
+        return WrongRegion(message, url=where, region=region)
+    if meaning.kind is StoreUnavailable:
+        return StoreUnavailable(message, url=where, retry_after=retry_after)
+    return meaning.kind(message, url=where)
+
+
+def code_of(document: bytes) -> str | None:
+    """The code in an S3 error document, as far as it was read; ``None``: it is not one."""
+    found = re.search(rb"<Error>.*?<Code>(\w{1,64})</Code>", document, re.DOTALL)
+    return found[1].decode() if found else None
+
+
+def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
+    """Read ``Retry-After``: seconds, or a date (RFC 9110, 10.2.3); nonsense is no answer."""
+    if not header:
+        return None
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", header.strip()):
+        return float(header)
+    try:
+        then = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    aware = then if then.tzinfo else then.replace(tzinfo=UTC)
+    return max(0.0, (aware - (now or datetime.now(UTC))).total_seconds())

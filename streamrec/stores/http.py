@@ -1,0 +1,314 @@
+"""The range reader over aiohttp, for https and S3 alike, and the store of plain http(s) URLs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.request import getproxies_environment
+
+import aiohttp
+from yarl import URL
+
+from streamrec.errors import (
+    ConfigError,
+    ObjectChanged,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+)
+from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url, same_version
+from streamrec.stores.faults import code_of, refusal, seconds_to_wait
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Mapping
+
+__all__ = ["HttpBody", "HttpStore", "RangeClient"]
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+DNS_SECONDS = 300
+BUFFER_BYTES = 256 << 10
+"""Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact)."""
+ERROR_BYTES = 4096
+"""Of an error's document, enough to hold S3's code."""
+
+
+class HttpBody:
+    """The bytes of one answer that belong to the range."""
+
+    def __init__(self, answer: Answer, response: aiohttp.ClientResponse) -> None:
+        self.info = answer.info
+        self._response = response
+        self._skip = answer.skip
+        self._left = answer.length
+        self._ready = memoryview(b"")
+
+    async def readinto(self, view: memoryview) -> int:
+        """Copy what has come, after waiting for some; see :class:`RangeBody`."""
+        while self._left and not self._ready:
+            await self._receive()
+        count = min(len(view), len(self._ready))
+        view[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        self._left -= count
+        return count
+
+    async def _receive(self) -> None:
+        try:
+            data = await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            _raise_unavailable(self.info.url, error)
+        if not data:
+            raise StoreUnavailable(
+                f"the body ended {self._left} bytes early", url=display_url(self.info.url)
+            )
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        self._ready = memoryview(data)[skipped : skipped + self._left]
+
+    def close(self) -> None:
+        """Give the connection back if the body is at its end, else close it.
+
+        What is left of a body would be taken for the next answer's beginning.
+        """
+        if self._response.content.is_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class RangeClient:
+    """One aiohttp session, and ranged GETs through it. How many at a time is the caller's affair.
+
+    Args:
+        read_seconds: How long a server may be silent in the middle of an answer.
+        follow: Whether redirects are followed; a signed URL is good for one host only.
+        tls: What to trust; ``None``: what the system does.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_seconds: float = READ_SECONDS,
+        follow: bool = True,
+        tls: ssl.SSLContext | bool = True,
+    ) -> None:
+        self._read_seconds = read_seconds
+        self._follow = follow
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self, request: RangeRequest) -> HttpBody:
+        """Send the request and hold the answer's head against it; close the body in the end.
+
+        Raises:
+            StoreError: Any of the tree's store errors, retryable or not.
+        """
+        response = await self._get(request, request.headers())
+        try:
+            return HttpBody(await self._read_head(request, response), response)
+        except BaseException:
+            response.close()
+            raise
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _read_head(self, request: RangeRequest, response: aiohttp.ClientResponse) -> Answer:
+        if response.status in (200, 206):
+            return read_answer(request, response.status, response.headers)
+        if response.status == 416:
+            return await self._past_the_end(request, response)
+        raise await self._refusal(request, response)
+
+    async def _get(
+        self, request: RangeRequest, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        session = self._session or self._connect()
+        try:
+            return await session.get(
+                URL(request.address, encoded=True),
+                headers=headers,
+                allow_redirects=self._follow,
+                ssl=self._tls,
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            _raise_unavailable(request.url, error)
+
+    def _connect(self) -> aiohttp.ClientSession:
+        """Made at the first request: a session belongs to the loop that runs then."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_SECONDS),
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                connect=CONNECT_SECONDS,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=self._read_seconds,
+            ),
+            # aiohttp asks for gzip and unpacks it by default: then a range is not the object's.
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity", "User-Agent": "streamrec"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=BUFFER_BYTES,
+            # Reading .netrc for every request costs; only where there is a proxy to be found.
+            trust_env=bool(getproxies_environment()),
+        )
+        return self._session
+
+    async def _past_the_end(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> Answer:
+        """A 416: the range begins at or past the end. Ask again where it leaves things open."""
+        size, etag = size_past_the_end(response.headers), response.headers.get("ETag")
+        if size is None or (request.etag is not None and etag is None):
+            now = await self._look(request)
+            size, etag = now.size or 0, now.etag
+        check_pin(request.url, request.etag, etag)
+        if request.start < size:
+            raise StoreMisbehaved(
+                f"byte {request.start} of {size} is refused as past the end",
+                url=display_url(request.url),
+            )
+        return Answer(ObjectInfo(request.url, size, etag), 0, 0)
+
+    async def _look(self, request: RangeRequest) -> ObjectInfo:
+        """Size and ETag as they are now, from the head of a plain GET.
+
+        A signature for GET does not cover HEAD; the body is not read.
+        """
+        response = await self._get(request, request.extra)
+        try:
+            if response.status != 200:
+                raise await self._read_refusal(request, response)
+            plain = RangeRequest(request.url, request.address, 0, 0)
+            return read_answer(plain, 200, response.headers).info
+        finally:
+            response.close()
+
+    async def _refusal(self, request: RangeRequest, response: aiohttp.ClientResponse) -> StoreError:
+        error = await self._read_refusal(request, response)
+        if not isinstance(error, ObjectChanged) or request.etag is None:
+            return error
+        found = response.headers.get("ETag") or (await self._look(request)).etag
+        if found is not None and same_version(found, request.etag):
+            return StoreMisbehaved(
+                f"the store refuses version {found}, which it has (412); it may not know If-Match",
+                url=error.url,
+            )
+        try:
+            check_pin(request.url, request.etag, found)
+        except ObjectChanged as changed:
+            return changed
+        return error
+
+    async def _read_refusal(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> StoreError:
+        try:
+            document = await response.content.read(ERROR_BYTES)
+        except (aiohttp.ClientError, OSError):
+            document = b""  # the status says enough
+        return refusal(
+            request.url,
+            response.status,
+            code=code_of(document),
+            region=response.headers.get("x-amz-bucket-region"),
+            retry_after=seconds_to_wait(response.headers.get("Retry-After")),
+        )
+
+
+class HttpStore:
+    """Objects at plain http(s) URLs; there is no way to list them.
+
+    Args:
+        storage_options: ``headers``: a mapping, sent with every request.
+        read_seconds: How long a server may be silent in the middle of an answer.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        self._headers = _headers_of(storage_options or {})
+        self._client = RangeClient(read_seconds=read_seconds)
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[HttpBody]:
+        """Read a range; see :class:`Store`."""
+        check_range(start, stop)
+        request = RangeRequest(url, _address(url), start, stop, etag, self._headers)
+        body = await self._client.open(request)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        recursive: bool = True,  # noqa: ARG002 - the protocol's signature
+    ) -> AsyncIterator[ObjectInfo]:
+        """Refuse: http has no listing."""
+        raise ConfigError(
+            f"{display_url(prefix)}: http cannot list objects; name each shard, or use a range "
+            "such as shard-{00000..00127}.tfrecord, or name@128"
+        )
+        yield  # an async generator, like the other stores'
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+
+def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
+    unknown = sorted(set(options) - {"headers"})
+    if unknown:
+        raise ConfigError(
+            f"storage_options: http(s) knows 'headers', not {', '.join(map(repr, unknown))}"
+        )
+    return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
+
+
+def _address(url: str) -> str:
+    """Percent-encode what a URL may not hold as it is; what is encoded already stays."""
+    try:
+        return str(URL(url))
+    except ValueError:
+        raise ConfigError(f"{display_url(url)}: this is no http URL") from None
+
+
+def _raise_unavailable(url: str, error: Exception) -> NoReturn:
+    """Translate aiohttp's errors; their own text may hold a signed URL, and is not repeated."""
+    where = display_url(url)
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
+        raise ConfigError(f"{where}: this is no http URL") from None
+    if isinstance(error, aiohttp.TooManyRedirects):
+        raise StoreMisbehaved("the server redirects in circles", url=where) from None
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        hint = "the server's certificate is not trusted, or it does not speak TLS; check the URL"
+        raise StoreError(hint, url=where) from None
+    raise StoreUnavailable(_describe(error), url=where) from None
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the name {error.host} has no address; check it and the network"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
+        return f"cannot connect to {error.host}:{error.port}: {reason}"
+    if isinstance(error, TimeoutError):
+        return "the server is silent for too long"
+    if isinstance(error, OSError) and error.errno:
+        return f"the connection broke: {os.strerror(error.errno)}"
+    return f"the connection broke ({type(error).__name__})"

@@ -1,0 +1,157 @@
+"""Files of this machine: plain paths and ``file://`` URLs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from io import FileIO
+
+__all__ = ["LocalStore", "path_of"]
+
+SCHEME = "file://"
+
+
+class LocalBody:
+    """A range of an open file; each read is one call in a thread, straight into the view."""
+
+    def __init__(self, info: ObjectInfo, file: FileIO, length: int) -> None:
+        self.info = info
+        self._file = file
+        self._left = length
+
+    async def readinto(self, view: memoryview) -> int:
+        """Read as much as the file gives in one call; see :class:`RangeBody`."""
+        want = min(len(view), self._left)
+        if not want:
+            return 0
+        try:
+            count = await in_thread(self._file.readinto, view[:want])
+        except OSError as error:
+            _refuse(self.info.url, error)
+        if not count:
+            raise StoreUnavailable(
+                f"the file ends {self._left} bytes before its size; is it being rewritten?",
+                url=self.info.url,
+            )
+        self._left -= count
+        return count
+
+
+class LocalStore:
+    """Reads files, in threads: a disk, and a network's file system more so, may block."""
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[LocalBody]:
+        """Open the file at the range; its version is inode, mtime and size; see :class:`Store`."""
+        check_range(start, stop)
+        file, info, length = await _open_in_thread(url, start, stop)
+        try:
+            check_pin(url, etag, info.etag)
+            yield LocalBody(info, file, length)
+        finally:
+            file.close()
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        """Walk the directories below a prefix, one thread call each; see :class:`Store`."""
+        seen: set[tuple[int, int]] = set()
+        pending = [prefix[: prefix.rfind("/") + 1]]
+        while pending:
+            files, directories = await in_thread(_scan, pending.pop(), prefix, seen)
+            for info in files:
+                yield info
+            if recursive:
+                pending += directories
+
+    async def aclose(self) -> None:
+        """Nothing is kept open between ranges."""
+
+
+def path_of(url: str) -> str:
+    """The path of a ``file://`` URL, or the path itself; nothing in it is decoded or expanded."""
+    return url.removeprefix(SCHEME)
+
+
+async def _open_in_thread(url: str, start: int, stop: int) -> tuple[FileIO, ObjectInfo, int]:
+    """Open; a cancelled call leaves no file open behind."""
+    opened: list[FileIO] = []
+    try:
+        return await in_thread(_open, url, start, stop, opened)
+    except BaseException:
+        for file in opened:
+            file.close()
+        raise
+
+
+def _open(url: str, start: int, stop: int, opened: list[FileIO]) -> tuple[FileIO, ObjectInfo, int]:
+    try:
+        file = open(path_of(url), "rb", buffering=0)  # noqa: PTH123, SIM115 - the body closes it
+        opened.append(file)
+        info = _describe(url, os.fstat(file.fileno()))
+        file.seek(start)
+    except OSError as error:
+        _refuse(url, error)
+    return file, info, max(0, min(stop, info.size or 0) - start)
+
+
+def _describe(url: str, status: os.stat_result) -> ObjectInfo:
+    etag = f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+    return ObjectInfo(url, status.st_size, etag)
+
+
+def _scan(
+    directory: str, prefix: str, seen: set[tuple[int, int]]
+) -> tuple[list[ObjectInfo], list[str]]:
+    """The files and the directories of one directory that may lie below the prefix.
+
+    Links are followed; ``seen`` keeps a loop of them from having no end.
+    """
+    path = path_of(directory) or "."
+    try:
+        here = os.stat(path)  # noqa: PTH116 - paths are plain strings here
+        if (here.st_dev, here.st_ino) in seen:
+            return [], []
+        seen.add((here.st_dev, here.st_ino))
+        with os.scandir(path) as entries:
+            return _sort_out(entries, directory, prefix)
+    except (FileNotFoundError, NotADirectoryError):
+        return [], []
+    except OSError as error:
+        _refuse(directory, error)
+
+
+def _sort_out(
+    entries: os._ScandirIterator[str], directory: str, prefix: str
+) -> tuple[list[ObjectInfo], list[str]]:
+    files: list[ObjectInfo] = []
+    directories: list[str] = []
+    for entry in entries:
+        url = directory + entry.name
+        if entry.is_dir():
+            if f"{url}/".startswith(prefix):
+                directories.append(f"{url}/")
+        elif url.startswith(prefix) and entry.is_file():
+            files.append(_describe(url, entry.stat()))
+    return files, directories
+
+
+def _refuse(url: str, error: OSError) -> NoReturn:
+    """Raise the error of the tree that says the same."""
+    path = path_of(url)
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise ObjectNotFound(f"there is no such file under {Path.cwd()}", url=url) from None
+    if isinstance(error, PermissionError):
+        raise AccessDenied("this user may not read it", url=url) from None
+    if isinstance(error, IsADirectoryError):
+        hint = f"this is a directory; name its shards, as in {path.rstrip('/')}/*.tfrecord"
+        raise StoreError(hint, url=url) from None
+    raise StoreUnavailable(f"reading failed: {error.strerror}", url=url) from None

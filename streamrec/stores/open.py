@@ -1,0 +1,109 @@
+"""From a source, as a user writes it, to objects and the stores that hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.stores.base import ObjectInfo, display_url
+from streamrec.stores.sources import expand, fixed_prefix, is_glob, matcher, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.stores.base import Store
+
+__all__ = ["Stores", "expand"]
+
+
+class Stores:
+    """The stores of one dataset, each made when it is first needed, in the running loop.
+
+    Args:
+        storage_options: fsspec's, for the filesystem of the source's scheme; local files and
+            memory have none and take no notice of them.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(storage_options or {})
+        self._stores: dict[str, Store] = {}
+
+    def __repr__(self) -> str:
+        return f"<Stores {', '.join(sorted(self._stores)) or 'none open'}>"
+
+    def store_for(self, url: str) -> Store:
+        """The store that reads a URL.
+
+        Raises:
+            ConfigError: No store reads this scheme.
+        """
+        scheme = scheme_of(url)
+        if scheme not in self._stores:
+            self._stores[scheme] = _make(scheme, self._options)
+        return self._stores[scheme]
+
+    async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
+        """Find the objects that a source names, sorted by URL, none of them twice.
+
+        Names are taken at their word: only globs ask the store, and their sizes and ETags are
+        those of the listing.
+
+        Raises:
+            ObjectNotFound: A glob matches nothing.
+            ConfigError: An unknown scheme, a directory, or a glob where nothing can be listed.
+        """
+        found: dict[str, ObjectInfo] = {}
+        for name in dict.fromkeys(expand(source)):
+            scheme_of(name)
+            _refuse_directory(name)
+            if is_glob(name):
+                found |= {info.url: info for info in await self._match(name)}
+            else:
+                found.setdefault(name, ObjectInfo(name))
+        return [found[url] for url in sorted(found)]
+
+    async def aclose(self) -> None:
+        """Close every store."""
+        while self._stores:
+            _, store = self._stores.popitem()
+            await store.aclose()
+
+    async def _match(self, glob: str) -> list[ObjectInfo]:
+        matches = matcher(glob)
+        prefix = fixed_prefix(glob)
+        recursive = "/" in glob[len(prefix) :] or "**" in glob
+        listing = self.store_for(glob).list(prefix, recursive=recursive)
+        # A key that ends in a slash is a directory's marker, not a shard.
+        found = [info async for info in listing if matches(info.url) and info.url[-1] != "/"]
+        if not found:
+            raise ObjectNotFound(
+                "no object matches; check the pattern, and that the shards are there", url=glob
+            )
+        return found
+
+
+def _refuse_directory(name: str) -> None:
+    if name.endswith("/"):
+        raise ConfigError(
+            f"{display_url(name)}: this names a directory; name its shards, as in "
+            f"{display_url(name)}*.tfrecord"
+        )
+
+
+def _make(scheme: str, options: Mapping[str, Any]) -> Store:
+    """Import a store's module, and the libraries behind it, only when it is needed."""
+    if scheme == "s3":
+        from streamrec.stores.s3 import S3Store
+
+        return S3Store(options)
+    if scheme == "http":
+        from streamrec.stores.http import HttpStore
+
+        return HttpStore(options)
+    if scheme == "memory":
+        from streamrec.stores.memory import MemoryStore
+
+        return MemoryStore()
+    from streamrec.stores.local import LocalStore
+
+    return LocalStore()

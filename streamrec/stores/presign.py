@@ -1,0 +1,179 @@
+"""S3's control plane: s3fs finds the credentials, botocore signs, and signatures are kept."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from s3fs import S3FileSystem
+
+from streamrec.errors import ConfigError
+from streamrec.stores.boto_errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from datetime import datetime
+
+__all__ = ["Presigner", "SignedUrl", "mapping_of"]
+
+LIFETIME = 3600.0
+"""Seconds that a signature is good for, where the credentials live as long."""
+AWS_HOST = ".amazonaws.com"
+MAX_KEPT = 8192
+"""Signed URLs, of about 0.5 KB each; signing one anew costs about half a millisecond."""
+MAX_ATTEMPTS = 3
+"""Of a listing's requests: one page that fails must not begin the listing again."""
+
+
+class SignedUrl(NamedTuple):
+    """Where an object is fetched."""
+
+    address: str
+    renew_at: float
+    """Seconds since 1970: half of its life is then over."""
+
+    def __repr__(self) -> str:
+        return "<SignedUrl>"
+
+
+class Presigner:
+    """One S3 client, for one region, in the loop that first uses it.
+
+    Args:
+        storage_options: s3fs's.
+        region: Where the bucket is; ``None``: what the options and the environment say.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any],
+        *,
+        region: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        with translated("s3://"):
+            self._filesystem = S3FileSystem(**_own_options(storage_options, region))
+        # Retries are botocore's here; s3fs would repeat all of them five times.
+        self._filesystem.retries = 1
+        self._clock = clock
+        self._kept: dict[tuple[str, str], SignedUrl] = {}
+
+    async def sign(self, url: str, bucket: str, key: str) -> tuple[SignedUrl, bool]:
+        """The URL of an object's GET, and whether it was signed only now.
+
+        Args:
+            url: The object, for errors.
+            bucket: Its bucket.
+            key: Its key.
+
+        Raises:
+            AccessDenied: There are no credentials.
+            ConfigError: s3fs does not understand the options.
+        """
+        kept = self._kept.get((bucket, key))
+        if kept is not None and self._clock() < kept.renew_at:
+            return kept, False
+        with translated(url):
+            signed = await self._sign(bucket, key)
+        self.forget(bucket, key)
+        if len(self._kept) >= MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[bucket, key] = signed
+        return signed, True
+
+    def forget(self, bucket: str, key: str) -> None:
+        """Have the object's URL signed anew when it is needed next."""
+        self._kept.pop((bucket, key), None)
+
+    async def pages(
+        self, url: str, bucket: str, prefix: str, delimiter: str
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """The entries of a listing, a page at a time; see S3's ``ListObjectsV2``."""
+        query = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter}
+        query |= self._filesystem.req_kw
+        token: dict[str, str] = {}
+        while True:
+            with translated(url):
+                page = await self._filesystem._call_s3(  # noqa: SLF001 - s3fs lists no single pages itself
+                    "list_objects_v2", **query, **token
+                )
+            yield page.get("Contents", [])
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def aclose(self) -> None:
+        """Close the client's connections."""
+        # Asking for the client would make one.
+        client = getattr(self._filesystem, "_s3", None)
+        if client is not None:
+            await client.close()
+
+    async def _sign(self, bucket: str, key: str) -> SignedUrl:
+        client = await self._filesystem.set_session()
+        _use_own_region(client)
+        lifetime = await self._lifetime()
+        address = await client.generate_presigned_url(
+            "get_object",
+            Params={"Bucket": bucket, "Key": key, **self._filesystem.req_kw},
+            ExpiresIn=int(lifetime),
+        )
+        return SignedUrl(address, self._clock() + lifetime / 2)
+
+    async def _lifetime(self) -> float:
+        """Seconds: a signature dies with the credentials that made it."""
+        filesystem = self._filesystem
+        if filesystem.anon or filesystem.key or "aws_access_key_id" in filesystem.client_kwargs:
+            return LIFETIME
+        credentials = await filesystem.session.get_credentials()
+        if credentials is None:
+            return LIFETIME  # signing will refuse
+        await credentials.get_frozen_credentials()  # renews them where that is due
+        expiry: datetime | None = getattr(credentials, "_expiry_time", None)
+        if expiry is None:
+            return LIFETIME
+        return max(1.0, min(LIFETIME, expiry.timestamp() - self._clock()))
+
+
+def _use_own_region(client: Any) -> None:
+    """Have botocore presign for the region's own host.
+
+    By default it takes ``bucket.s3.amazonaws.com``, which answers with a redirect, that is with
+    another host than the signed one, for buckets that are new or elsewhere. It leaves that where
+    the addressing style is said to be virtual; the client's endpoints are settled by then, so
+    nothing else changes.
+    """
+    config = client.meta.config
+    style = (config.s3 or {}).get("addressing_style", "auto")
+    if style == "auto" and (urlsplit(client.meta.endpoint_url).hostname or "").endswith(AWS_HOST):
+        config.s3 = {**(config.s3 or {}), "addressing_style": "virtual"}
+
+
+def _own_options(options: Mapping[str, Any], region: str | None) -> dict[str, Any]:
+    """The options of s3fs, made fit for signing in the running loop."""
+    config = {
+        "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
+        "retries": {"mode": "standard", "max_attempts": MAX_ATTEMPTS},
+        **mapping_of(options, "config_kwargs"),
+    }
+    client = mapping_of(options, "client_kwargs")
+    if region is not None:
+        client["region_name"] = region
+    return {
+        **options,
+        "config_kwargs": config,
+        "client_kwargs": client,
+        "asynchronous": True,
+        "skip_instance_cache": True,  # an instance belongs to its loop, and is closed with us
+    }
+
+
+def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A copy of an option that is a mapping itself, such as ``client_kwargs``."""
+    value = options.get(name) or {}
+    try:
+        return dict(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"storage_options: {name!r} should be a mapping") from None

@@ -1,0 +1,38 @@
+"""The feeder protocol, without I/O: messages, frames and the state machine of both ends."""
+
+from __future__ import annotations
+
+from streamrec.wire.frame import DEFAULT_PAYLOAD_CAP
+from streamrec.wire.messages import (
+    BatchMessage,
+    Credit,
+    End,
+    Fault,
+    Goaway,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Subscribe,
+    Welcome,
+)
+from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role, State
+
+__all__ = [
+    "DEFAULT_PAYLOAD_CAP",
+    "PROTOCOL_VERSIONS",
+    "BatchMessage",
+    "Connection",
+    "Credit",
+    "End",
+    "Fault",
+    "Goaway",
+    "Hello",
+    "Message",
+    "Ping",
+    "Pong",
+    "Role",
+    "State",
+    "Subscribe",
+    "Welcome",
+]

@@ -1,0 +1,236 @@
+"""The messages of the feeder protocol, and their metadata as protobuf.
+
+A message is a frozen dataclass; the same type is sent and received. Positions, fingerprints,
+settings and error fields are opaque bytes here (JSON, by convention of the layer above), and so is
+all that describes a batch: this file knows how messages travel, not what they mean.
+
+Adding a field with a new number is compatible: an older peer ignores it. Anything else needs a new
+protocol version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from streamrec.errors import LocalProtocolError, RemoteProtocolError
+from streamrec.schema import Field, build
+
+__all__ = [
+    "BatchMessage",
+    "Credit",
+    "End",
+    "Fault",
+    "Goaway",
+    "Hello",
+    "Kind",
+    "Message",
+    "Ping",
+    "Pong",
+    "Subscribe",
+    "Welcome",
+    "decode",
+    "encode",
+]
+
+
+class Kind(IntEnum):
+    """The type of a frame."""
+
+    HELLO = 1
+    WELCOME = 2
+    SUBSCRIBE = 3
+    CREDIT = 4
+    BATCH = 5
+    PING = 6
+    PONG = 7
+    GOAWAY = 8
+    END = 9
+    FAULT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The client's first message: who it is and what it wants to read."""
+
+    dataset: str
+    """The name under which the feeder serves it."""
+    world_size: int
+    """How many ranks read the dataset together."""
+    batch_size: int = 0
+    """Records per rank and batch; 0: the dataset's own."""
+    position_version: int = 1
+    """The newest version of positions that the client reads."""
+    protocol_versions: tuple[int, ...] = (1,)
+    """All that the client speaks."""
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The feeder's answer: what it will send."""
+
+    protocol_version: int
+    """The one of the client's versions that the connection goes on with."""
+    fingerprint: bytes
+    """What determines the order; to be compared before the first batch."""
+    settings: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The client asks for its rank's batches; again after END, for the next run."""
+
+    rank: int
+    position: bytes = b""
+    """Where to go on; empty: at the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The client has room for more batches; grants add up."""
+
+    amount: int
+    """Bytes of whole frames, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage:
+    """One batch."""
+
+    metadata: bytes
+    payload: tuple[memoryview, ...] = ()
+    """Buffers of bytes, end to end. A received batch has one, which begins at a multiple of 64 in
+    memory that is the receiver's own; or none, if the payload is empty."""
+
+    @property
+    def payload_size(self) -> int:
+        """Bytes."""
+        return sum(buffer.nbytes for buffer in self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Either side asks whether the other lives; the machine answers by itself."""
+
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to the ping with the same nonce."""
+
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Goaway:
+    """The feeder's last message when it shuts down: go elsewhere, with your position."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The run is over; the client may subscribe again."""
+
+    position: bytes
+    """Of what comes next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The feeder's last message when it cannot go on."""
+
+    fields: bytes
+    """The error."""
+    retryable: bool
+
+
+Message: TypeAlias = (
+    Hello | Welcome | Subscribe | Credit | BatchMessage | Ping | Pong | Goaway | End | Fault
+)
+
+_TABLE = {
+    "Hello": [
+        Field("repeated uint32", "protocol_versions", 1),
+        Field("uint32", "position_version", 2),
+        Field("string", "token", 3),
+        Field("string", "dataset", 4),
+        Field("uint32", "batch_size", 5),
+        Field("uint32", "world_size", 6),
+    ],
+    "Welcome": [
+        Field("uint32", "protocol_version", 1),
+        Field("bytes", "fingerprint", 2),
+        Field("bytes", "settings", 3),
+    ],
+    "Subscribe": [Field("uint32", "rank", 1), Field("bytes", "position", 2)],
+    "Credit": [Field("uint64", "amount", 1)],
+    "Ping": [Field("uint64", "nonce", 1)],
+    "Pong": [Field("uint64", "nonce", 1)],
+    "Goaway": [Field("string", "text", 1)],
+    "End": [Field("bytes", "position", 1)],
+    "Fault": [Field("bytes", "fields", 1), Field("bool", "retryable", 2)],
+}
+_PROTO = build("streamrec.wire", _TABLE)
+_TYPES: dict[Kind, type[Any]] = {
+    Kind.HELLO: Hello,
+    Kind.WELCOME: Welcome,
+    Kind.SUBSCRIBE: Subscribe,
+    Kind.CREDIT: Credit,
+    Kind.BATCH: BatchMessage,
+    Kind.PING: Ping,
+    Kind.PONG: Pong,
+    Kind.GOAWAY: Goaway,
+    Kind.END: End,
+    Kind.FAULT: Fault,
+}
+_KINDS = {kind: number for number, kind in _TYPES.items()}
+
+
+def kind_of(message: Message) -> Kind:
+    """The frame type that carries the message."""
+    return _KINDS[type(message)]
+
+
+def encode(message: Message) -> bytes:
+    """The message's metadata as it goes on the wire.
+
+    Raises:
+        LocalProtocolError: A field does not fit its type.
+    """
+    if isinstance(message, BatchMessage):
+        return message.metadata
+    name = type(message).__name__
+    try:
+        proto = _PROTO[name](**{field.name: getattr(message, field.name) for field in _TABLE[name]})
+        return bytes(proto.SerializeToString(deterministic=True))
+    except (ValueError, TypeError) as error:
+        raise LocalProtocolError(f"{name.upper()} cannot be sent: {error}") from None
+
+
+def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) -> Message:
+    """The message that a frame carried.
+
+    Raises:
+        RemoteProtocolError: The metadata is not what the frame's type says.
+    """
+    if kind is Kind.BATCH:
+        return BatchMessage(metadata, payload)
+    type_ = _TYPES[kind]
+    try:
+        proto = _PROTO[type_.__name__].FromString(metadata)
+    except DecodeError:
+        raise RemoteProtocolError(f"the metadata of {kind.name} is not its message") from None
+    values = {field.name: _plain(proto, field) for field in _TABLE[type_.__name__]}
+    message: Message = type_(**values)
+    return message
+
+
+def _plain(proto: Any, field: Field) -> Any:
+    value = getattr(proto, field.name)
+    return tuple(value) if field.type.startswith("repeated ") else value

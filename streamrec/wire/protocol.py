@@ -1,0 +1,273 @@
+"""The state machine of the feeder protocol, for both ends.
+
+::
+
+             HELLO            WELCOME          SUBSCRIBE
+    OPENING ──────▶ GREETING ────────▶ READY ───────────▶ STREAMING ⟲ BATCH
+       c               s                 ▲        c           │          s
+                                         └────────────────────┘
+                                                  END  s
+
+    any but OPENING ── GOAWAY or FAULT (s) ──▶ FINISHED        any ── end of the bytes ──▶ CLOSED
+
+    c: the client sends it, s: the feeder.  CREDIT (c) is allowed in READY and STREAMING,
+    PING and PONG (both) in GREETING, READY and STREAMING.
+
+Both ends are always in the state that the last message they sent or received put them in. What the
+client sent before it could know of FINISHED is received and dropped there. A feeder that the client
+offended may still say so: FAULT, and no more.
+
+This file does no I/O. A shell puts bytes into :meth:`Connection.get_buffer`, tells how many with
+:meth:`Connection.buffer_updated`, acts on :meth:`Connection.events` and writes the buffers that
+:meth:`Connection.send` and :meth:`Connection.replies` return, whole and in order.
+
+Credit counts whole frames of BATCH in bytes, on both sides alike. The feeder may send a batch while
+the credit is positive, so that one batch may overdraw it: a batch larger than all the client ever
+grants can leave. Nothing on a connection is unbounded: the client's memory by the credit, the
+feeder's answers to pings by ``MOST_REPLIES``, everything else by the states.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from streamrec.errors import LocalProtocolError, RemoteProtocolError
+from streamrec.wire import messages
+from streamrec.wire.frame import DEFAULT_PAYLOAD_CAP, Header, check_sizes, trailer
+from streamrec.wire.messages import BatchMessage, Credit, Kind, Message, Ping, Pong
+from streamrec.wire.reader import Frame, FrameReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PROTOCOL_VERSIONS", "Connection", "Role", "State"]
+
+PROTOCOL_VERSIONS = (1,)
+MOST_CREDIT = (1 << 63) - 1
+MOST_REPLIES = 64
+"""Answers to pings that may wait to be written."""
+
+
+class Role(Enum):
+    """Which end this is."""
+
+    CLIENT = "client"
+    SERVER = "feeder"
+
+    @property
+    def peer(self) -> Role:
+        """The other end."""
+        return Role.SERVER if self is Role.CLIENT else Role.CLIENT
+
+
+class State(Enum):
+    """Where both ends stand."""
+
+    OPENING = "opening"
+    GREETING = "greeting"
+    READY = "ready"
+    STREAMING = "streaming"
+    FINISHED = "finished"
+    CLOSED = "closed"
+
+
+_GREETED = (State.GREETING, State.READY, State.STREAMING)
+_SUBSCRIBABLE = (State.READY, State.STREAMING)
+
+# Who may send what, in which states, and where it leads (None: the state stays).
+_RULES: dict[Kind, tuple[tuple[Role, ...], tuple[State, ...], State | None]] = {
+    Kind.HELLO: ((Role.CLIENT,), (State.OPENING,), State.GREETING),
+    Kind.WELCOME: ((Role.SERVER,), (State.GREETING,), State.READY),
+    Kind.SUBSCRIBE: ((Role.CLIENT,), (State.READY,), State.STREAMING),
+    Kind.CREDIT: ((Role.CLIENT,), _SUBSCRIBABLE, None),
+    Kind.BATCH: ((Role.SERVER,), (State.STREAMING,), None),
+    Kind.END: ((Role.SERVER,), (State.STREAMING,), State.READY),
+    Kind.PING: ((Role.CLIENT, Role.SERVER), _GREETED, None),
+    Kind.PONG: ((Role.CLIENT, Role.SERVER), _GREETED, None),
+    Kind.GOAWAY: ((Role.SERVER,), _GREETED, State.FINISHED),
+    Kind.FAULT: ((Role.SERVER,), _GREETED, State.FINISHED),
+}
+
+
+class Connection:
+    """One end of a connection to a feeder.
+
+    Args:
+        role: Which end.
+        payload_cap: The largest payload of a batch that is received, in bytes.
+    """
+
+    def __init__(self, role: Role, *, payload_cap: int = DEFAULT_PAYLOAD_CAP) -> None:
+        self.role = role
+        self.state = State.OPENING
+        self.credit = 0
+        """Bytes of batches that the feeder may still send; at most one batch below 0."""
+        self.error: RemoteProtocolError | None = None
+        """What the peer did wrong; from then on nothing is received."""
+        self._payload_cap = payload_cap
+        self._reader = FrameReader(self._admit)
+        self._events: deque[Message] = deque()
+        self._replies: list[memoryview] = []
+        self._pings: set[int] = set()
+
+    def __repr__(self) -> str:
+        dead = ", dead" if self.error else ""
+        return f"<Connection {self.role.value} {self.state.value}, credit {self.credit}{dead}>"
+
+    @property
+    def over(self) -> bool:
+        """Whether the conversation has ended, one way or another: there is nothing more to send."""
+        return self.error is not None or self.state in (State.FINISHED, State.CLOSED)
+
+    # Sending
+
+    def send(self, message: Message) -> list[memoryview]:
+        """The buffers to write for a message; a batch's payload is among them, not copied.
+
+        Raises:
+            LocalProtocolError: The state does not allow it, or the message cannot be encoded.
+        """
+        kind = messages.kind_of(message)
+        self._check_sendable(kind, message)
+        metadata = messages.encode(message)
+        payload = message.payload if isinstance(message, BatchMessage) else ()
+        header = Header(kind, len(metadata), sum(buffer.nbytes for buffer in payload))
+        _check_own_sizes(header, self._payload_cap)
+        self._apply(kind, message, header)
+        if isinstance(message, Ping):
+            self._pings.add(message.nonce)
+        head = b"".join((header.pack(), metadata, bytes(header.padding)))
+        end = trailer(metadata, payload)
+        if not header.payload_size:
+            return [*self.replies(), memoryview(head + end)]
+        return [*self.replies(), memoryview(head), *payload, memoryview(end)]
+
+    def replies(self) -> list[memoryview]:
+        """Answers to pings, as buffers to write; :meth:`send` takes them along."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _check_sendable(self, kind: Kind, message: Message) -> None:
+        roles, states, _ = _RULES[kind]
+        excuse = kind is Kind.FAULT and self.state not in (State.FINISHED, State.CLOSED)
+        allowed = excuse if self.error else self.state in states
+        if self.role not in roles or not allowed:
+            raise LocalProtocolError(f"a {self.role.value} cannot send {kind.name} now: {self!r}")
+        if kind is Kind.BATCH and self.credit <= 0:
+            raise LocalProtocolError("the client has given no credit for another batch")
+        if isinstance(message, Ping) and message.nonce in self._pings:
+            raise LocalProtocolError(f"ping {message.nonce} is not answered yet")
+        if isinstance(message, Pong):
+            raise LocalProtocolError("the machine answers pings by itself")
+
+    # Receiving
+
+    @property
+    def exact(self) -> bool:
+        """Whether exactly ``len(get_buffer())`` more bytes are known to come: wait for all."""
+        return self._reader.exact
+
+    def get_buffer(self) -> memoryview:
+        """Where the next received bytes belong; not empty, and valid until told what came.
+
+        Raises:
+            RemoteProtocolError: The peer broke the protocol before.
+            LocalProtocolError: The connection was closed before.
+        """
+        if self.error:
+            raise self.error
+        if self.state is State.CLOSED:
+            raise LocalProtocolError("nothing can be received: the connection is closed")
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        """Note that ``count`` bytes were written to the start of :meth:`get_buffer`."""
+        self._reader.buffer_updated(count)
+        try:
+            for frame in self._reader.frames():
+                self._receive(frame)
+        except RemoteProtocolError as error:
+            self.error = error
+
+    def receive_eof(self) -> None:
+        """Note that the peer sends nothing more.
+
+        Raises:
+            RemoteProtocolError: It stopped inside a frame.
+        """
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        if self._reader.inside and not self.error:
+            raise RemoteProtocolError(f"the connection ended inside {self._reader.inside}")
+
+    def events(self) -> Iterator[Message]:
+        """The messages received since the last call, in order.
+
+        Raises:
+            RemoteProtocolError: After the last intact message, if the peer broke the protocol.
+        """
+        while self._events:
+            yield self._events.popleft()
+        if self.error:
+            raise self.error
+
+    def _admit(self, header: Header) -> None:
+        """Judge a header by role, state and credit, before memory is given for its frame."""
+        roles, states, _ = _RULES[header.kind]
+        late = self.role is Role.SERVER and self.state is State.FINISHED
+        if self.role.peer not in roles or (self.state not in states and not late):
+            raise RemoteProtocolError(
+                f"{header.kind.name} from the {self.role.peer.value} is out of place: {self!r}"
+            )
+        check_sizes(header, self._payload_cap)
+        if header.kind is Kind.BATCH and self.credit <= 0:
+            raise RemoteProtocolError("a batch came without credit")
+
+    def _receive(self, frame: Frame) -> None:
+        message = messages.decode(frame.header.kind, frame.metadata, frame.payload)
+        if self.state is State.FINISHED:
+            return
+        if isinstance(message, Ping):
+            self._answer(message)
+        elif isinstance(message, Pong):
+            self._answered(message)
+        self._apply(frame.header.kind, message, frame.header)
+        self._events.append(message)
+
+    def _answer(self, ping: Ping) -> None:
+        if len(self._replies) >= MOST_REPLIES:
+            raise RemoteProtocolError("the peer sends pings and does not read the answers")
+        metadata = messages.encode(Pong(ping.nonce))
+        head = Header(Kind.PONG, len(metadata), 0).pack()
+        self._replies.append(memoryview(head + metadata + trailer(metadata, ())))
+
+    def _answered(self, pong: Pong) -> None:
+        if pong.nonce not in self._pings:
+            raise RemoteProtocolError("a PONG came that answers no PING")
+        self._pings.remove(pong.nonce)
+
+    # Both ways
+
+    def _apply(self, kind: Kind, message: Message, header: Header) -> None:
+        """Change the state, in the same way for what is sent and what is received."""
+        if isinstance(message, Credit):
+            self._grant(message)
+        elif kind is Kind.BATCH:
+            self.credit -= header.size
+        self.state = _RULES[kind][2] or self.state
+
+    def _grant(self, credit: Credit) -> None:
+        if not 0 < credit.amount <= MOST_CREDIT - self.credit:
+            error = LocalProtocolError if self.role is Role.CLIENT else RemoteProtocolError
+            raise error(f"a credit of {credit.amount} bytes on top of {self.credit}")
+        self.credit += credit.amount
+
+
+def _check_own_sizes(header: Header, payload_cap: int) -> None:
+    try:
+        check_sizes(header, payload_cap)
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(f"too large to send: {error.message}") from None

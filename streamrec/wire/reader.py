@@ -1,0 +1,142 @@
+"""From the bytes of a socket to frames, each byte put where it stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.errors import RemoteProtocolError
+from streamrec.wire.frame import HEADER, TRAILER, Header, aligned, check_trailer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Frame", "FrameReader"]
+
+STAGING = 64 << 10
+"""Bytes that one read may bring before it is known what they are. Small frames come many at a time;
+of a large one at most this much is copied, 1 % of a batch of some MiB."""
+
+
+class Frame(NamedTuple):
+    """One frame, checked."""
+
+    header: Header
+    metadata: bytes
+    payload: tuple[memoryview, ...]
+
+
+class FrameReader:
+    """Says where the next bytes belong, and gives the frames that are complete.
+
+    A header is read into staging memory; what follows it has memory of exactly its size, filled
+    from what came along with the header and then by the socket itself.
+
+    Args:
+        admit: Called with each header before anything is allocated for it; raises to refuse it.
+    """
+
+    def __init__(self, admit: Callable[[Header], None]) -> None:
+        self._admit = admit
+        self._staging = memoryview(bytearray(STAGING))
+        self._begin = self._end = 0
+        self._header: Header | None = None
+        self._segments: list[memoryview] = []
+        """The present frame's metadata and padding; then its payload. The last has the trailer."""
+        self._current = 0
+        self._filled = 0
+
+    @property
+    def inside(self) -> str | None:
+        """The present, incomplete frame in words, or ``None`` between two frames."""
+        if self._header is not None:
+            return f"a {self._header.kind.name} of {self._header.size} bytes"
+        return "a header" if self._begin < self._end else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether :meth:`get_buffer` is exactly what is still missing of a known size."""
+        return self._header is not None
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._header is not None:
+            return self._segments[self._current][self._filled :]
+        return self._staging[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """Note that ``count`` bytes were written to the start of :meth:`get_buffer`."""
+        if self._header is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames that are complete; the caller acts on each before the next header is read.
+
+        Raises:
+            RemoteProtocolError: The bytes are no frame, or ``admit`` refused one.
+        """
+        while self._begin_frame():
+            frame = self._fill()
+            if frame is None:
+                return
+            yield frame
+
+    def _begin_frame(self) -> bool:
+        if self._header is not None:
+            return True
+        if self._end - self._begin < HEADER:
+            self._compact()
+            return False
+        header = Header.unpack(bytes(self._staging[self._begin : self._begin + HEADER]))
+        self._admit(header)
+        self._segments = _allocate(header)
+        self._begin += HEADER
+        self._header, self._current, self._filled = header, 0, 0
+        return True
+
+    def _compact(self) -> None:
+        left = self._end - self._begin
+        self._staging[:left] = bytes(self._staging[self._begin : self._end])
+        self._begin, self._end = 0, left
+
+    def _fill(self) -> Frame | None:
+        """Move staged bytes to the frame; give the frame once it is complete."""
+        while True:
+            segment = self._segments[self._current]
+            count = min(len(segment) - self._filled, self._end - self._begin)
+            segment[self._filled : self._filled + count] = self._staging[
+                self._begin : self._begin + count
+            ]
+            self._begin += count
+            self._filled += count
+            if self._filled < len(segment):
+                self._compact()
+                return None
+            if self._current == len(self._segments) - 1:
+                return self._complete()
+            self._current, self._filled = self._current + 1, 0
+
+    def _complete(self) -> Frame:
+        header, segments = self._header, self._segments
+        assert header is not None
+        self._header, self._segments = None, []
+        size = header.metadata_size
+        metadata, padding = segments[0][:size], segments[0][size : size + header.padding]
+        payload = (segments[1][:-TRAILER],) if header.payload_size else ()
+        check_trailer(header.kind, segments[-1][-TRAILER:], metadata, payload)
+        if any(padding):
+            raise RemoteProtocolError(f"the padding of {header.kind.name} is not zero")
+        return Frame(header, bytes(metadata), payload)
+
+
+def _allocate(header: Header) -> list[memoryview]:
+    head = header.metadata_size + header.padding
+    if not header.payload_size:
+        return [memoryview(bytearray(head + TRAILER))]
+    try:
+        return [memoryview(bytearray(head)), aligned(header.payload_size + TRAILER)]
+    except MemoryError:
+        raise RemoteProtocolError(
+            f"there is no memory for a batch of {header.payload_size} bytes; lower batch_size"
+        ) from None

@@ -1,0 +1,36 @@
+"""Shards where commands can find them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.devstore import DevStore
+from tests.cli.support import DATA, storage_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def filled_store() -> Iterator[DevStore]:
+    """The shards by TensorFlow in the bucket ``data``; plain requests are answered too."""
+    with DevStore(anonymous=True) as running:
+        for path in DATA.glob("*.tfrecord"):
+            running.put(f"data/{path.name}", path.read_bytes())
+        yield running
+
+
+@pytest.fixture
+def store(filled_store: DevStore) -> DevStore:
+    """The same without a past."""
+    filled_store.faults = []
+    filled_store.statistics.clear()
+    return filled_store
+
+
+@pytest.fixture
+def credentials(store: DevStore) -> list[str]:
+    """What lets a command into the store."""
+    return storage_options(store.storage_options)

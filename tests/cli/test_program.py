@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+import streamrec
+from streamrec.cli import main
+from streamrec.cli.program import program
+from streamrec.cli.program import run as run_program
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import ConfigError, ObjectNotFound, StateError
+from tests.cli.support import (
+    DATA,
+    assert_one_sentence,
+    command,
+    environment,
+    in_process,
+    started,
+    storage_options,
+)
+from tests.cli.support import streamrec as cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERBS = ["cat", "demo", "info", "serve"]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a verb that raises."""
+
+    def make(error: BaseException) -> None:
+        def verb() -> None:
+            raise error
+
+        monkeypatch.setitem(program.commands, "fail", click.Command("fail", callback=verb))
+
+    return make
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children get Ctrl-C even where the tests themselves run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_version() -> None:
+    assert cli("--version") == (0, f"streamrec {streamrec.__version__}\n", "")
+
+
+def test_version_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from streamrec.cli.program import run; run(['--version'])\n"
+        "heavy = {'numpy', 'aiohttp', 'pydantic', 'google.protobuf', 'rich', 's3fs', 'fsspec'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=environment(), text=True, check=True
+    )
+    assert done.stdout == f"streamrec {streamrec.__version__}\n[]\n"
+
+
+def test_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["streamrec", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("streamrec ")
+
+
+def test_the_console_script_is_main() -> None:
+    found = [e for e in entry_points(group="console_scripts") if e.name == "streamrec"]
+    assert all(entry.value == "streamrec.cli:main" for entry in found)
+
+
+def test_the_module_runs() -> None:
+    outcome = in_process("cat", DATA / "numbers-00000-of-00003.tfrecord", "-n", 1)
+    assert (outcome.code, outcome.objects[0]["id"], outcome.err) == (0, [0], "")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str) -> None:
+    outcome = cli(verb, "--help")
+    assert outcome.code == 0
+    assert f"Usage: streamrec {verb}" in outcome.out
+    assert "--debug" in outcome.out
+
+
+def test_the_verbs() -> None:
+    assert sorted(program.commands) == VERBS
+    assert all(verb in cli("--help").out for verb in VERBS)
+
+
+def test_nothing_asked() -> None:
+    outcome = cli()
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "Usage: streamrec" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("frob",), "no such command 'frob'"),
+        (("--frob",), "no such option '--frob'"),
+        (("cat",), "missing argument 'URL...'"),
+        (("cat", "--frob", "x"), "no such option '--frob'"),
+        (("cat", "-n", "x", "y"), "'x' is not a valid integer"),
+        (("info", "x", "--storage-option", "y"), "'y' is not KEY=VALUE"),
+        (("serve",), "missing argument 'CONFIG.toml'"),
+        (("demo", "extra"), "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], words: str) -> None:
+    assert_one_sentence(cli(*arguments), 2, words, "--help`")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("lanes is wrong; set it to 8, say, or leave it out"), 2),
+        (ObjectNotFound("there is no such object; look", url="s3://bucket/key"), 1),
+        (StateError("this state is of another stream, as it seems"), 1),
+        (OSError(28, "No space left on device: make some"), 1),
+        (click.ClickException("something that click finds wrong"), 1),
+        (KeyError("a mistake of our own"), 1),
+    ],
+)
+def test_errors_become_a_sentence(failing: Any, error: Exception, code: int) -> None:
+    failing(error)
+    assert_one_sentence(cli("fail"), code, str(error))
+
+
+def test_a_mistake_of_our_own_asks_for_a_report(failing: Any) -> None:
+    failing(ZeroDivisionError("division by zero"))
+    assert_one_sentence(cli("fail"), 1, "please report it", "ZeroDivisionError: division by zero")
+
+
+def test_debug_adds_the_traceback(failing: Any) -> None:
+    failing(ConfigError("lanes is wrong"))
+    outcome = cli("--debug", "fail")
+    assert outcome.code == 2
+    assert outcome.err.startswith("Traceback")
+    assert outcome.err.splitlines()[-1] == "streamrec: error: lanes is wrong"
+
+
+def test_debug_behind_the_verb() -> None:
+    outcome = cli("cat", "s4://x/y", "--debug")
+    assert outcome.err.startswith("Traceback")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_interrupted(failing: Any, error: BaseException) -> None:
+    failing(error)
+    assert cli("fail") == (130, "", "")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_while_waiting_for_the_store(store: DevStore) -> None:
+    store.faults = [Fault(path="00001-of", stall_after=0)]
+    options = storage_options(store.storage_options)
+    with started("cat", "s3://data/numbers-*", *options) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    with started("cat", DATA / "pictures.tfrecord") as process:  # more than a pipe holds
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("arguments", ["--help", "cat --help", "--version"])
+def test_a_pipe_that_nobody_reads(arguments: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(*arguments.split()),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_run_takes_arguments() -> None:
+    assert run_program(["--version"]) == 0

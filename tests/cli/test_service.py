@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.cli import service
+from streamrec.config import DaemonSettings, validate
+from streamrec.feeder import daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.feeder.daemon import Bound
+
+SETTINGS = validate(DaemonSettings, {"datasets": {"a": {"source": "x"}}})
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[DaemonSettings]:
+    """Stands in for the daemon, and keeps the log as it is."""
+    seen: list[DaemonSettings] = []
+
+    def run(settings: DaemonSettings, ready: Callable[[Bound], None]) -> None:
+        del ready
+        seen.append(settings)
+
+    monkeypatch.setattr(daemon, "run", run)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    return seen
+
+
+def test_the_daemon_runs(runs: list[DaemonSettings]) -> None:
+    service.run(SETTINGS, lambda bound: None, until_eof=False)
+    assert runs == [SETTINGS]
+
+
+def test_the_end_of_input_is_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, int]] = []
+    pieces = [b"ignored", b""]
+    monkeypatch.setattr(os, "read", lambda fd, size: pieces.pop(0))
+    monkeypatch.setattr(os, "kill", lambda *facts: sent.append(facts))
+    service._watch_stdin()
+    assert sent == [(os.getpid(), signal.SIGTERM)]

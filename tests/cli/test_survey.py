@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.cli import survey as module
+from streamrec.cli.survey import Survey, survey
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import AccessDenied, CorruptRecord, ObjectNotFound, StoreUnavailable
+from streamrec.formats.example import encode_example
+from streamrec.formats.features import FixedLenFeature, VarLenFeature
+from streamrec.formats.tfrecord import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def look(*urls: str, scan: bool = False, options: Mapping[str, Any] | None = None) -> Survey:
+    return asyncio.run(survey(urls, options or {}, scan=scan))
+
+
+def write(path: Path, *payloads: bytes) -> str:
+    path.write_bytes(b"".join(map(frame, payloads)))
+    return str(path)
+
+
+def examples(count: int) -> list[bytes]:
+    return [encode_example({"id": i, "text": b"x" * 100}) for i in range(count)]
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is larger than 1 kB is sampled, by 20 records."""
+    monkeypatch.setattr(module, "SMALL", 1000)
+    monkeypatch.setattr(module, "SAMPLE_RECORDS", 20)
+
+
+class TestCounting:
+    def test_small_shards_are_counted(self, tmp_path: Path) -> None:
+        urls = [write(tmp_path / f"{i}", *examples(i)) for i in range(4)]
+        found = look(*urls)
+        assert (found.shards, found.records, found.estimated) == (tuple(urls), 6, False)
+        assert found.bytes == sum(len(frame(payload)) for i in range(4) for payload in examples(i))
+        assert found.looked_at == 6
+
+    @pytest.mark.usefixtures("large")
+    def test_large_ones_are_estimated(self, tmp_path: Path) -> None:
+        write(tmp_path / "one", *examples(1000))
+        found = look(str(tmp_path / "*"))
+        assert found.estimated
+        assert found.records == pytest.approx(1000, rel=0.02)
+        assert 20 <= found.looked_at < 1000
+
+    @pytest.mark.usefixtures("large")
+    def test_or_counted_when_asked(self, tmp_path: Path) -> None:
+        found = look(write(tmp_path / "one", *examples(1500)), scan=True)
+        assert (found.records, found.estimated, found.looked_at) == (1500, False, 1000)
+
+    @pytest.mark.usefixtures("large")
+    def test_a_sample_of_large_records_ends_by_bytes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "SAMPLE_BYTES", 1)
+        found = look(write(tmp_path / "one", *[b"\n\0" * 50_000] * 4))
+        assert found.records == 4
+
+    def test_progress(self, tmp_path: Path) -> None:
+        said: list[tuple[str, int, int]] = []
+        url = write(tmp_path / "one", *examples(3))
+        size = (tmp_path / "one").stat().st_size
+        asyncio.run(survey([url], {}, progress=lambda *facts: said.append(facts)))
+        assert said[-1] == ("reading", size, size)
+
+    @given(total=st.integers(1, 10_000), asked=st.integers(1, 10_000))
+    def test_spread(self, total: int, asked: int) -> None:
+        names = [str(i) for i in range(total)]
+        chosen = module._spread(names)
+        assert len(chosen) == len(set(chosen)) == min(total, module.SAMPLE_SHARDS)
+        assert chosen[0] == "0"
+
+
+class TestFeatures:
+    def test_inferred(self, tmp_path: Path) -> None:
+        payloads = [encode_example({"id": i, "n": [1.0] * i}) for i in range(3)]
+        found = look(write(tmp_path / "one", *payloads))
+        expected = {"id": FixedLenFeature((), "int64"), "n": VarLenFeature("float32")}
+        assert (found.features, found.note) == (expected, None)
+
+    def test_no_examples(self, tmp_path: Path) -> None:
+        found = look(write(tmp_path / "one", b"\xff\xff"))
+        assert found.features is None
+        assert "not of tf.train.Example" in str(found.note)
+
+    def test_kinds_that_differ(self, tmp_path: Path) -> None:
+        payloads = encode_example({"a": 1}), encode_example({"a": b"1"})
+        found = look(write(tmp_path / "one", *payloads))
+        assert found.records == 2
+        assert "feature a" in str(found.note)
+
+    def test_no_records(self, tmp_path: Path) -> None:
+        found = look(write(tmp_path / "one"))
+        assert (found.records, found.features, found.note) == (0, None, "there are no records")
+
+
+class TestCompression:
+    @pytest.mark.parametrize(
+        ("data", "name"),
+        [
+            (gzip.compress(frame(b"x")), "gzip"),
+            (zlib.compress(frame(b"x")), "zlib"),
+            (b"\x28\xb5\x2f\xfd rest of a frame", "zstd"),
+        ],
+    )
+    def test_known(self, tmp_path: Path, data: bytes, name: str) -> None:
+        (tmp_path / "one").write_bytes(data)
+        found = look(str(tmp_path / "one"))
+        assert (found.compression, found.records, found.features) == (name, None, None)
+        assert "not read yet" in str(found.note)
+
+    def test_mixed(self, tmp_path: Path) -> None:
+        (tmp_path / "one").write_bytes(gzip.compress(b""))
+        write(tmp_path / "two", b"x")
+        assert look(str(tmp_path / "*")).compression == "mixed: gzip, none"
+
+    def test_a_length_that_looks_like_zlib(self, tmp_path: Path) -> None:
+        assert look(write(tmp_path / "one", bytes(0x178))).compression == "none"
+
+
+class TestStores:
+    def test_names_are_asked_for_their_size(self, store: DevStore) -> None:
+        names = [f"s3://data/numbers-0000{i}-of-00003.tfrecord" for i in range(3)]
+        assert look(*names, options=store.storage_options).bytes == 3 * 2188
+        assert store.statistics.by_kind["ListObjectsV2"] == 0
+
+    def test_a_moment_of_trouble_is_survived(self, store: DevStore) -> None:
+        store.faults = [Fault(first=1, status=503)]
+        assert look(store.url("data/kinds.tfrecord")).records == 15
+
+    def test_more_than_a_moment(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "ATTEMPTS", 1)
+        store.faults = [Fault(status=503)]
+        with pytest.raises(StoreUnavailable):
+            look(store.url("data/kinds.tfrecord"))
+
+    def test_a_missing_one_of_many(self, store: DevStore) -> None:
+        names = [store.url(f"data/{name}.tfrecord") for name in ("kinds", "none", "sizes")]
+        with pytest.raises(ObjectNotFound):
+            look(*names)
+
+    def test_a_denied_bucket(self, store: DevStore) -> None:
+        with pytest.raises(AccessDenied):
+            look("s3://data/kinds.tfrecord", options={**store.storage_options, "key": "wrong"})
+
+    def test_a_corrupt_record(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "one", b"x")
+        (tmp_path / "one").write_bytes(frame(b"x")[:-1] + b"!")
+        with pytest.raises(CorruptRecord, match="CRC32C"):
+            look(url)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.demo import job, processes
+from streamrec.demo.job import Summary, run
+from streamrec.demo.ranks import Account, Rank
+from streamrec.errors import ConfigError, StreamrecError
+from tests.demo.support import SMALL, Recorder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def summary_of(*counts: int) -> Summary:
+    """The summary where the first records of rank 0's first epoch arrived so often."""
+    import threading
+
+    ranks = [
+        Rank("tcp://feeder", i, SMALL, Account(SMALL, [b"x"]), threading.Event(), 0.5 * i, 3.0)
+        for i in range(SMALL.ranks)
+    ]
+    ranks[0].account.counts[:] = 1
+    ranks[0].account.counts[0, : len(counts)] = counts
+    for rank in ranks:
+        rank.account.records, rank.account.bytes = 32, 1_000_000
+    return job._summary(SMALL, ranks, started=1.0, begun=0.0)
+
+
+class TestSummary:
+    def test_all_is_well(self) -> None:
+        found = summary_of()
+        assert (found.lost, found.repeated, found.damaged, found.ok) == (0, 0, 0, True)
+        assert (found.records, found.bytes, found.epochs, found.ranks) == (64, 2_000_000, 2, 2)
+        assert (found.first_batch_seconds, found.stream_seconds) == (0.5, 2.0)
+        assert (found.megabytes_per_second, found.records_per_second) == (1.0, 32.0)
+
+    def test_what_is_lost_or_repeated(self) -> None:
+        found = summary_of(0, 1, 3, 0, 2)
+        assert (found.lost, found.repeated, found.ok) == (2, 3, False)
+
+    def test_what_is_damaged(self) -> None:
+        assert not replace(summary_of(), damaged=1).ok
+
+    def test_it_is_json(self) -> None:
+        assert json.loads(json.dumps(asdict(summary_of())))["lost"] == 0
+
+
+def test_the_whole_job(tmp_path: Path) -> None:
+    watcher = Recorder()
+    found = run(watcher, plan=SMALL, keep=tmp_path / "kept")
+    assert found.ok
+    assert found.records == SMALL.records * SMALL.epochs
+    assert found.resumed_at_step == SMALL.stop_step
+    assert [note.split()[0] for note in watcher.notes] == ["wrote", "started"]
+    assert watcher.steps[-1] == ("streaming", found.records, found.records)
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert kept == {"buckets", "feeder.toml", "feeder.log", "store.log"}
+    assert len(list((tmp_path / "kept" / "buckets").rglob("*.tfrecord"))) == SMALL.shards
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    children: list[processes.Child] = []
+
+    def feeder(*arguments: object) -> processes.Child:
+        children.append(processes.store(*arguments[:2]))  # type: ignore[arg-type]
+        return children[0]
+
+    def ready(child: processes.Child) -> dict[str, str]:
+        if child in children:
+            raise StreamrecError("no feeder today")
+        return {"endpoint": "http://127.0.0.1:1"}
+
+    monkeypatch.setattr(processes, "feeder", feeder)
+    monkeypatch.setattr(processes.Child, "ready", ready)
+    with pytest.raises(StreamrecError, match="no feeder today"):
+        run(Recorder(), plan=SMALL)
+    assert list(tmp_path.iterdir()) == []
+    assert children[0].process.returncode is not None
+
+
+def test_a_rank_that_fails_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(rank: Rank) -> None:
+        if rank.number == 1:
+            raise StreamrecError("rank 1 fails")
+        rank.stopping.wait()
+
+    monkeypatch.setattr(Rank, "run", fail)
+    with pytest.raises(StreamrecError, match="rank 1 fails"):
+        run(Recorder(), plan=SMALL, keep=tmp_path)
+
+
+def test_a_directory_that_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is not empty; name a new directory"):
+        run(Recorder(), plan=SMALL, keep=tmp_path)
+    with pytest.raises(ConfigError, match="name a new directory"):
+        run(Recorder(), plan=SMALL, keep=tmp_path / "file")

@@ -1,0 +1,62 @@
+"""A store in a thread, and real clients of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from botocore.config import Config
+
+from streamrec.devstore import DevStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=["memory", "directory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DevStore]:
+    """Every test of the API holds for both backends."""
+    root = tmp_path / "root" if request.param == "directory" else None
+    with DevStore(root=root) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def session() -> Any:
+    """It keeps what botocore knows about S3: reading that takes longer than a test."""
+    return botocore.session.get_session()
+
+
+@pytest.fixture
+def client_of(session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Makes botocore clients of a store; keywords override the store's own options."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    clients = []
+
+    def make(store: DevStore, **options: Any) -> Any:
+        config = Config(
+            signature_version="s3v4",
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path"},
+        )
+        arguments = {
+            "region_name": store.region,
+            "endpoint_url": store.endpoint,
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "testsecret",
+            "config": config,
+        }
+        clients.append(session.create_client("s3", **(arguments | options)))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def s3(store: DevStore, client_of: Callable[..., Any]) -> Any:
+    """A botocore client of the store."""
+    return client_of(store)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.devstore.faults import NO_EFFECTS, Effects, Fault, Faults, Step, flipped, script
+from streamrec.errors import ConfigError
+
+
+def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
+    """Which of so many equal requests, from 1, the rule changes."""
+    faults = Faults([fault], seed)
+    return [
+        number
+        for number in range(1, requests + 1)
+        if faults.choose("GET", "/b/k", ranged=True) is not NO_EFFECTS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (Fault(status=503), [1, 2, 3, 4, 5, 6]),
+        (Fault(status=503, nth=2), [2]),
+        (Fault(status=503, every=3), [3, 6]),
+        (Fault(status=503, first=2), [1, 2]),
+        (Fault(status=503, first=0), []),
+        (Fault(status=503, every=2, first=4), [2, 4]),
+        (Fault(status=503, probability=0), []),
+        (Fault(status=503, probability=1), [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_selection(fault: Fault, expected: list[int]) -> None:
+    assert hits(fault, 6) == expected
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        ({}, True),
+        ({"method": "GET"}, True),
+        ({"method": "PUT"}, False),
+        ({"path": "train-0000[3-5]"}, True),
+        ({"path": "^/bucket/train"}, True),
+        ({"path": "valid"}, False),
+        ({"ranged": True}, True),
+        ({"ranged": False}, False),
+        ({"method": "GET", "path": "valid"}, False),
+    ],
+)
+def test_matching(match: dict[str, Any], matches: bool) -> None:
+    faults = Faults([Fault(refuse=True, **match)])
+    effects = faults.choose("GET", "/bucket/train-00003", ranged=True)
+    assert effects.refuse is matches
+    assert faults.applied == [int(matches)]
+
+
+def test_only_matching_requests_are_counted() -> None:
+    faults = Faults([Fault(method="GET", nth=2, refuse=True)])
+    methods = ["GET", "PUT", "HEAD", "GET", "GET"]
+    assert [faults.choose(m, "/", ranged=False).refuse for m in methods] == [
+        False, False, False, True, False
+    ]  # fmt: skip
+
+
+def test_probability_follows_the_seed() -> None:
+    fault = Fault(status=503, probability=0.3)
+    assert hits(fault, 200, seed=1) == hits(fault, 200, seed=1)
+    assert hits(fault, 200, seed=1) != hits(fault, 200, seed=2)
+    assert 30 < len(hits(fault, 200, seed=1)) < 90
+
+
+def test_rules_add_up_and_the_later_one_wins() -> None:
+    rules = [Fault(latency=1.0, reset_after=5), Fault(latency=2.0, etag="x"), Fault(nth=9, stall=1)]
+    effects = Faults(rules).choose("GET", "/", ranged=False)
+    assert effects == Effects(latency=2.0, reset_after=5, etag="x")
+
+
+def test_an_effect_set_to_its_default_overrides_too() -> None:
+    effects = Faults([Fault(refuse=True), Fault(refuse=False)]).choose("GET", "/", ranged=False)
+    assert not effects.refuse
+
+
+def test_without_rules_nothing_happens() -> None:
+    assert Faults().choose("GET", "/", ranged=False) is NO_EFFECTS
+    assert list(script(10, NO_EFFECTS)) == [Step("send", 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("plain", "sentence"),
+    [
+        ({}, "a list of objects"),
+        ([1], "a list of objects"),
+        ([{"status": 503}, {"statsu": 503}], "fault 1.*did you mean 'status'"),
+        ([{"status": 99}], "fault 0.*status"),
+        ([{"probability": 2}], "probability"),
+        ([{"nth": 0}], "nth"),
+    ],
+)
+def test_wrong_rules_are_refused(plain: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Fault.from_json(plain)
+
+
+def test_rules_from_plain_data() -> None:
+    plain = [{"method": "GET", "nth": 3, "status": 429, "retry_after": 2}]
+    assert Fault.from_json(plain) == [Fault(method="GET", nth=3, status=429, retry_after=2)]
+
+
+def test_a_path_that_is_no_expression_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no regular expression"):
+        Faults([Fault(path="(")])
+
+
+PLACES = st.none() | st.integers(0, 30)
+
+
+@given(st.integers(0, 20), PLACES, PLACES, PLACES)
+def test_a_script_sends_each_byte_once_up_to_the_cut(
+    size: int, reset: int | None, truncate: int | None, stall: int | None
+) -> None:
+    effects = Effects(reset_after=reset, truncate_after=truncate, stall_after=stall, stall=1.5)
+    steps = list(script(size, effects))
+    sent = [at for step in steps if step.act == "send" for at in range(step.start, step.stop)]
+    cut = min(size if reset is None else reset, size if truncate is None else truncate, size)
+    assert sent == list(range(cut))
+    ends = [step.act for step in steps if step.act in ("reset", "close")]
+    assert len(ends) == (cut < size or reset is not None)
+    assert not ends or steps[-1].act == ends[0]
+    assert all(step.start < step.stop for step in steps if step.act == "send")
+
+
+def test_what_interrupts_a_body_comes_in_its_place() -> None:
+    effects = Effects(stall_after=3, stall=9.0, reset_after=7)
+    assert list(script(10, effects)) == [
+        Step("send", 0, 3), Step("stall", seconds=9.0), Step("send", 3, 7), Step("reset")
+    ]  # fmt: skip
+
+
+def test_a_stall_may_come_before_the_first_byte_and_after_the_last() -> None:
+    assert [step.act for step in script(4, Effects(stall_after=0))] == ["stall", "send"]
+    assert [step.act for step in script(4, Effects(stall_after=99))] == ["send", "stall"]
+
+
+def test_a_body_cannot_be_cut_short_past_its_end() -> None:
+    assert list(script(4, Effects(truncate_after=4))) == [Step("send", 0, 4)]
+
+
+@given(st.binary(max_size=20), st.integers(-5, 25))
+def test_one_byte_is_flipped(data: bytes, at: int) -> None:
+    result = bytes(flipped(memoryview(data), at))
+    changed = [n for n, (a, b) in enumerate(zip(data, result, strict=True)) if a != b]
+    assert changed == ([at] if 0 <= at < len(data) else [])
+    assert bytes(flipped(result, at)) == data

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.listing import Page, list_page
+
+NAMES = st.sets(st.text("ab/-\U0010ffff", min_size=1, max_size=6)).map(sorted)
+SHORT = st.text("ab/", max_size=3)
+
+
+def expected(keys: list[str], prefix: str, delimiter: str, after: str) -> list[str]:
+    """Keys and common prefixes in one sorted list, by the definition."""
+    found = set()
+    for key in keys:
+        if not key.startswith(prefix) or key <= after:
+            continue
+        rest = key[len(prefix) :]
+        if delimiter and delimiter in rest:
+            found.add(prefix + rest[: rest.index(delimiter) + len(delimiter)])
+        else:
+            found.add(key)
+    return sorted(found - {after} if after else found)
+
+
+def pages(keys: list[str], size: int, prefix: str, delimiter: str, after: str) -> list[Page]:
+    every = [list_page(keys, prefix=prefix, delimiter=delimiter, start_after=after, max_keys=size)]
+    while every[-1].token is not None:
+        every.append(
+            list_page(
+                keys, prefix=prefix, delimiter=delimiter, token=every[-1].token, max_keys=size
+            )
+        )
+    return every
+
+
+@given(NAMES, st.integers(1, 4), SHORT, st.sampled_from(["", "/", "a/"]), SHORT)
+def test_pages_together_are_the_listing(
+    keys: list[str], size: int, prefix: str, delimiter: str, after: str
+) -> None:
+    every = pages(keys, size, prefix, delimiter, after)
+    names = [sorted((*page.keys, *page.prefixes)) for page in every]
+    assert [name for page in names for name in page] == expected(keys, prefix, delimiter, after)
+    assert all(len(page) == size for page in names[:-1])
+    assert len(names) == 1 or names[-1]
+
+
+@given(NAMES)
+def test_without_limits_all_keys_are_one_page(keys: list[str]) -> None:
+    assert list_page(keys) == Page(tuple(keys), (), None)
+
+
+def test_a_page_holds_a_thousand_at_most() -> None:
+    keys = [f"{n:05}" for n in range(1500)]
+    page = list_page(keys, max_keys=5000)
+    assert len(page.keys) == 1000
+    assert list_page(keys, token=page.token).keys == tuple(keys[1000:])
+
+
+def test_an_empty_page_has_no_successor() -> None:
+    assert list_page(["a", "b"], max_keys=0) == Page((), (), None)
+
+
+def test_a_token_overrides_start_after() -> None:
+    first = list_page(["a", "b", "c"], max_keys=1)
+    assert list_page(["a", "b", "c"], start_after="b", token=first.token).keys == ("b", "c")
+
+
+def test_keys_that_were_deleted_between_pages_do_no_harm() -> None:
+    first = list_page(["a", "b", "c"], max_keys=2)
+    assert list_page(["a", "c"], token=first.token).keys == ("c",)
+
+
+@pytest.mark.parametrize("token", ["!", "YQ", "ü", "_w=="])
+def test_foreign_tokens_are_refused(token: str) -> None:
+    with pytest.raises(S3Error, match="InvalidArgument"):
+        list_page(["a"], token=token)

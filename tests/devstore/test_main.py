@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from streamrec.devstore.__main__ import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """The process and the line that it printed; killed in the end, should it still run."""
+    command = [sys.executable, "-m", "streamrec.devstore", *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def fetch(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        data: bytes = answer.read()
+    return data
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_a_directory_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/k").write_bytes(b"data")
+    with running("--root", str(tmp_path), "--anonymous", "--warm") as (process, line):
+        assert line["pid"] == process.pid
+        assert fetch(line["endpoint"] + "/b/k") == b"data"
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_it_ends_with_its_standard_input() -> None:
+    with running("--until-eof") as (process, _):
+        assert process.stdin is not None
+        process.stdin.write("ignored\n")
+        process.stdin.flush()
+        assert process.poll() is None
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_all_settings_reach_the_store(tmp_path: Path, client_of: Callable[..., Any]) -> None:
+    rules = tmp_path / "faults.json"
+    rules.write_text('[{"path": "never", "refuse": true}]')
+    arguments = ["--latency=0.001", "--jitter=0.001", "--bandwidth=60e6", "--seed=3"]
+    arguments += [f"--faults={rules}", "--key=me", "--secret=mine", "--region=eu-north-1"]
+    with running(*arguments) as (_, line):
+        faults = json.loads(fetch(line["endpoint"] + "/_devstore/faults"))
+        assert faults == {"faults": [{"path": "never", "refuse": True}], "applied": [0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "Expecting"),
+        ("{}", "a list of objects"),
+        ('[{"statsu": 503}]', "did you mean 'status'"),
+    ],
+)
+def test_wrong_faults_end_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    rules = tmp_path / "faults.json"
+    rules.write_text(text)
+    result = CliRunner().invoke(main, ["--faults", str(rules)])
+    assert result.exit_code == 1
+    assert sentence in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_unknown_option_is_wrong_usage() -> None:
+    assert CliRunner().invoke(main, ["--latancy", "1"]).exit_code == 2

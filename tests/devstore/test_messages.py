@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.devstore.faults import NO_EFFECTS, Effects
+from streamrec.devstore.messages import Call, ObjectBody, Reply
+from streamrec.devstore.objects import MemoryObjects
+
+
+async def nothing() -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket", "key"),
+    [
+        ("/", "", ""),
+        ("/b", "b", ""),
+        ("/b/", "b", ""),
+        ("/b/k", "b", "k"),
+        ("/b/a//k/", "b", "a//k/"),
+        ("/b//k", "b", "/k"),
+    ],
+)
+def test_bucket_and_key(path: str, bucket: str, key: str) -> None:
+    call = Call("GET", path, {}, {}, nothing, NO_EFFECTS)
+    assert (call.bucket, call.key) == (bucket, key)
+
+
+def test_the_size_of_a_body() -> None:
+    objects = MemoryObjects()
+    objects["b/k"] = b"0123456789"
+    assert Reply(body=b"abc").size == 3
+    assert Reply(body=ObjectBody(objects.open("b", "k"), 2, 7)).size == 5
+
+
+def test_faults_change_the_head() -> None:
+    reply = Reply(206, {"Content-Range": "bytes 0-1/2", "A": "b"})
+    assert reply.dressed(NO_EFFECTS) == reply
+    assert reply.dressed(Effects(partial_status=200)).status == 200
+    wrong = reply.dressed(Effects(content_range="bytes 5-6/7", headers={"A": "c"}))
+    assert wrong.headers == {"Content-Range": "bytes 5-6/7", "A": "c"}
+    assert reply.dressed(Effects(content_range="")).headers == {"A": "b"}
+
+
+def test_only_partial_answers_change_their_status() -> None:
+    assert Reply(200).dressed(Effects(partial_status=203)).status == 200

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Pace, first_byte_delay
+
+
+class FakeTime:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.naps: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+async def send(pace: Pace, size: int) -> list[int]:
+    """Send a body in the slices that the pace wants; their sizes."""
+    slices = []
+    while size:
+        slices.append(min(pace.slice, size))
+        await pace.wait(slices[-1])
+        size -= slices[-1]
+    return slices
+
+
+@given(st.integers(1, 50_000_000), st.floats(1e5, 1e10))
+def test_a_body_takes_its_size_over_the_rate(size: int, rate: float) -> None:
+    time = FakeTime()
+    asyncio.run(send(Pace(rate, time.clock, time.sleep), size))
+    assert time.now - 1000.0 == pytest.approx(size / rate, rel=1e-6, abs=1e-6)
+
+
+def test_slices_begin_small_and_double_to_ten_milliseconds() -> None:
+    time = FakeTime()
+    slices = asyncio.run(send(Pace(60e6, time.clock, time.sleep), 3_000_000))
+    kib = 1024
+    assert slices[:6] == [16 * kib, 16 * kib, 32 * kib, 64 * kib, 128 * kib, 256 * kib]
+    assert max(slices) == 600_000
+
+
+def test_a_slow_connection_still_sends_slices_worth_a_write() -> None:
+    time = FakeTime()
+    assert set(asyncio.run(send(Pace(1000.0, time.clock, time.sleep), 1 << 16))) == {16 << 10}
+
+
+def test_a_slice_is_never_larger_than_without_a_cap() -> None:
+    time = FakeTime()
+    assert max(asyncio.run(send(Pace(1e12, time.clock, time.sleep), 1 << 24))) == UNPACED_SLICE
+
+
+def test_without_a_cap_nothing_waits() -> None:
+    time = FakeTime()
+    slices = asyncio.run(send(Pace(None, time.clock, time.sleep), 5 << 20))
+    assert slices == [UNPACED_SLICE] * 5
+    assert not time.naps
+
+
+def test_a_short_delay_is_caught_up() -> None:
+    time = FakeTime()
+    pace = Pace(1e6, time.clock, time.sleep)
+    time.now += SLACK_SECONDS / 2
+    asyncio.run(send(pace, 1_000_000))
+    assert time.now == pytest.approx(1001.0)
+
+
+def test_a_reader_that_stopped_gains_the_slack_only() -> None:
+    time = FakeTime()
+    pace = Pace(1e6, time.clock, time.sleep)
+    time.now += 10
+    asyncio.run(send(pace, 1_000_000))
+    assert time.now == pytest.approx(1011.0 - SLACK_SECONDS)
+
+
+def test_latency_without_jitter_needs_no_randomness() -> None:
+    state = (dice := random.Random(1)).getstate()
+    assert first_byte_delay(0.05, 0.0, dice) == 0.05
+    assert dice.getstate() == state
+
+
+@given(st.floats(0, 1), st.floats(0.001, 1), st.integers())
+def test_jitter_stays_within_its_bounds_and_follows_the_seed(
+    latency: float, jitter: float, seed: int
+) -> None:
+    delay = first_byte_delay(latency, jitter, random.Random(seed))
+    assert max(0.0, latency - jitter) <= delay <= latency + jitter
+    assert delay == first_byte_delay(latency, jitter, random.Random(seed))

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import s3fs
+from botocore.exceptions import ClientError
+
+from streamrec.devstore import DevStore
+from streamrec.devstore.faults import NO_EFFECTS
+from streamrec.devstore.messages import Call
+from streamrec.devstore.s3 import operation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ODD_KEYS = [
+    "a b",
+    "a%2Fb",
+    "a+b",
+    "a&b=c",
+    "ä/ö",
+    "q?x=1#y",
+    "<&>",
+    "'\"",
+    "~",
+    "e\u0301",
+    "\U0001f600",
+]
+
+
+async def nothing() -> bytes:
+    return b""
+
+
+def code_of(error: ClientError) -> tuple[int, str]:
+    response: Any = error.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "kind"),
+    [
+        ("GET", "/", {}, "ListBuckets"),
+        ("GET", "/b", {"list-type": "2", "prefix": "x"}, "ListObjectsV2"),
+        ("GET", "/b", {"list-type": "1"}, "Unknown"),
+        ("GET", "/b", {}, "Unknown"),
+        ("GET", "/b", {"location": ""}, "GetBucketLocation"),
+        ("GET", "/b", {"versioning": ""}, "GetBucketVersioning"),
+        ("GET", "/b", {"versions": ""}, "Unknown"),
+        ("HEAD", "/b", {}, "HeadBucket"),
+        ("GET", "/b/k", {"X-Amz-Algorithm": "x"}, "GetObject"),
+        ("GET", "/b/k", {"acl": ""}, "Unknown"),
+        ("PUT", "/b/k", {"partNumber": "1", "uploadId": "x"}, "UploadPart"),
+        ("POST", "/b/k", {"uploads": ""}, "CreateMultipartUpload"),
+        ("PATCH", "/b/k", {}, "Unknown"),
+    ],
+)
+def test_operations(method: str, path: str, query: dict[str, str], kind: str) -> None:
+    assert operation_of(Call(method, path, query, {}, nothing, NO_EFFECTS)) == kind
+
+
+def test_a_put_with_a_source_is_a_copy() -> None:
+    headers = {"x-amz-copy-source": "b/k"}
+    assert operation_of(Call("PUT", "/b/k", {}, headers, nothing, NO_EFFECTS)) == "CopyObject"
+
+
+class TestBuckets:
+    def test_create_list_and_delete(self, s3: Any) -> None:
+        s3.create_bucket(Bucket="b")
+        s3.create_bucket(Bucket="a")
+        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["a", "b"]
+        s3.head_bucket(Bucket="a")
+        s3.delete_bucket(Bucket="a")
+        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["b"]
+
+    def test_a_full_bucket_stays(self, store: DevStore, s3: Any) -> None:
+        store.put("b/k", b"")
+        with pytest.raises(ClientError) as caught:
+            s3.delete_bucket(Bucket="b")
+        assert code_of(caught.value) == (409, "BucketNotEmpty")
+
+    @pytest.mark.parametrize(
+        "operation", ["list_objects_v2", "get_bucket_location", "delete_bucket"]
+    )
+    def test_a_missing_bucket(self, s3: Any, operation: str) -> None:
+        with pytest.raises(ClientError) as caught:
+            getattr(s3, operation)(Bucket="missing")
+        assert code_of(caught.value) == (404, "NoSuchBucket")
+
+    def test_head_of_a_missing_bucket(self, s3: Any) -> None:
+        with pytest.raises(ClientError) as caught:
+            s3.head_bucket(Bucket="missing")
+        assert code_of(caught.value) == (404, "404")
+
+    @pytest.mark.parametrize(
+        ("region", "said"), [("us-east-1", None), ("eu-central-1", "eu-central-1")]
+    )
+    def test_the_location(
+        self, client_of: Callable[..., Any], region: str, said: str | None
+    ) -> None:
+        with DevStore(region=region) as store:
+            store.put("b/k", b"")
+            s3 = client_of(store)
+            assert s3.get_bucket_location(Bucket="b")["LocationConstraint"] == said
+            assert s3.head_bucket(Bucket="b")["BucketRegion"] == region
+
+    def test_what_is_not_implemented_says_so(self, store: DevStore, s3: Any) -> None:
+        store.put("b/k", b"")
+        with pytest.raises(ClientError) as caught:
+            s3.get_bucket_acl(Bucket="b")
+        assert code_of(caught.value) == (501, "NotImplemented")
+        with pytest.raises(ClientError) as caught:
+            s3.list_objects(Bucket="b")
+        assert code_of(caught.value) == (501, "NotImplemented")
+
+
+class TestListing:
+    def test_an_empty_bucket(self, s3: Any) -> None:
+        s3.create_bucket(Bucket="b")
+        page = s3.list_objects_v2(Bucket="b")
+        assert (page["KeyCount"], page["IsTruncated"], page.get("Contents")) == (0, False, None)
+
+    def test_sizes_etags_and_times(self, store: DevStore, s3: Any) -> None:
+        etag = store.put("b/k", b"data")
+        entry = s3.list_objects_v2(Bucket="b")["Contents"][0]
+        head = s3.head_object(Bucket="b", Key="k")
+        assert (entry["Key"], entry["Size"], entry["ETag"]) == ("k", 4, f'"{etag}"')
+        assert head["ETag"] == entry["ETag"]
+        assert head["LastModified"] == entry["LastModified"].replace(microsecond=0)
+
+    def test_pages(self, store: DevStore, s3: Any) -> None:
+        keys = [f"k{n:03}" for n in range(23)]
+        for key in keys:
+            store.put(f"b/{key}", b"")
+        paginator = s3.get_paginator("list_objects_v2")
+        pages = list(paginator.paginate(Bucket="b", PaginationConfig={"PageSize": 5}))
+        assert [len(page["Contents"]) for page in pages] == [5, 5, 5, 5, 3]
+        assert [entry["Key"] for page in pages for entry in page["Contents"]] == keys
+        assert [page["IsTruncated"] for page in pages] == [True] * 4 + [False]
+        assert pages[1]["ContinuationToken"] == pages[0]["NextContinuationToken"]
+
+    def test_delimiter_prefix_and_start(self, store: DevStore, s3: Any) -> None:
+        for key in ("a/1", "a/2", "b/1", "c"):
+            store.put(f"b/{key}", b"")
+        page = s3.list_objects_v2(Bucket="b", Delimiter="/")
+        assert [entry["Prefix"] for entry in page["CommonPrefixes"]] == ["a/", "b/"]
+        assert [entry["Key"] for entry in page["Contents"]] == ["c"]
+        page = s3.list_objects_v2(Bucket="b", Prefix="a/", StartAfter="a/1")
+        assert [entry["Key"] for entry in page["Contents"]] == ["a/2"]
+        assert (page["Prefix"], page["StartAfter"]) == ("a/", "a/1")
+
+    def test_odd_keys(self, store: DevStore, s3: Any) -> None:
+        s3.create_bucket(Bucket="b")
+        for key in ODD_KEYS:
+            s3.put_object(Bucket="b", Key=key, Body=key.encode())
+        listed = [entry["Key"] for entry in s3.list_objects_v2(Bucket="b")["Contents"]]
+        assert listed == sorted(ODD_KEYS)
+        for key in ODD_KEYS:
+            assert s3.get_object(Bucket="b", Key=key)["Body"].read() == key.encode()
+            page = s3.list_objects_v2(Bucket="b", Prefix=key)
+            assert page["Contents"][0]["Key"] == page["Prefix"] == key
+
+    @pytest.mark.parametrize("arguments", [{"MaxKeys": -1}, {"ContinuationToken": "!"}])
+    def test_wrong_arguments(self, s3: Any, arguments: dict[str, Any]) -> None:
+        s3.create_bucket(Bucket="b")
+        with pytest.raises(ClientError) as caught:
+            s3.list_objects_v2(Bucket="b", **arguments)
+        assert code_of(caught.value) == (400, "InvalidArgument")
+
+
+def test_batch_delete(store: DevStore, s3: Any) -> None:
+    for key in (*ODD_KEYS, "stays"):
+        store.put(f"b/{key}", b"")
+    wanted = [{"Key": key} for key in [*ODD_KEYS, "missing"]]
+    answer = s3.delete_objects(Bucket="b", Delete={"Objects": wanted})
+    assert [entry["Key"] for entry in answer["Deleted"]] == [*ODD_KEYS, "missing"]
+    assert list(store.objects) == ["b/stays"]
+    quiet = {"Objects": [{"Key": "stays"}], "Quiet": True}
+    assert "Deleted" not in s3.delete_objects(Bucket="b", Delete=quiet)
+    assert not store.objects
+
+
+class TestS3fs:
+    @pytest.fixture
+    def files(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        return s3fs.S3FileSystem(**store.storage_options, skip_instance_cache=True)
+
+    def test_glob_find_and_read(self, store: DevStore, files: Any) -> None:
+        for n in range(12):
+            store.put(f"b/train/{n:05}.tfrecord", bytes([n]) * n)
+        store.put("b/other", b"x")
+        assert len(files.glob("b/train/*.tfrecord")) == 12
+        assert files.ls("b", detail=False) == ["b/other", "b/train"]
+        assert sum(entry["size"] for entry in files.find("b", detail=True).values()) == 67
+        assert files.cat_file("b/train/00009.tfrecord", start=2, end=5) == b"\t\t\t"
+
+    def test_write_in_one_and_in_many_parts(self, store: DevStore, files: Any) -> None:
+        large = bytes(range(256)) * 50_000  # 12.8 MB
+        files.mkdir("b")
+        files.pipe("b/small", b"small")
+        with files.open("b/large", "wb", block_size=5 << 20) as file:
+            for start in range(0, len(large), 1_000_000):
+                file.write(large[start : start + 1_000_000])
+        assert store.objects["b/small"] == b"small"
+        assert store.objects["b/large"] == large
+        assert store.statistics.by_kind["UploadPart"] >= 1
+
+    def test_move_and_remove(self, store: DevStore, files: Any) -> None:
+        store.put("b/old", b"data")
+        files.mv("b/old", "b/new")
+        assert dict(store.objects) == {"b/new": b"data"}
+        files.rm("b", recursive=True)
+        assert not store.objects

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from streamrec.devstore import DevStore, Fault
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DATA = bytes(range(100))
+
+
+class Naps:
+    """A sleep that only remembers."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class TestAnswers:
+    @asynchronous
+    async def test_plain_http_reads_where_anonymous_may(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            etag = store.put("b/a/k", DATA)
+            headers = {"Range": "bytes=90-"}
+            async with session.get(store.url("b/a/k"), headers=headers) as answer:
+                assert answer.status == 206
+                assert answer.headers["ETag"] == f'"{etag}"'
+                assert answer.headers["Content-Range"] == "bytes 90-99/100"
+                assert await answer.read() == DATA[90:]
+
+    @asynchronous
+    async def test_a_request_without_signature_is_refused(self) -> None:
+        async with DevStore() as store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+            async with session.get(store.url("b/k")) as answer:
+                assert answer.status == 403
+                assert answer.content_type == "application/xml"
+                assert "<Code>AccessDenied</Code>" in await answer.text()
+
+    @asynchronous
+    async def test_head_has_no_body_even_of_an_error(self) -> None:
+        async with (
+            DevStore() as store,
+            aiohttp.ClientSession() as session,
+            session.head(store.url("b/k")) as answer,
+        ):
+            assert (answer.status, await answer.read()) == (403, b"")
+
+    @asynchronous
+    async def test_if_range_of_another_version_gives_the_whole(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            etag = store.put("b/k", DATA)
+            for tag, status in ((etag, 206), ("other", 200)):
+                headers = {"Range": "bytes=0-4", "If-Range": f'"{tag}"'}
+                async with session.get(store.url("b/k"), headers=headers) as answer:
+                    assert answer.status == status
+
+    @asynchronous
+    async def test_not_modified_has_no_body_and_keeps_the_connection(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            etag = store.put("b/k", DATA)
+            for _ in range(2):
+                headers = {"If-None-Match": f'"{etag}"'}
+                async with session.get(store.url("b/k"), headers=headers) as answer:
+                    assert (answer.status, await answer.read()) == (304, b"")
+
+    @asynchronous
+    async def test_a_chunked_body_with_a_trailing_checksum(self) -> None:
+        checksum = b64encode(zlib.crc32(b"data").to_bytes(4, "big")).decode()
+        body = f"4\r\ndata\r\n0\r\nx-amz-checksum-crc32:{checksum}\r\n\r\n".encode()
+        headers = {
+            "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            "Content-Encoding": "aws-chunked",
+            "x-amz-decoded-content-length": "4",
+        }
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.objects.create_bucket("b")
+            async with session.put(store.url("b/k"), data=body, headers=headers) as answer:
+                assert answer.status == 200
+            assert store.objects["b/k"] == b"data"
+            async with session.get(store.url("b/k")) as answer:
+                assert "Content-Encoding" not in answer.headers
+
+    @asynchronous
+    async def test_a_compressed_body_is_stored_as_it_came(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.objects.create_bucket("b")
+            headers = {"Content-Encoding": "gzip"}
+            async with session.put(store.url("b/k"), data=b"\x1f\x8b", headers=headers) as answer:
+                assert answer.status == 200
+            assert store.objects["b/k"] == b"\x1f\x8b"
+
+    @asynchronous
+    async def test_a_body_is_asked_for_where_the_client_waits(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.objects.create_bucket("b")
+            async with session.put(store.url("b/k"), data=DATA, expect100=True) as answer:
+                assert answer.status == 200
+            async with session.put(store.url("x/k"), data=DATA, expect100=True) as answer:
+                assert answer.status == 404
+            assert dict(store.objects) == {"b/k": DATA}
+
+    @asynchronous
+    async def test_a_path_is_decoded_once(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.put("b/a%2Fk", DATA)
+            address = URL(store.endpoint + "/b/a%252Fk", encoded=True)
+            async with session.get(address) as answer:
+                assert await answer.read() == DATA
+
+
+class TestDistance:
+    @asynchronous
+    async def test_latency_and_bandwidth_are_slept(self) -> None:
+        naps = Naps()
+        store = DevStore(
+            anonymous=True, latency=0.05, bandwidth=1e6, sleep=naps, clock=lambda: 1000.0
+        )
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", bytes(100_000))
+            async with session.get(store.url("b/k")) as answer:
+                assert len(await answer.read()) == 100_000
+        assert naps.seconds[0] == 0.05
+        assert naps.seconds[-1] == pytest.approx(0.1)  # the clock stands: naps add up to this
+        assert naps.seconds[1:] == sorted(naps.seconds[1:])
+
+    @asynchronous
+    async def test_jitter_follows_the_seed(self) -> None:
+        runs = []
+        for seed in (1, 1, 2):
+            naps = Naps()
+            store = DevStore(latency=0.05, jitter=0.02, seed=seed, sleep=naps)
+            async with store, aiohttp.ClientSession() as session:
+                for _ in range(5):
+                    async with session.get(store.endpoint) as answer:
+                        assert answer.status == 403
+            runs.append(naps.seconds)
+        assert runs[0] == runs[1] != runs[2]
+        assert all(0.03 <= nap <= 0.07 for nap in runs[0])
+
+    @asynchronous
+    async def test_faults_may_add_latency_and_take_bandwidth(self) -> None:
+        naps = Naps()
+        store = DevStore(
+            anonymous=True,
+            latency=0.05,
+            faults=[Fault(latency=1.0, bandwidth=100.0)],
+            sleep=naps,
+            clock=lambda: 0.0,
+        )
+        async with store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+            async with session.get(store.url("b/k")) as answer:
+                await answer.read()
+        assert naps.seconds == [pytest.approx(1.05), pytest.approx(1.0)]
+
+
+class TestAccess:
+    def test_a_presigned_url_expires(self, client_of: Callable[..., Any]) -> None:
+        later = 0.0
+
+        async def read(address: str) -> tuple[int, bytes]:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(URL(address, encoded=True)) as answer,
+            ):
+                return answer.status, await answer.read()
+
+        with DevStore(now=lambda: time.time() + later) as store:
+            store.put("b/k ä", DATA)
+            where = {"Bucket": "b", "Key": "k ä"}
+            address = client_of(store).generate_presigned_url("get_object", where, ExpiresIn=60)
+            assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
+            assert asyncio.run(read(address)) == (200, DATA)
+            later = 120.0
+            status, body = asyncio.run(read(address))
+        assert status == 403
+        assert b"Request has expired" in body
+        assert [record.signed for record in store.statistics.records] == ["query", "query"]
+
+    def test_a_key_of_nobody(self, client_of: Callable[..., Any]) -> None:
+        with DevStore(keys={"me": "secret"}, anonymous=True) as store:
+            with pytest.raises(Exception, match="InvalidAccessKeyId"):
+                client_of(store).list_buckets()
+            mine = client_of(store, aws_access_key_id="me", aws_secret_access_key="secret")
+            assert mine.list_buckets()["Buckets"] == []
+            assert store.storage_options["key"] == "me"
+
+
+class TestStatistics:
+    @asynchronous
+    async def test_every_request_is_recorded(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            etag = store.put("b/k", DATA)
+            headers = {"Range": "bytes=0-9", "If-Match": f'"{etag}"'}
+            async with session.get(store.url("b/k?x=1"), headers=headers) as answer:
+                await answer.read()
+            async with session.put(store.url("b/new"), data=b"12345") as answer:
+                await answer.read()
+            async with session.get(store.url("b/missing")) as answer:
+                error = await answer.read()
+        first, second, third = store.statistics.records
+        assert (first.method, first.path, first.query) == ("GET", "/b/k", {"x": "1"})
+        assert (first.range, first.if_match) == ("bytes=0-9", f'"{etag}"')
+        assert (first.kind, first.status, first.sent) == ("GetObject", 206, 10)
+        assert (second.kind, second.received, second.sent) == ("PutObject", 5, 0)
+        assert (third.status, third.sent, third.signed) == (404, len(error), None)
+        assert store.statistics.by_method == {"GET": 2, "PUT": 1}
+
+    @asynchronous
+    async def test_from_outside(self) -> None:
+        async with DevStore() as store, aiohttp.ClientSession() as session:
+            async with session.get(store.url("b/k")) as answer:
+                assert answer.status == 403
+            address = store.url("_devstore/statistics")
+            async with session.get(address) as answer:
+                assert (await answer.json())["by_status"] == {"403": 1}
+            async with session.get(address + "?records") as answer:
+                assert (await answer.json())["records"][0]["path"] == "/b/k"
+            async with session.delete(address) as answer:
+                assert (await answer.json())["requests"] == 1
+            async with session.get(address) as answer:
+                assert (await answer.json())["requests"] == 0
+
+
+class TestControl:
+    @asynchronous
+    async def test_faults_from_outside(self) -> None:
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.put("b/k", DATA)
+            address = store.url("_devstore/faults")
+            rules = [{"status": 503, "first": 1, "retry_after": 3}]
+            async with session.put(address, json=rules) as answer:
+                assert await answer.json() == {"faults": rules, "applied": [0]}
+            async with session.get(store.url("b/k")) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "3")
+                assert "<Code>SlowDown</Code>" in await answer.text()
+            async with session.get(store.url("b/k")) as answer:
+                assert answer.status == 200
+            async with session.get(address) as answer:
+                assert (await answer.json())["applied"] == [1]
+
+    @pytest.mark.parametrize("body", [b"{", b"{}", b'[{"statsu": 1}]', b'[{"path": "("}]', b"\xff"])
+    @asynchronous
+    async def test_wrong_faults_are_refused_and_change_nothing(self, body: bytes) -> None:
+        async with (
+            DevStore(faults=[Fault(refuse=True)]) as store,
+            aiohttp.ClientSession() as session,
+        ):
+            async with session.put(store.url("_devstore/faults"), data=body) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["error"]
+            assert store.faults.rules == (Fault(refuse=True),)
+
+    @asynchronous
+    async def test_anything_else_is_unknown(self) -> None:
+        async with DevStore() as store, aiohttp.ClientSession() as session:
+            async with session.get(store.url("_devstore/x")) as answer:
+                assert answer.status == 404
+            async with session.delete(store.url("_devstore/faults")) as answer:
+                assert answer.status == 404
+
+
+class TestLife:
+    def test_the_endpoint_is_where_it_listens(self) -> None:
+        with DevStore() as store:
+            host, _, port = store.endpoint.removeprefix("http://").partition(":")
+            assert host == "127.0.0.1"
+            assert int(port) > 0
+            assert store.storage_options["endpoint_url"] == store.endpoint
+
+    @asynchronous
+    async def test_a_request_that_hangs_ends_with_the_store(self) -> None:
+        asleep = asyncio.Event()
+
+        async def sleep(_: float) -> None:
+            asleep.set()
+            await asyncio.Event().wait()
+
+        async with aiohttp.ClientSession() as session:
+            async with DevStore(anonymous=True, latency=1.0, sleep=sleep) as store:
+                request = asyncio.ensure_future(session.get(store.endpoint))
+                await asleep.wait()
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await request
+        assert store.statistics.in_flight == 0
+
+    @asynchronous
+    async def test_warm_hashes_all_files(self, tmp_path: Path) -> None:
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b/k").write_bytes(DATA)
+        store = DevStore(root=tmp_path)
+        await store.warm()
+        assert dict(store.objects) == {"b/k": DATA}
+
+    def test_put_gives_the_etag(self) -> None:
+        assert DevStore().put("b/k", b"data") == "8d777f385d3dfec8815d20f7496026dc"
+        with pytest.raises(KeyError):
+            DevStore().put("b", b"data")

@@ -1,0 +1,145 @@
+"""A dataset in memory: deterministic batches, whose position is their number."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from streamrec.config import DatasetSettings
+from streamrec.errors import StateError
+from streamrec.flow.channel import EndOfStream
+from streamrec.plan.position import Fingerprint, Position
+from streamrec.types import Batch, BytesColumn, Origin
+from streamrec.wire import BatchMessage
+from streamrec.wire.frame import aligned
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from streamrec.types import Column
+
+LANES = 4
+ROWS = 8
+
+
+def fingerprint(
+    names: str = "double", seed: int = 0, global_batch: int | None = ROWS
+) -> Fingerprint:
+    return Fingerprint(names, 2, "shard", LANES, bool(seed), seed, 0, global_batch)
+
+
+def position(step: int, rank: int = 0, world_size: int = 1, **changes: object) -> Position:
+    start = Position.start(
+        fingerprint(global_batch=ROWS * world_size),
+        [0] * (LANES // world_size),
+        rank=rank,
+        world_size=world_size,
+        step=step,
+    )
+    return replace(start, **changes)  # type: ignore[arg-type]
+
+
+def batch(step: int, *, size: int = 100, rank: int = 0, world_size: int = 1) -> Batch:
+    """Batch number ``step``; ``size`` float32 numbers a row, all equal to its row's number."""
+    first = step * ROWS
+    numbers = np.arange(first, first + ROWS, dtype=np.int64)
+    columns: dict[str, Column] = {
+        "number": numbers,
+        "values": np.repeat(numbers.astype(np.float32), size).reshape(ROWS, size),
+        "name": BytesColumn.of([b"row %d" % n for n in numbers]),
+    }
+    origin = Origin(np.zeros(ROWS, np.int32), numbers)
+    return Batch(columns, ROWS, 0, origin, position(step + 1, rank, world_size))
+
+
+def received(message: BatchMessage) -> BatchMessage:
+    """A message as it comes from a socket: one aligned, writable buffer."""
+    if not message.payload_size:
+        return BatchMessage(message.metadata)
+    memory = aligned(message.payload_size)
+    memory[:] = b"".join(message.payload)
+    return BatchMessage(message.metadata, (memory,))
+
+
+class Double:
+    """A dataset of ``steps`` batches a run.
+
+    ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
+    what was received from all runs, ``open_runs`` the runs that were not closed.
+    """
+
+    def __init__(
+        self,
+        steps: int = 10,
+        *,
+        size: int = 100,
+        fail_at: int = -1,
+        hang_at: int = -1,
+        error: Exception | None = None,
+    ) -> None:
+        self.settings = DatasetSettings(source="double", batch_size=ROWS)
+        self.shards = ("memory://double/a", "memory://double/b")
+        self.lanes = LANES
+        self.steps = steps
+        self.size = size
+        self.fail_at, self.hang_at, self.error = fail_at, hang_at, error
+        self.taken = 0
+        self.open_runs = 0
+        self.closed = False
+
+    def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
+        return fingerprint(global_batch=batch_size * world_size if batch_size else None)
+
+    def run(
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+    ) -> DoubleRun:
+        if position is not None:
+            self.fingerprint(batch_size, world_size).check(position.fingerprint)
+            if position.rank != rank:
+                raise StateError(f"the position is of rank {position.rank}")
+        return DoubleRun(self, rank, world_size, position.step if position else 0)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class DoubleRun:
+    """One run: to the next multiple of the dataset's ``steps``."""
+
+    def __init__(self, dataset: Double, rank: int, world_size: int, step: int) -> None:
+        self._dataset = dataset
+        self._rank, self._world_size = rank, world_size
+        self._step = step
+        self._end = (step // dataset.steps + 1) * dataset.steps
+
+    @property
+    def position(self) -> Position:
+        return position(self._step, self._rank, self._world_size)
+
+    async def receive(self) -> Batch:
+        dataset, step = self._dataset, self._step
+        await asyncio.sleep(0)
+        if step == self._end:
+            raise EndOfStream
+        if step == dataset.hang_at:
+            await asyncio.get_running_loop().create_future()
+        if step == dataset.fail_at and dataset.error is not None:
+            raise dataset.error
+        self._step += 1
+        dataset.taken += 1
+        return batch(step, size=dataset.size, rank=self._rank, world_size=self._world_size)
+
+    async def __aenter__(self) -> Self:
+        self._dataset.open_runs += 1
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._dataset.open_runs -= 1

@@ -1,0 +1,152 @@
+"""A feeder in a thread, loops of both kinds, and checks that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from streamrec.feeder.server import Feeder
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from streamrec.feeder.server import DatasetHandle
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = [
+    pytest.param(asyncio.new_event_loop, id="asyncio"),
+    pytest.param(uvloop.new_event_loop, id="uvloop"),
+]
+PATIENCE = 20.0
+"""Seconds after which a test that waits for something has failed."""
+
+
+uvloop.new_event_loop().close()  # opens a pipe for signals, once a process
+
+
+def open_fds() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in asyncio and in uvloop; no task and no file may outlive it."""
+
+    async def checked(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test(*args, **kwargs)
+        await settled()
+
+    @functools.wraps(test)
+    def run(*args: Any, loop_factory: LoopFactory, **kwargs: Any) -> None:
+        before = open_fds()
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(checked(*args, **kwargs))
+        assert open_fds() <= before
+
+    # pytest reads the signature: the loop's factory comes in addition.
+    del run.__wrapped__
+    run.__signature__ = _with_loop(test)  # type: ignore[attr-defined]
+    marked: Callable[..., None] = pytest.mark.parametrize("loop_factory", LOOPS)(run)
+    return marked
+
+
+def _with_loop(test: Callable[..., Any]) -> Any:
+    signature = inspect.signature(test)
+    more = inspect.Parameter("loop_factory", inspect.Parameter.KEYWORD_ONLY)
+    return signature.replace(parameters=[*signature.parameters.values(), more])
+
+
+async def settled() -> None:
+    """Return once the present task is the only one."""
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Turn the loop until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Look at a condition again and again, until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+class ServedFeeder:
+    """A feeder whose loop turns in a thread, for blocking clients."""
+
+    def __init__(self, feeder: Feeder, loop: asyncio.AbstractEventLoop) -> None:
+        self.feeder = feeder
+        self.loop = loop
+
+    def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE)
+
+    def listen(self, where: str) -> str:
+        return str(self.call(self.feeder.listen(where)))
+
+    def connect(self) -> tuple[socket.socket, Future[None]]:
+        """A connected socket, and the service of its other end."""
+        ours, theirs = socket.socketpair()
+        serving = self.feeder.serve_socket(theirs)
+        return ours, asyncio.run_coroutine_threadsafe(serving, self.loop)
+
+
+@contextlib.contextmanager
+def served(
+    datasets: dict[str, DatasetHandle],
+    loop_factory: LoopFactory = asyncio.new_event_loop,
+    **options: Any,
+) -> Iterator[ServedFeeder]:
+    started: Future[ServedFeeder] = Future()
+    stop: Future[asyncio.Event] = Future()
+
+    async def main() -> None:
+        event = asyncio.Event()
+        stop.set_result(event)
+        async with Feeder(datasets, **options) as feeder:
+            started.set_result(ServedFeeder(feeder, asyncio.get_running_loop()))
+            await event.wait()
+        await settled()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(main())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        feeder = started.result(PATIENCE)
+        yield feeder
+    finally:
+        feeder.loop.call_soon_threadsafe(stop.result(PATIENCE).set)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, be it as a zombie that its parent has not yet looked at."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+    return state == "Z"

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address, host_and_port, is_loopback
+
+HOSTS = st.sampled_from(["feeder", "127.0.0.1", "::1", "a.b-c.example"])
+NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=10)
+PATHS = st.from_regex(r"/[a-zA-Z0-9 #?%_.-]{1,20}", fullmatch=True)
+
+
+@given(
+    st.one_of(
+        st.builds(Address, host=HOSTS, port=st.integers(1, 65535), dataset=NAMES),
+        st.builds(Address, path=PATHS, dataset=NAMES),
+    )
+)
+def test_what_is_written_is_read(address: Address) -> None:
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("tcp://feeder:7070/train", Address(host="feeder", port=7070, dataset="train")),
+        ("tcp://[::1]:7070/a%20b", Address(host="::1", port=7070, dataset="a b")),
+        ("unix:///run/f.sock#train", Address(path="/run/f.sock", dataset="train")),
+    ],
+)
+def test_to_connect_to(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("tcp://127.0.0.1:0", Address(host="127.0.0.1", port=0)),
+        ("unix:///run/f.sock", Address(path="/run/f.sock")),
+    ],
+)
+def test_to_listen_at(text: str, address: Address) -> None:
+    assert Address.parse(text, listen=True) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the scheme is ''"),
+        ("train", "the scheme is ''"),
+        ("http://feeder:7070/train", "the scheme is 'http'"),
+        ("tcp://feeder/train", "the port is missing"),
+        ("tcp://:7070/train", "the host is missing"),
+        ("tcp://feeder:70700/train", "out of range"),
+        ("tcp://feeder:x/train", "could not be cast"),
+        ("tcp://feeder:0/train", "port 0"),
+        ("tcp://feeder:7070", "names no dataset"),
+        ("tcp://feeder:7070/", "names no dataset"),
+        ("tcp://feeder:7070/train?rank=1", "behind the dataset"),
+        ("tcp://feeder:7070/train#x", "behind the dataset"),
+        ("tcp://token@feeder:7070/train", "give it as token="),
+        ("tcp://[::1:7070/train", "Invalid IPv6"),
+        ("unix://run/f.sock#train", "no absolute path"),
+        ("unix:///#train", "path is missing"),
+        ("unix:///run/f.sock", "names no dataset"),
+        ("unix:///run/f.sock?train", "there is a '\\?'"),
+        (f"unix:///{'x' * 107}#train", "108 bytes, 107 are possible"),
+    ],
+)
+def test_nonsense(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{words}.*; write tcp://HOST:PORT/DATASET or unix:"):
+        Address.parse(text)
+
+
+def test_a_dataset_is_not_listened_at() -> None:
+    with pytest.raises(ConfigError, match=r"names no dataset; write tcp://HOST:PORT or"):
+        Address.parse("tcp://127.0.0.1:7070/train", listen=True)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1"])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+    assert Address(host=host, port=1).is_loopback
+
+
+@pytest.mark.parametrize("host", ["feeder", "0.0.0.0", "10.0.0.1", "::", "localhost.example"])
+def test_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_unix_socket_is_local() -> None:
+    assert Address(path="/a").is_loopback
+
+
+def test_host_and_port() -> None:
+    assert host_and_port("127.0.0.1:7071") == ("127.0.0.1", 7071)
+    assert host_and_port("[::1]:0") == ("::1", 0)
+
+
+@pytest.mark.parametrize("text", ["", "host", ":7071", "host:x", "a:1/b", "host:70700", "[::1"])
+def test_no_host_and_port(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no HOST:PORT"):
+        host_and_port(text)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.errors import FeederLost, RemoteProtocolError
+from streamrec.feeder.blocking import BlockingConnection, _advance
+from streamrec.wire import (
+    BatchMessage,
+    Connection,
+    Credit,
+    End,
+    Hello,
+    Ping,
+    Role,
+    Subscribe,
+    Welcome,
+)
+from tests.feeder.support import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Pair = tuple[BlockingConnection, BlockingConnection]
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def sockets(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
+    if request.param == "unix":
+        ours, theirs = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ours = socket.create_connection(listener.getsockname())
+            theirs = listener.accept()[0]
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def pair(sockets: tuple[socket.socket, socket.socket]) -> Pair:
+    client = BlockingConnection(sockets[0], Connection(Role.CLIENT), patience=PATIENCE)
+    server = BlockingConnection(sockets[1], Connection(Role.SERVER), patience=PATIENCE)
+    client.send(Hello("train", 1))
+    server.receive()
+    server.send(Welcome(1, b"", b""))
+    client.receive()
+    client.send(Subscribe(0))
+    client.send(Credit(1 << 30))
+    server.receive()
+    return client, server
+
+
+def catch_up(server: BlockingConnection) -> None:
+    """Let the feeder's end see the credit, which alone is no message to receive."""
+    while server.machine.credit <= 0:
+        server._receive_some()
+
+
+def test_messages_pass(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    large = BatchMessage(b"m", tuple(memoryview(bytes([i]) * 1000) for i in range(200)) * 10)
+    thread = threading.Thread(target=server.send, args=(large,))
+    thread.start()
+    message = client.receive()
+    thread.join()
+    assert isinstance(message, BatchMessage)
+    assert message.payload[0] == b"".join(large.payload)
+    assert client.waiting == 0
+    assert "open" in repr(client)
+    client.close()
+    assert "closed" in repr(client)
+
+
+def test_small_messages_come_together(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    for i in range(5):
+        server.send(BatchMessage(b"%d" % i))
+    server.send(End(b""))
+    assert [client.receive() for _ in range(5)] == [BatchMessage(b"%d" % i) for i in range(5)]
+    assert client.receive() == End(b"")
+
+
+def test_pings_are_answered_on_the_way(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    server.send(Ping(4))
+    server.send(BatchMessage(b"x"))
+    assert client.receive() == BatchMessage(b"x")
+    while server.machine._pings:
+        server._receive_some()
+
+
+def test_silence_is_asked_and_then_lost(sockets: tuple[socket.socket, socket.socket]) -> None:
+    client = BlockingConnection(sockets[0], Connection(Role.CLIENT), patience=0.02)
+    client.send(Hello("train", 1))
+    with pytest.raises(FeederLost, match=r"nothing came for 0\.02 s"):
+        client.receive()
+    server = BlockingConnection(sockets[1], Connection(Role.SERVER), patience=0.02)
+    assert server.receive() == Hello("train", 1)
+    server._collect()
+    assert Ping(1) not in server._inbox
+
+
+def test_silence_inside_a_batch_is_lost(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    quick = BlockingConnection(client._socket, client.machine, patience=0.02)
+    data = b"".join(server.machine.send(BatchMessage(b"", (memoryview(bytes(300_000)),))))
+    server._socket.sendall(data[:100_000])
+    with pytest.raises(FeederLost, match="in the middle of a message"):
+        quick.receive()
+
+
+def test_what_came_before_the_end_is_received(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    server.send(BatchMessage(b"x"))
+    server.close()
+    client.send_if_possible(Credit(1))
+    assert client.receive() == BatchMessage(b"x")
+    for _ in range(2):
+        with pytest.raises(FeederLost):
+            client.receive()
+    client.send_if_possible(Credit(1))
+
+
+def test_an_end_inside_a_batch(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    data = b"".join(server.machine.send(BatchMessage(b"", (memoryview(bytes(300_000)),))))
+    server._socket.sendall(data[:100_000])
+    server.close()
+    with pytest.raises(FeederLost, match="ended inside a BATCH of 300"):
+        client.receive()
+
+
+def test_a_violation(sockets: tuple[socket.socket, socket.socket]) -> None:
+    client = BlockingConnection(sockets[0], Connection(Role.CLIENT))
+    sockets[1].sendall(b"junk" * 10)
+    with pytest.raises(RemoteProtocolError, match="expected a frame"):
+        client.receive()
+
+
+def test_sending_to_nobody(pair: Pair) -> None:
+    client, server = pair
+    server.close()
+    with pytest.raises(FeederLost, match="the connection broke"):
+        for _ in range(100):
+            client.send(Credit(1))
+
+
+def test_after_closing(pair: Pair) -> None:
+    client, _ = pair
+    client.close()
+    client.close()
+    with pytest.raises(FeederLost, match="is closed"):
+        client.receive()
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Sends a signal in the middle of whatever waits, as Ctrl-C is."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    def arm() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield arm
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_between_batches_loses_nothing(pair: Pair, alarm: Callable[[], None]) -> None:
+    client, server = pair
+    catch_up(server)
+    alarm()
+    with pytest.raises(Interrupted):
+        client.receive()
+    server.send(BatchMessage(b"x"))
+    assert client.receive() == BatchMessage(b"x")
+
+
+def test_an_interrupt_inside_a_batch_is_noticed(pair: Pair, alarm: Callable[[], None]) -> None:
+    client, server = pair
+    catch_up(server)
+    data = b"".join(server.machine.send(BatchMessage(b"", (memoryview(bytes(300_000)),))))
+    server._socket.sendall(data[:100_000])
+    alarm()
+    with pytest.raises(Interrupted):
+        client.receive()
+    with pytest.raises(FeederLost, match="it was interrupted"):
+        client.receive()
+    client.close()
+
+
+@pytest.mark.parametrize("sent", range(10))
+def test_advance(sent: int) -> None:
+    buffers = [memoryview(b"abc"), memoryview(b""), memoryview(b"defg"), memoryview(b"hi")]
+    first = _advance(buffers, 0, sent)
+    assert b"".join(buffers[first:]) == b"abcdefghi"[sent:]
+    assert first == len(buffers) or buffers[first]

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from streamrec.errors import (
+    ConfigError,
+    CorruptRecord,
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    OtherDataset,
+    OtherOrder,
+    StateError,
+)
+from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.server import Feeder
+from streamrec.flow.channel import EndOfStream
+from tests.feeder import double
+from tests.feeder.double import Double
+from tests.feeder.support import LOOPS, LoopFactory, eventually, on_both_loops, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.types import Batch
+
+WHERES = ["tcp", "unix"]
+
+
+def listening(kind: str, tmp_path: Path) -> str:
+    return "tcp://127.0.0.1:0" if kind == "tcp" else f"unix://{tmp_path}/feeder.sock"
+
+
+def dataset_at(bound: str, name: str = "train") -> str:
+    return f"{bound}/{name}" if bound.startswith("tcp") else f"{bound}#{name}"
+
+
+def check(batch: Batch, step: int) -> None:
+    expected = double.batch(step)
+    for name in ("number", "values"):
+        np.testing.assert_array_equal(batch[name], expected[name])
+    assert batch["name"].to_list() == expected["name"].to_list()  # type: ignore[union-attr]
+    assert batch.next_position.step == step + 1
+
+
+async def all_of(feed: AsyncFeed) -> list[Batch]:
+    batches = []
+    try:
+        while True:
+            batches.append(await feed.receive())
+    except EndOfStream:
+        return batches
+
+
+def all_now(feed: BlockingFeed) -> list[Batch]:
+    batches = []
+    try:
+        while True:
+            batches.append(feed.receive())
+    except EndOfStream:
+        return batches
+
+
+class TestAsyncFeed:
+    @pytest.mark.parametrize("kind", WHERES)
+    @on_both_loops
+    async def test_receives_every_batch(self, kind: str, tmp_path: Path) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            bound = str(await feeder.listen(listening(kind, tmp_path)))
+            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+                assert feed.fingerprint == double.fingerprint()
+                assert feed.settings["shard_count"] == 2
+                assert feed.position is None
+                for step, batch in enumerate(await all_of(feed)):
+                    check(batch, step)
+                assert feed.position == double.position(10).to_dict()
+                with pytest.raises(EndOfStream):
+                    await feed.receive()
+                assert "step 10" in repr(feed)
+
+    @on_both_loops
+    async def test_goes_on_with_the_next_run_on_the_same_connection(self) -> None:
+        async with Feeder({"train": Double(steps=3)}) as feeder:
+            bound = str(await feeder.listen("tcp://127.0.0.1:0"))
+            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+                assert len(await all_of(feed)) == 3
+                feed.subscribe()
+                assert [batch.next_position.step for batch in await all_of(feed)] == [4, 5, 6]
+                feed.subscribe(double.position(1))
+                assert [batch.next_position.step for batch in await all_of(feed)] == [2, 3]
+
+    @on_both_loops
+    async def test_over_a_ready_made_socket(self) -> None:
+        ours, theirs = socket.socketpair()
+        async with Feeder({"stream": Double()}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            async with await AsyncFeed.open(ours) as feed:
+                assert len(await all_of(feed)) == 10
+            await serving
+
+    @on_both_loops
+    async def test_a_cancelled_receive_loses_nothing(self) -> None:
+        async with Feeder({"train": Double(steps=30)}) as feeder:
+            bound = str(await feeder.listen("tcp://127.0.0.1:0"))
+            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+                steps: list[int] = []
+                while len(steps) < 30:
+                    task = asyncio.ensure_future(feed.receive())
+                    for _ in range(len(steps) % 3):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.wait([task])
+                    batch = await feed.receive() if task.cancelled() else task.result()
+                    steps.append(batch.next_position.step)
+                assert steps == list(range(1, 31))
+
+    @on_both_loops
+    async def test_silence_is_loss(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}/train"
+            with pytest.raises(FeederLost, match="not even an answer"):
+                await AsyncFeed.open(address, patience=0.02)
+
+    @on_both_loops
+    async def test_a_slow_dataset_is_no_loss(self) -> None:
+        async with Feeder({"train": Double(hang_at=1)}) as feeder:
+            bound = str(await feeder.listen("tcp://127.0.0.1:0"))
+            async with await AsyncFeed.open(dataset_at(bound), patience=1000.0) as feed:
+                await feed.receive()
+                receiving = asyncio.create_task(feed.receive())
+                feed._connection.heard_at = then = asyncio.get_running_loop().time() - 600
+                feed._check_alive()
+                await eventually(lambda: feed._connection.heard_at > then)
+                feed._check_alive()
+                assert not receiving.done()
+                receiving.cancel()
+
+
+class TestBlockingFeed:
+    @pytest.mark.parametrize("loop_factory", LOOPS)
+    @pytest.mark.parametrize("kind", WHERES)
+    def test_receives_every_batch(
+        self, kind: str, loop_factory: LoopFactory, tmp_path: Path
+    ) -> None:
+        with served({"train": Double()}, loop_factory) as feeder:
+            bound = feeder.listen(listening(kind, tmp_path))
+            with BlockingFeed.open(dataset_at(bound)) as feed:
+                for step, batch in enumerate(all_now(feed)):
+                    check(batch, step)
+                assert feed.position == double.position(10).to_dict()
+                feed.subscribe()
+                check(feed.receive(), 10)
+
+    @pytest.mark.parametrize("loop_factory", LOOPS)
+    def test_over_a_socket_pair_with_large_batches(self, loop_factory: LoopFactory) -> None:
+        with served({"stream": Double(steps=5, size=100_000)}, loop_factory) as feeder:
+            ours, serving = feeder.connect()
+            with BlockingFeed.open(ours, credit_bytes=1) as feed:
+                for step, batch in enumerate(all_now(feed)):
+                    values = batch["values"]
+                    assert isinstance(values, np.ndarray)
+                    assert values.ctypes.data % 64 == 0
+                    assert values.flags.writeable
+                    np.testing.assert_array_equal(
+                        values, double.batch(step, size=100_000)["values"]
+                    )
+            serving.result(10)
+
+    def test_resumes_from_a_position(self) -> None:
+        with served({"train": Double()}) as feeder:
+            bound = feeder.listen("tcp://127.0.0.1:0")
+            for step in range(11):
+                state = double.position(step).to_dict()
+                with BlockingFeed.open(dataset_at(bound), position=state) as feed:
+                    numbers = [batch.next_position.step for batch in all_now(feed)]
+                    assert numbers == list(range(step + 1, 21 if step == 10 else 11))
+
+    def test_silence_is_loss(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, pytest.raises(FeederLost, match="not even an answer"):
+            BlockingFeed.open(ours, patience=0.02)
+
+    def test_a_diagnosis_replaces_the_loss(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        with pytest.raises(FeederLost, match="it was the cat"):
+            BlockingFeed.open(ours, diagnose=lambda: "it was the cat")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"fingerprint": double.fingerprint("other")}, OtherDataset, "other than"),
+        ({"fingerprint": double.fingerprint(seed=3)}, OtherOrder, "seed was 3 and is 0"),
+        ({"batch_size": 4, "fingerprint": double.fingerprint()}, OtherOrder, "global_batch"),
+        ({"position": double.position(3, rank=1, world_size=2)}, StateError, "global_batch|rank"),
+        ({"position": {"version": 99}}, StateError, "upgrade"),
+        ({"position": {}}, StateError, "version"),
+        ({"rank": 2}, ConfigError, "rank 2"),
+        ({"batch_size": 0}, ConfigError, "batch_size"),
+        ({"credit_bytes": 0}, ConfigError, "credit_bytes"),
+    ],
+)
+def test_refusals(options: dict[str, object], error: type[Exception], words: str) -> None:
+    with served({"train": Double()}) as feeder:
+        bound = feeder.listen("tcp://127.0.0.1:0")
+        with pytest.raises(error, match=words):
+            BlockingFeed.open(dataset_at(bound), **options).receive()  # type: ignore[arg-type]
+
+
+class TestEnds:
+    @pytest.mark.parametrize("when", [0, 1, 5])
+    def test_a_fault_comes_after_what_was_sent(self, when: int) -> None:
+        error = CorruptRecord("the CRC is wrong", url="s3://b/a", offset=77, record=3)
+        with served({"train": Double(fail_at=when, error=error)}) as feeder:
+            with BlockingFeed.open(dataset_at(feeder.listen("tcp://127.0.0.1:0"))) as feed:
+                for step in range(when):
+                    check(feed.receive(), step)
+                with pytest.raises(CorruptRecord, match="CRC is wrong"):
+                    feed.receive()
+                with pytest.raises(CorruptRecord, match="CRC is wrong") as caught:
+                    feed.receive()
+                assert caught.value.fields() == {"url": "s3://b/a", "offset": 77, "record": 3}
+            assert feeder.feeder.statistics().faults == {"CorruptRecord": 1}
+
+    @on_both_loops
+    async def test_a_drain_carries_the_position(self) -> None:
+        feeder = Feeder({"train": Double(hang_at=4)})
+        bound = str(await feeder.listen("tcp://127.0.0.1:0"))
+        async with await AsyncFeed.open(dataset_at(bound)) as feed:
+            for _ in range(4):
+                await feed.receive()
+            draining = asyncio.create_task(feeder.drain(10))
+            with pytest.raises(FeederDraining) as caught:
+                await feed.receive()
+            assert caught.value.position == double.position(4).to_dict()
+            await draining
+
+    @on_both_loops
+    async def test_a_cut_delivers_what_arrived_first(self) -> None:
+        feeder = Feeder({"train": Double(hang_at=4)})
+        bound = str(await feeder.listen("tcp://127.0.0.1:0"))
+        async with await AsyncFeed.open(dataset_at(bound)) as feed:
+            check(await feed.receive(), 0)
+            await eventually(lambda: feed._connection.waiting == 3)
+            await feeder.aclose()
+            await feed._connection.lost
+            for step in range(1, 4):
+                check(await feed.receive(), step)
+            with pytest.raises(FeederLost) as caught:
+                await feed.receive()
+            assert caught.value.position == double.position(4).to_dict()
+
+    def test_no_feeder(self, tmp_path: Path) -> None:
+        with pytest.raises(FeederLost, match="check that a feeder runs there"):
+            BlockingFeed.open(f"unix://{tmp_path}/none#train")
+
+    @on_both_loops
+    async def test_no_feeder_for_asyncio(self, tmp_path: Path) -> None:
+        with pytest.raises(FeederLost, match="check that a feeder runs there"):
+            await AsyncFeed.open(f"unix://{tmp_path}/none#train")
+
+    def test_not_a_feeder(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            with pytest.raises(Exception, match="is this the address of a streamrec feeder"):
+                BlockingFeed.open(ours)
+
+
+class TestTokens:
+    def test_are_compared(self) -> None:
+        with served({"train": Double()}, token="secret") as feeder:
+            address = dataset_at(feeder.listen("tcp://127.0.0.1:0"))
+            for token, words in ((None, "is needed"), ("secrets", "is wrong")):
+                with pytest.raises(FeederRefused, match=words):
+                    BlockingFeed.open(address, token=token)
+            with BlockingFeed.open(address, token="secret") as feed:
+                check(feed.receive(), 0)
+
+    def test_are_not_sent_in_plain_tcp(self) -> None:
+        with pytest.raises(ConfigError, match="plain TCP to feeder"):
+            BlockingFeed.open("tcp://feeder:7070/train", token="secret")

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
+from streamrec.feeder.connection import AsyncConnection, Interrupt
+from streamrec.wire import BatchMessage, Connection, Credit, Hello, Ping, Role, Subscribe, Welcome
+from streamrec.wire.protocol import MOST_REPLIES
+from tests.feeder.support import eventually, on_both_loops
+
+HELLO = Hello("train", 1)
+
+
+async def attached(sock: socket.socket, role: Role) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+    sock.setblocking(False)
+    machine = Connection(role)
+    return (await loop.connect_accepted_socket(lambda: AsyncConnection(machine), sock))[1]
+
+
+async def pair() -> tuple[AsyncConnection, AsyncConnection]:
+    ours, theirs = socket.socketpair()
+    return await attached(ours, Role.CLIENT), await attached(theirs, Role.SERVER)
+
+
+async def streaming(credit: int = 1 << 20) -> tuple[AsyncConnection, AsyncConnection]:
+    client, server = await pair()
+    await client.send(HELLO)
+    assert await server.receive() == HELLO
+    await server.send(Welcome(1, b"", b""))
+    await client.receive()
+    await client.send(Subscribe(0))
+    await client.send(Credit(credit))
+    await server.receive()
+    await server.wait_for_credit()
+    return client, server
+
+
+async def closed(*connections: AsyncConnection) -> None:
+    for connection in connections:
+        connection.abort()
+        await connection.wait_closed()
+
+
+class TestAsyncConnection:
+    @on_both_loops
+    async def test_messages_pass(self) -> None:
+        client, server = await streaming()
+        large = BatchMessage(b"m", (memoryview(bytes(3_000_000)),))
+        sending = asyncio.create_task(server.send(large))
+        message = await client.receive()
+        assert isinstance(message, BatchMessage)
+        assert message.payload[0] == large.payload[0]
+        await sending
+        assert "open" in repr(client)
+        await closed(client, server)
+        assert "closed" in repr(client)
+
+    @on_both_loops
+    async def test_pings_are_answered_by_nobody(self) -> None:
+        client, server = await streaming()
+        client.post(Ping(1))
+        await eventually(lambda: not client.machine._pings)
+        assert server.waiting == client.waiting == 0
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_what_came_before_the_end_is_received(self) -> None:
+        client, server = await streaming()
+        for i in range(3):
+            await server.send(BatchMessage(b"%d" % i))
+        await server.aclose(linger=0)
+        for i in range(3):
+            assert await client.receive() == BatchMessage(b"%d" % i)
+        with pytest.raises(FeederLost):
+            await client.receive()
+        with pytest.raises(FeederLost):
+            await client.send(Credit(1))
+        client.post_if_possible(Credit(1))
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_an_end_inside_a_message(self) -> None:
+        ours, theirs = socket.socketpair()
+        server = await attached(ours, Role.SERVER)
+        with theirs:
+            theirs.sendall(b"SREC\x01")
+        with pytest.raises(FeederLost, match="ended inside a header"):
+            await server.receive()
+        await closed(server)
+
+    @on_both_loops
+    async def test_a_violation_ends_it(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            server = await attached(ours, Role.SERVER)
+            theirs.sendall(b"junk" * 100)
+            with pytest.raises(RemoteProtocolError, match="expected a frame"):
+                await server.receive()
+            with pytest.raises(RemoteProtocolError, match="expected a frame"):
+                await server.wait_for_credit()
+            await closed(server)
+
+    @on_both_loops
+    async def test_closing_waits_for_the_peer_to_read(self) -> None:
+        client, server = await streaming(credit=1 << 30)
+        large = BatchMessage(b"m", (memoryview(bytes(5_000_000)),))
+        server.post(large)
+        closing = asyncio.create_task(server.aclose(linger=20))
+        message = await client.receive()
+        assert isinstance(message, BatchMessage)
+        assert message.payload_size == 5_000_000
+        await closing
+        await closed(client)
+
+    @on_both_loops
+    async def test_closing_waits_no_longer_than_told(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            server = await attached(ours, Role.SERVER)
+            await server.aclose(linger=0.01)
+            await server.aclose(linger=0.01)
+            await server.wait_closed()
+
+    @on_both_loops
+    async def test_only_one_task_receives(self) -> None:
+        client, server = await pair()
+        first = asyncio.create_task(server.receive())
+        await asyncio.sleep(0)
+        with pytest.raises(WireError, match="two tasks"):
+            await server.receive()
+        await client.send(HELLO)
+        assert await first == HELLO
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_the_protocol_binds_us_too(self) -> None:
+        client, server = await pair()
+        with pytest.raises(LocalProtocolError):
+            await client.send(Credit(1))
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_answers_do_not_pile_up_for_a_peer_that_does_not_read(self) -> None:
+        client, server = await streaming(credit=1 << 30)
+        client._transport.pause_reading()  # type: ignore[union-attr]
+        server.post(BatchMessage(b"m", (memoryview(bytes(8_000_000)),)))
+        for nonce in range(MOST_REPLIES):
+            client.post(Ping(nonce))
+        await eventually(lambda: len(server.machine._replies) == MOST_REPLIES)
+        client.post(Ping(MOST_REPLIES))
+        with pytest.raises(RemoteProtocolError, match="does not read"):
+            await server.receive()
+        await closed(client, server)
+
+
+class Reason(Exception):
+    pass
+
+
+class TestInterrupt:
+    @on_both_loops
+    async def test_stops_the_block_with_its_reason(self) -> None:
+        interrupt = Interrupt()
+
+        async def block() -> None:
+            with interrupt:
+                await asyncio.get_running_loop().create_future()
+
+        task = asyncio.create_task(block())
+        await asyncio.sleep(0)
+        interrupt.fire(Reason("first"))
+        interrupt.fire(Reason("second"))
+        with pytest.raises(Reason, match="first"):
+            await task
+
+    @on_both_loops
+    async def test_fired_before_the_block(self) -> None:
+        interrupt = Interrupt()
+        interrupt.fire(Reason())
+        with pytest.raises(Reason), interrupt:
+            pass
+
+    @on_both_loops
+    async def test_fired_after_the_block(self) -> None:
+        interrupt = Interrupt()
+        with interrupt:
+            await asyncio.sleep(0)
+        interrupt.fire(Reason())
+        await asyncio.sleep(0)
+
+    @on_both_loops
+    async def test_a_cancellation_stays_one(self) -> None:
+        interrupt = Interrupt()
+
+        async def block() -> None:
+            with interrupt:
+                await asyncio.get_running_loop().create_future()
+
+        for fire_too in (False, True):
+            task = asyncio.create_task(block())
+            await asyncio.sleep(0)
+            task.cancel()
+            if fire_too:
+                interrupt.fire(Reason())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    @on_both_loops
+    async def test_an_error_of_the_block_stays_one(self) -> None:
+        interrupt = Interrupt()
+        with pytest.raises(ValueError, match="own"), interrupt:
+            raise ValueError("own")

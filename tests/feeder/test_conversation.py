@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.config import DatasetSettings
+from streamrec.errors import ConfigError, CorruptRecord, OtherDataset, RemoteProtocolError
+from streamrec.feeder import conversation
+from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.server import Feeder
+from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.dataset import Dataset
+from streamrec.wire import Subscribe
+from tests.feeder.double import ROWS, Double
+from tests.feeder.shards import write_shards
+from tests.feeder.support import eventually, on_both_loops
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = "tcp://127.0.0.1:0"
+EXPECTED = [b"%d:%d" % (shard, record) for record in range(10) for shard in range(4)]
+
+
+@on_both_loops
+async def test_a_drain_before_hello_cuts() -> None:
+    ours, theirs = socket.socketpair()
+    feeder = Feeder({"train": Double()})
+    with ours:
+        serving = asyncio.create_task(feeder.serve_socket(theirs))
+        await eventually(lambda: feeder.statistics().connections == 1)
+        await feeder.drain(1000)
+        await serving
+
+
+@on_both_loops
+async def test_far_too_many_clients_are_cut() -> None:
+    async with Feeder({"train": Double()}, max_connections=0) as feeder:
+        ours, theirs = socket.socketpair()
+        with ours:
+            await feeder.serve_socket(theirs)
+            ours.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(ours, 1) == b""
+
+
+@on_both_loops
+async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Feeder({"train": Double()}) as feeder:
+        address = f"{await feeder.listen(HERE)}/train"
+        async with await AsyncFeed.open(address) as feed:
+            assert feed.settings == {
+                "batch_size": ROWS,
+                "lanes": 4,
+                "shard_count": 2,
+                "shards": ["memory://double/a", "memory://double/b"],
+                "features": None,
+            }
+        monkeypatch.setattr(conversation, "MOST_NAMES", 10)
+        async with await AsyncFeed.open(address, batch_size=3) as feed:
+            assert feed.settings["shards"] is None
+            assert feed.settings["batch_size"] == 3
+            assert feed.fingerprint.global_batch == 3
+
+
+@pytest.mark.parametrize("position", [b"{", b"[" * 100_000])
+@on_both_loops
+async def test_a_position_that_is_no_json(position: bytes) -> None:
+    async with (
+        Feeder({"train": Double(steps=1)}) as feeder,
+        await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed,
+    ):
+        await feed.receive()
+        with pytest.raises(EndOfStream):
+            await feed.receive()
+        feed._subscription.over = False
+        feed._connection.post(Subscribe(0, position))
+        with pytest.raises(RemoteProtocolError, match="SUBSCRIBE is not JSON"):
+            await feed.receive()
+
+
+@on_both_loops
+async def test_garbage_amid_the_stream_is_answered() -> None:
+    dataset = Double(hang_at=1)
+    async with Feeder({"train": dataset}) as feeder:
+        async with await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed:
+            await feed.receive()
+            feed._connection._transport.write(b"garbage" * 100)  # type: ignore[union-attr]
+            with pytest.raises(RemoteProtocolError, match="expected a frame"):
+                await feed.receive()
+        assert dataset.open_runs == 0
+        assert feeder.statistics().faults == {"RemoteProtocolError": 1}
+
+
+class TestRealDatasets:
+    """The real pipeline behind the feeder."""
+
+    @staticmethod
+    async def records(feed: AsyncFeed, batches: int | None = None) -> list[bytes]:
+        taken: list[bytes] = []
+        try:
+            while batches is None or batches > 0:
+                taken += (await feed.receive()).records.to_list()
+                batches = None if batches is None else batches - 1
+        except EndOfStream:
+            pass
+        return taken
+
+    @staticmethod
+    async def dataset(path: Path, **more: object) -> Dataset:
+        source = write_shards(path, shards=4, records=10)
+        values = {"source": source, "batch_size": 3, **more}
+        return await Dataset.open(DatasetSettings.model_validate(values))
+
+    @on_both_loops
+    async def test_stop_anywhere_and_go_on(self, tmp_path: Path) -> None:
+        dataset = await self.dataset(tmp_path)
+        async with Feeder({"train": dataset}) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            for stop in range(0, 15, 2):
+                async with await AsyncFeed.open(address) as feed:
+                    head = await self.records(feed, stop)
+                    state = json.loads(json.dumps(feed.position))
+                async with await AsyncFeed.open(address, position=state) as feed:
+                    assert head + await self.records(feed) == EXPECTED
+        await dataset.aclose()
+
+    @on_both_loops
+    async def test_the_next_epoch_on_the_same_connection(self, tmp_path: Path) -> None:
+        dataset = await self.dataset(tmp_path, shuffle=True, seed=5)
+        async with (
+            Feeder({"train": dataset}) as feeder,
+            await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed,
+        ):
+            first = await self.records(feed)
+            feed.subscribe()
+            second = await self.records(feed)
+        assert sorted(first) == sorted(second) == sorted(EXPECTED)
+        assert first != second
+        await dataset.aclose()
+
+    @on_both_loops
+    async def test_ranks_share_the_records(self, tmp_path: Path) -> None:
+        dataset = await self.dataset(tmp_path, steps_per_epoch=6)
+        taken: list[bytes] = []
+        async with Feeder({"train": dataset}) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            for rank in range(2):
+                async with await AsyncFeed.open(address, rank=rank, world_size=2) as feed:
+                    taken += await self.records(feed)
+            with pytest.raises(ConfigError, match="does not divide the 4 lanes"):
+                async with await AsyncFeed.open(address, world_size=3) as feed:
+                    await feed.receive()
+        assert len(taken) == len(set(taken)) == 36
+        await dataset.aclose()
+
+    @on_both_loops
+    async def test_the_first_cause_has_its_place(self, tmp_path: Path) -> None:
+        source = write_shards(tmp_path, shards=4, records=10)
+        shard = tmp_path / "shard-2.tfrecord"
+        data = bytearray(shard.read_bytes())
+        data[-5] ^= 1
+        shard.write_bytes(data)
+        dataset = await Dataset.open(DatasetSettings(source=source, batch_size=3))
+        async with (
+            Feeder({"train": dataset}) as feeder,
+            await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed,
+        ):
+            with pytest.raises(CorruptRecord) as caught:
+                await self.records(feed)
+        assert (caught.value.record, caught.value.offset) == (9, len(data) - 19)
+        await dataset.aclose()
+
+    @on_both_loops
+    async def test_a_position_of_other_shards(self, tmp_path: Path) -> None:
+        dataset = await self.dataset(tmp_path)
+        async with Feeder({"train": dataset, "double": Double()}) as feeder:
+            bound = await feeder.listen(HERE)
+            async with await AsyncFeed.open(f"{bound}/double") as feed:
+                await feed.receive()
+                state = feed.position
+            async with await AsyncFeed.open(f"{bound}/train", position=state) as feed:
+                with pytest.raises(OtherDataset):
+                    await feed.receive()
+        await dataset.aclose()

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from streamrec.config import DaemonSettings, DatasetSettings
+from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound
+from streamrec.feeder import daemon
+from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from tests.feeder.double import Double
+from tests.feeder.shards import write_shards
+from tests.feeder.support import PATIENCE, eventually, on_both_loops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def settings(path: Path, **server: Any) -> DaemonSettings:
+    where = [f"unix://{path}/feeder.sock", "tcp://127.0.0.1:0"]
+    server = {"listen": where, "status": "127.0.0.1:0", "grace": 10.0, **server}
+    dataset = DatasetSettings(source="double", batch_size=8)
+    return DaemonSettings(server=DaemonSettings.Server(**server), datasets={"train": dataset})
+
+
+class Running:
+    """A daemon in the test's own loop, over doubles."""
+
+    def __init__(self, settings: DaemonSettings, **double: Any) -> None:
+        self.dataset = Double(**double)
+        self._bound: asyncio.Future[daemon.Bound] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(
+            daemon.serve(settings, ready=self._bound.set_result, opener=self._open)
+        )
+
+    async def _open(self, _: DatasetSettings) -> Double:
+        return self.dataset
+
+    async def bound(self) -> daemon.Bound:
+        return await self._bound
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@on_both_loops
+async def test_a_signal_drains(number: signal.Signals, tmp_path: Path) -> None:
+    running = Running(settings(tmp_path), hang_at=2)
+    bound = await running.bound()
+    assert bound.feeder[0] == f"unix://{tmp_path}/feeder.sock"
+    async with (
+        await AsyncFeed.open(f"{bound.feeder[0]}#train") as first,
+        await AsyncFeed.open(f"{bound.feeder[1]}/train") as second,
+    ):
+        os.kill(os.getpid(), number)
+        for feed in (first, second):
+            with pytest.raises(FeederDraining) as caught:
+                while True:
+                    await feed.receive()
+            assert caught.value.position == feed.position
+    await running.task
+    assert running.dataset.closed
+    assert not (tmp_path / "feeder.sock").exists()
+
+
+@on_both_loops
+async def test_a_second_signal_cuts(tmp_path: Path) -> None:
+    running = Running(settings(tmp_path, grace=1000.0), steps=50, size=500_000)
+    bound = await running.bound()
+    feed = await AsyncFeed.open(f"{bound.feeder[0]}#train")
+    feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+    await eventually(lambda: running.dataset.taken > 0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await eventually(lambda: running.dataset.open_runs == 0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running.task
+    await feed.aclose()
+
+
+@on_both_loops
+async def test_the_status_page(tmp_path: Path) -> None:
+    running = Running(settings(tmp_path))
+    bound = await running.bound()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{bound.status}/readyz") as answer,
+    ):
+        assert answer.status == 200
+    running.task.cancel()
+    await asyncio.wait([running.task])
+    assert running.dataset.closed
+
+
+@on_both_loops
+async def test_no_status_page(tmp_path: Path) -> None:
+    running = Running(settings(tmp_path, status=None))
+    assert (await running.bound()).status is None
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running.task
+
+
+@on_both_loops
+async def test_a_dataset_that_does_not_open(tmp_path: Path) -> None:
+    async def fail(_: DatasetSettings) -> Double:
+        raise ObjectNotFound("no shard", url="s3://b/a*")
+
+    with pytest.raises(ObjectNotFound, match="s3://b/a"):
+        await daemon.serve(settings(tmp_path), opener=fail)
+    assert not (tmp_path / "feeder.sock").exists()
+
+
+@on_both_loops
+async def test_a_signal_while_it_opens(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
+    async def hang(_: DatasetSettings) -> Double:
+        started.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    task = asyncio.create_task(daemon.serve(settings(tmp_path), opener=hang))
+    await started.wait()
+    await eventually((tmp_path / "feeder.sock").exists)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await task
+
+
+@on_both_loops
+async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    dataset = Double()
+
+    async def opener(_: DatasetSettings) -> Double:
+        return dataset
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"cannot listen at {where}"):
+            await daemon.serve(settings(tmp_path, listen=[where]), opener=opener)
+
+
+@on_both_loops
+async def test_a_token_beyond_loopback(tmp_path: Path) -> None:
+    running = Running(settings(tmp_path, listen=["tcp://0.0.0.0:0"], token="secret"))
+    with pytest.raises(ConfigError, match="plain TCP"):
+        await running.task
+
+
+PROGRAM = """
+import sys
+from streamrec.config import validate, DaemonSettings
+from streamrec.feeder import daemon
+settings = {"server": {"listen": ["tcp://127.0.0.1:0"], "status": None},
+            "datasets": {"train": {"source": sys.argv[1], "batch_size": 4}}}
+ready = lambda bound: print(bound.feeder[0], flush=True)
+daemon.run(validate(DaemonSettings, settings), ready)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+    source = write_shards(tmp_path, shards=3, records=20)
+
+    def run() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PROGRAM, source]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    return run
+
+
+def test_as_a_process(start: Callable[[], subprocess.Popen[str]]) -> None:
+    with start() as process:
+        assert process.stdout is not None
+        bound = process.stdout.readline().strip()
+        with BlockingFeed.open(f"{bound}/train") as feed:
+            numbers = [len(feed.receive()) for _ in range(15)]
+        assert numbers == [4] * 15
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_killed_feeder_is_replaced_by_another(start: Callable[[], subprocess.Popen[str]]) -> None:
+    state, records = None, []
+    for taken in (4, 5, 6):
+        with start() as process:
+            assert process.stdout is not None
+            bound = process.stdout.readline().strip()
+            with BlockingFeed.open(f"{bound}/train", position=state) as feed:
+                for _ in range(taken):
+                    records += feed.receive().records.to_list()
+                state = feed.position
+            process.kill()
+    expected = [b"%d:%d" % (shard, record) for record in range(20) for shard in range(3)]
+    assert records == expected

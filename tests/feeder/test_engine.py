@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamrec.config import DatasetSettings
+from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
+from streamrec.feeder import engine as module
+from streamrec.feeder.engine import Engine
+from streamrec.flow.channel import EndOfStream
+from tests.feeder.shards import write_shards
+from tests.feeder.support import gone, open_fds, until
+
+
+def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> DatasetSettings:
+    source = write_shards(path, shards=3, records=records, size=size)
+    return DatasetSettings.model_validate({"source": source, "batch_size": 4, **more})
+
+
+def all_records(engine: Engine, **options: object) -> list[bytes]:
+    records: list[bytes] = []
+    feed = engine.feed(**options)  # type: ignore[arg-type]
+    try:
+        while True:
+            records += feed.receive().records.to_list()
+    except EndOfStream:
+        return records
+
+
+EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in range(3)]
+
+
+def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
+    before = open_fds()
+    with Engine.start(settings(tmp_path)) as engine:
+        pid = engine.process.pid
+        assert all_records(engine) == EXPECTED
+        assert str(pid) in repr(engine)
+    assert gone(pid)
+    assert engine.process.returncode == 0
+    assert "exit code 0" in repr(engine)
+    engine.close()
+    assert open_fds() == before
+
+
+@pytest.mark.parametrize("steps", range(0, 15, 3))
+def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
+    described = settings(tmp_path)
+    records: list[bytes] = []
+    with Engine.start(described) as engine:
+        feed = engine.feed()
+        for _ in range(steps):
+            records += feed.receive().records.to_list()
+        state = feed.position
+    with Engine.start(described) as engine:
+        assert records + all_records(engine, position=state) == EXPECTED
+
+
+def test_errors_at_open_are_the_same(tmp_path: Path) -> None:
+    missing = DatasetSettings(source=f"{tmp_path}/none-*.tfrecord", batch_size=4)
+    with Engine.start(missing) as engine, pytest.raises(ObjectNotFound, match="none-"):
+        engine.feed()
+
+
+def test_the_first_cause_arrives_with_its_place(tmp_path: Path) -> None:
+    described = settings(tmp_path)
+    shard = tmp_path / "shard-1.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+    with Engine.start(described) as engine, pytest.raises(CorruptRecord) as caught:
+        all_records(engine)
+    assert caught.value.record == 19
+    assert str(caught.value.url).endswith("shard-1.tfrecord")
+
+
+def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
+    with Engine.start(settings(tmp_path, epochs=None)) as engine:
+        feed = engine.feed(credit_bytes=1)
+        feed.receive()
+        engine.process.kill()
+        with pytest.raises(FeederLost, match="was ended by SIGKILL") as caught:
+            while True:
+                feed.receive()
+        assert caught.value.position == feed.position
+
+
+def test_last_words_are_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_order", lambda _: b"{}")
+    with caplog.at_level(logging.WARNING), Engine.start(settings(tmp_path)) as engine:
+        with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
+            engine.feed()
+        assert "KeyError: 'settings'" in str(caught.value)
+    assert "KeyError" in caplog.text
+
+
+def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(module, "_order", lambda _: bytes(1 << 20))
+    with pytest.raises(FeederLost, match="exit code 0"):
+        Engine.start(settings(tmp_path))
+
+
+def test_no_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = open_fds()
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    with pytest.raises(ConfigError, match='engine="thread"'):
+        Engine.start(settings(tmp_path))
+    assert open_fds() == before
+
+
+def test_settings_that_cannot_be_sent(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give plain values in storage_options"):
+        Engine.start(settings(tmp_path, storage_options={"session": object()}))
+
+
+def test_secrets_are_no_arguments(tmp_path: Path) -> None:
+    described = settings(tmp_path, storage_options={"auto_mkdir": "secret"})
+    with Engine.start(described) as engine:
+        path = Path(f"/proc/{engine.process.pid}/cmdline")
+        until(lambda: bool(path.read_bytes()))
+        arguments = path.read_bytes()
+        assert b"streamrec.feeder.engine" in arguments
+        assert b"secret" not in arguments
+
+
+def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
+    with Engine.start(settings(tmp_path)) as engine:
+        feed = engine.feed()
+        assert os.getpgid(engine.process.pid) != os.getpgid(0)
+        os.kill(engine.process.pid, signal.SIGINT)
+        assert feed.receive().records.to_list() == EXPECTED[:4]
+
+
+def test_a_stopped_engine_is_closed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GOODBYE", 0.01)
+    engine = Engine.start(settings(tmp_path))
+    os.kill(engine.process.pid, signal.SIGSTOP)
+    assert engine.diagnosis() is None
+    engine.close()
+    assert gone(engine.process.pid)
+
+
+def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
+    engine = Engine.start(settings(tmp_path))
+    pid = engine.process.pid
+    del engine
+    gc.collect()
+    assert gone(pid)
+
+
+def test_a_fork_does_not_end_its_parents_engine(tmp_path: Path) -> None:
+    with Engine.start(settings(tmp_path)) as engine:
+        feed = engine.feed()
+        ours = engine.socket.dup()
+        module._end(engine.process, ours, io.BytesIO(), os.getpid() + 1)
+        engine.process.returncode = None
+        assert feed.receive().records.to_list() == EXPECTED[:4]
+
+
+PARENT = """
+import os, sys, time
+from streamrec.config import DatasetSettings
+from streamrec.feeder.engine import Engine
+engine = Engine.start(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None))
+feed = engine.feed()
+feed.receive()
+holder = 0
+if sys.argv[2] == "fork" and not (holder := os.fork()):
+    time.sleep(600)
+print(engine.process.pid, holder, flush=True)
+if sys.argv[2] == "exit":
+    sys.exit(0)
+while True:
+    feed.receive()
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "fork", "exit", "interrupt"])
+def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
+    source = settings(tmp_path).source
+    command = [sys.executable, "-c", PARENT, str(source), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid, holder = map(int, parent.stdout.readline().split())
+        if how != "exit":
+            parent.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+            parent.wait()
+        else:
+            assert parent.wait() == 0
+        try:
+            until(lambda: gone(pid), seconds=1.0)
+        finally:
+            if holder:
+                os.kill(holder, signal.SIGKILL)
+        assert parent.stderr is not None
+        said = parent.stderr.read()
+        assert said.count(b"Traceback") == (how == "interrupt")
+
+
+def test_without_pidfd(tmp_path: Path) -> None:
+    """The child's own code, in a process whose system has no pidfd."""
+    ours, theirs = socket.socketpair()
+    code = "import os; del os.pidfd_open; from streamrec.feeder.engine import main; main()"
+    plain = settings(tmp_path).model_dump(mode="json")
+    order = json.dumps({"parent": os.getpid(), "settings": plain}).encode()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(theirs.fileno())],
+        stdin=subprocess.PIPE,
+        pass_fds=[theirs.fileno()],
+    ) as process:
+        theirs.close()
+        assert process.stdin is not None
+        process.stdin.write(order)
+        process.stdin.close()
+        ours.close()
+        assert process.wait(20) == 0
+
+
+def test_an_orphan_does_not_begin(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    plain = settings(tmp_path).model_dump(mode="json")
+    order = json.dumps({"parent": 1, "settings": plain}).encode()
+    command = [sys.executable, "-m", "streamrec.feeder.engine", str(theirs.fileno())]
+    with ours, theirs:
+        ended = subprocess.run(command, input=order, pass_fds=[theirs.fileno()], check=False)
+    assert ended.returncode == 1

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.errors import ConfigError
+from streamrec.feeder import listener
+from streamrec.feeder.address import Address
+from streamrec.feeder.client import _connect_unix
+from streamrec.feeder.listener import Listener, bind
+from tests.feeder.support import eventually, on_both_loops
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = Address(host="127.0.0.1", port=0)
+
+
+def connect(place: Address) -> socket.socket:
+    if place.path:
+        return _connect_unix(place.path)
+    return socket.create_connection((place.host, place.port))
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tcp6", "unix"])
+@on_both_loops
+async def test_accepts(kind: str, tmp_path: Path) -> None:
+    places = {
+        "tcp": HERE,
+        "tcp6": Address(host="::1", port=0),
+        "unix": Address(path=f"{tmp_path}/s"),
+    }
+    accepted: list[socket.socket] = []
+    listening = Listener(bind(places[kind]), accepted.append)
+    clients = [connect(listening.address) for _ in range(40)]
+    await eventually(lambda: len(accepted) == 40)
+    listening.close()
+    listening.close()
+    with pytest.raises(OSError, match=r"refused|No such file"):
+        connect(listening.address)
+    for sock in (*clients, *accepted):
+        sock.close()
+
+
+@on_both_loops
+async def test_leaves_the_file_of_a_successor(tmp_path: Path) -> None:
+    place = Address(path=f"{tmp_path}/s")
+    first = Listener(bind(place), lambda _: None)
+    (tmp_path / "s").unlink()
+    second = Listener(bind(place), lambda _: None)
+    first.close()
+    assert (tmp_path / "s").exists()
+    second.close()
+    assert not (tmp_path / "s").exists()
+
+
+class Exhausted(socket.socket):
+    """A listening socket that once has no file left for a connection."""
+
+    failures = 1
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@on_both_loops
+async def test_waits_where_there_are_no_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE", 0.001)
+    sock = Exhausted()
+    sock.bind(("127.0.0.1", 0))
+    accepted: list[socket.socket] = []
+    listening = Listener(sock, accepted.append)
+    with connect(listening.address):
+        await eventually(lambda: len(accepted) == 1)
+    assert "raise the limit of open files" in caplog.text
+    accepted[0].close()
+    listening.close()
+
+
+@on_both_loops
+async def test_closed_while_it_waits() -> None:
+    sock = Exhausted()
+    sock.bind(("127.0.0.1", 0))
+    listening = Listener(sock, lambda _: None)
+    with connect(listening.address):
+        await eventually(lambda: listening._pause is not None)
+        listening.close()
+        await asyncio.sleep(0)
+
+
+def test_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen at tcp://127.0.0.1:{port}: Address"):
+            bind(Address(host="127.0.0.1", port=port))
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        bind(Address(path=f"{tmp_path}/none/s"))

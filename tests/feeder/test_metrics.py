@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamrec.errors import CorruptRecord
+from streamrec.feeder import metrics
+from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.server import Feeder
+from tests.feeder.double import Double
+from tests.feeder.support import eventually
+from tests.support import asynchronous
+
+
+@asynchronous
+async def test_metrics_tell_the_statistics() -> None:
+    registry = CollectorRegistry()
+    async with Feeder({"train": Double(steps=3)}) as feeder:
+        metrics.register(feeder, registry)
+        where = await feeder.listen("tcp://127.0.0.1:0")
+        async with await AsyncFeed.open(f"{where}/train") as feed:
+            for _ in range(3):
+                await feed.receive()
+            await eventually(lambda: feeder.statistics().batches["train"] == 3)
+            text = generate_latest(registry).decode()
+    samples = {
+        (sample.name.removeprefix("streamrec_feeder_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["ready",] == samples["connections",] == 1
+    assert samples["connections_opened_total",] == 1
+    assert samples["batches_total", "train"] == 3
+    assert samples["records_total", "train"] == 24
+    assert samples["sent_bytes_total", "train"] == feeder.statistics().bytes["train"]
+    assert {key[1] for key in samples if key[0] == "wait_seconds_total"} == {
+        "credit",
+        "data",
+        "socket",
+    }
+
+
+@asynchronous
+async def test_faults_are_counted_by_type() -> None:
+    registry = CollectorRegistry()
+    async with Feeder({"train": Double(fail_at=0, error=CorruptRecord("bad"))}) as feeder:
+        metrics.register(feeder, registry)
+        where = await feeder.listen("tcp://127.0.0.1:0")
+        async with await AsyncFeed.open(f"{where}/train"):
+            await eventually(lambda: bool(feeder.statistics().faults))
+        labels = {"type": "CorruptRecord"}
+        assert registry.get_sample_value("streamrec_feeder_faults_total", labels) == 1
+
+
+@asynchronous
+async def test_a_draining_feeder_is_not_ready() -> None:
+    registry = CollectorRegistry()
+    feeder = Feeder({"train": Double()})
+    metrics.register(feeder, registry)
+    assert registry.get_sample_value("streamrec_feeder_ready") == 1
+    await feeder.drain(1)
+    assert registry.get_sample_value("streamrec_feeder_ready") == 0

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from streamrec.errors import LocalProtocolError, RemoteProtocolError
+from streamrec.feeder import payload
+from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse
+from streamrec.wire import BatchMessage
+from tests.feeder import double
+from tests.feeder.double import received
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.types import Column
+
+DTYPES = st.sampled_from(sorted(payload.DTYPES)).map(np.dtype)
+SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
+
+
+def of_columns(columns: dict[str, Column], rows: int, mask: Any = None) -> Batch:
+    origin = Origin(np.arange(rows, dtype=np.int32), np.arange(rows, dtype=np.int64))
+    return Batch(columns, rows, 3, origin, double.position(5), mask)
+
+
+@st.composite
+def bytes_columns(draw: st.DrawFn, rows: int) -> BytesColumn:
+    shape = draw(st.sampled_from([(), (2,), (2, 1), *([] if rows else [(0,)])]))
+    count = rows * int(np.prod(shape, dtype=int))
+    return BytesColumn.of(draw(st.lists(st.binary(), min_size=count, max_size=count)), shape)
+
+
+@st.composite
+def columns(draw: st.DrawFn, rows: int) -> Column:
+    kind = draw(st.sampled_from(["array", "bytes", "ragged", "sparse"]))
+    if kind == "array":
+        return draw(npst.arrays(draw(DTYPES), (rows, *draw(SHAPES))))
+    if kind == "bytes":
+        return draw(bytes_columns(rows))
+    lengths = draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows))
+    total = sum(lengths)
+    values = draw(st.one_of(npst.arrays(np.float32, total), bytes_columns(total)))
+    if kind == "ragged":
+        return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))
+    row_numbers = np.repeat(np.arange(rows), lengths)
+    places = np.concatenate([np.zeros(0, int), *map(np.arange, lengths)])
+    return Sparse(np.stack([row_numbers, places], 1).astype(np.int64), values, (rows, 3))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    rows = draw(st.integers(0, 4))
+    names = draw(st.lists(st.text(max_size=5), unique=True, max_size=4))
+    mask = draw(st.one_of(st.none(), npst.arrays(np.bool_, rows)))
+    return of_columns({name: draw(columns(rows)) for name in names}, rows, mask)
+
+
+def same(a: Any, b: Any) -> None:
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    elif isinstance(a, BytesColumn):
+        assert (a.item_shape, a.to_list()) == (b.item_shape, b.to_list())
+    elif isinstance(a, Ragged):
+        same(a.row_splits, b.row_splits)
+        same(a.values, b.values)
+    else:
+        assert a.dense_shape == b.dense_shape
+        same(a.indices, b.indices)
+        same(a.values, b.values)
+
+
+def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, BytesColumn):
+        return [value.values, value.offsets]
+    rest = value.row_splits if isinstance(value, Ragged) else value.indices
+    return [rest, *arrays_of(value.values)]
+
+
+@given(batches())
+def test_what_is_encoded_is_decoded(batch: Batch) -> None:
+    got = payload.decode(received(payload.encode(batch)))
+    assert list(got) == list(batch)
+    for name in batch:
+        same(got[name], batch[name])
+        for array in arrays_of(got[name]):
+            assert array.flags.writeable
+            assert array.flags.c_contiguous
+            assert not array.size or array.ctypes.data % 64 == 0
+    assert (got.rows, got.epoch) == (batch.rows, 3)
+    assert got.next_position == batch.next_position
+    for ours, theirs in zip(got.origin, batch.origin, strict=True):
+        same(ours, theirs)
+    assert (got.mask is None) == (batch.mask is None)
+    if batch.mask is not None:
+        same(got.mask, batch.mask)
+
+
+def test_nothing_is_copied() -> None:
+    numbers = np.arange(1000.0)
+    message = payload.encode(of_columns({"a": numbers}, 1000))
+    assert np.shares_memory(np.frombuffer(message.payload[-1], np.uint8), numbers)
+    memory = received(message)
+    decoded = payload.decode(memory)["a"]
+    assert isinstance(decoded, np.ndarray)
+    decoded[0] = 5
+    assert np.frombuffer(memory.payload[0], np.uint8).any()
+    assert np.shares_memory(decoded, np.frombuffer(memory.payload[0], np.uint8))
+
+
+def test_parts_of_columns_travel_as_wholes() -> None:
+    strings = BytesColumn.of([b"a", b"bc", b"def"])
+    part = BytesColumn(strings.values, strings.offsets[1:])
+    ragged = Ragged(np.arange(10.0), np.array([2, 5, 9]))
+    words = Ragged(strings, np.array([1, 2, 3]))
+    turned = np.arange(6, dtype=">i4").reshape(3, 2).T
+    batch = of_columns({"part": part, "ragged": ragged, "words": words, "turned": turned}, 2)
+    got = payload.decode(received(payload.encode(batch)))
+    assert got["part"].to_list() == [b"bc", b"def"]  # type: ignore[union-attr]
+    assert got["ragged"].to_list() == [[2, 3, 4], [5, 6, 7, 8]]  # type: ignore[union-attr]
+    assert got["words"].to_list() == [[b"bc"], [b"def"]]  # type: ignore[union-attr]
+    np.testing.assert_array_equal(got["turned"], turned)
+    assert got["turned"].dtype == np.int32  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array(5)])
+def test_what_cannot_travel(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(LocalProtocolError, match="cannot travel"):
+        payload.encode(of_columns({"a": array}, 1))
+
+
+# What comes from outside
+
+
+def changed(change: Callable[[Any], None], batch: Batch | None = None) -> BatchMessage:
+    """A received batch whose metadata was tampered with."""
+    message = payload.encode(double.batch(0) if batch is None else batch)
+    metadata = payload._PROTO["Batch"].FromString(message.metadata)
+    change(metadata)
+    return received(BatchMessage(metadata.SerializeToString(), message.payload))
+
+
+def setting(path: str, value: Any) -> Callable[[Any], None]:
+    def change(metadata: Any) -> None:
+        *parents, name = path.split(".")
+        for part in parents:
+            metadata = metadata[int(part)] if part.isdigit() else getattr(metadata, part)
+        if name.isdigit():
+            metadata[int(name)] = value
+        else:
+            setattr(metadata, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("rows", 7, "array"),
+        ("rows", 1 << 63, "is not there"),
+        ("mask", True, "bool|belong|is not there"),
+        ("position", b"{", "position"),
+        ("position", b"[" * 100_000, "position"),
+        ("position", b"{}", "position"),
+        ("columns.0.name", "values", "same name"),
+        ("columns.0.values.array.dtype", "object", "dtype"),
+        ("columns.0.values.array.dtype", "complex128", "is not there|offsets|belong|bool"),
+        ("columns.1.values.array.shape.1", 1 << 62, "is not there"),
+        ("columns.1.values.array.shape.0", 9, "rows"),
+        ("columns.2.values.bytes.count", 9, "9 strings for 8 rows"),
+        ("columns.2.values.bytes.count", 0, "0 strings for 8 rows"),
+        ("columns.2.values.bytes.size", 1, "offsets"),
+        ("columns.2.values.bytes.size", 1 << 63, "is not there"),
+    ],
+)
+def test_metadata_that_does_not_fit(path: str, value: Any, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        payload.decode(changed(setting(path, value)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.columns.add(name="more"),
+        lambda metadata: metadata.columns.add(name="more").values.SetInParent(),
+        lambda metadata: metadata.columns.pop(),
+        lambda metadata: metadata.columns[1].values.array.shape.extend([1] * 40),
+        lambda metadata: metadata.columns[1].values.array.shape.extend([0, 1 << 63]),
+        lambda metadata: metadata.columns[1].values.array.shape.extend([0, 1 << 61, 1 << 61]),
+        lambda metadata: metadata.columns[2].values.bytes.item_shape.append(3),
+        lambda metadata: metadata.columns[2].values.bytes.item_shape.append(0),
+        lambda metadata: metadata.columns[2].values.bytes.item_shape.extend([1] * 40),
+        lambda metadata: metadata.columns[1].sparse.dense_shape.extend([8, 1 << 62]),
+        lambda metadata: metadata.columns[1].sparse.dense_shape.extend([]),
+        lambda metadata: metadata.columns[1].ragged.SetInParent(),
+    ],
+)
+def test_structures_that_do_not_fit(change: Callable[[Any], None]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        payload.decode(changed(change))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        BytesColumn(np.zeros(4, np.uint8), np.array([0, 3, 2, 4])),
+        BytesColumn(np.zeros(4, np.uint8), np.array([0, -1, 2, 4])),
+        Ragged(np.zeros(4), np.array([0, 9, 2, 4])),
+        Sparse(np.array([[0, 5]]), np.zeros(1), (3, 5)),
+        Sparse(np.array([[-1, 0]]), np.zeros(1), (3, 5)),
+    ],
+)
+def test_offsets_and_indices_that_lead_elsewhere(column: Column) -> None:
+    message = received(payload.encode(of_columns({"a": column}, 3)))
+    with pytest.raises(RemoteProtocolError, match=r"offsets do not rise|outside of its shape"):
+        payload.decode(message)
+
+
+def test_a_bool_is_0_or_1() -> None:
+    lies = np.full(3, 7, np.uint8).view(np.bool_)
+    with pytest.raises(RemoteProtocolError, match="neither 0 nor 1"):
+        payload.decode(received(payload.encode(of_columns({"a": lies}, 3))))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_foreign_bytes_are_refused(metadata: bytes, data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        payload.decode(received(BatchMessage(metadata, (memoryview(data),))))
+
+
+@given(st.data())
+def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
+    message = payload.encode(double.batch(0, size=2))
+    mutated = bytearray(message.metadata)
+    for _ in range(data.draw(st.integers(1, 4))):
+        mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        batch = payload.decode(received(BatchMessage(bytes(mutated), message.payload)))
+    except RemoteProtocolError:
+        return
+    for column in batch.values():
+        assert column.tolist() if isinstance(column, np.ndarray) else column.to_list()  # type: ignore[union-attr]
+
+
+def test_the_position_is_json() -> None:
+    metadata = payload._PROTO["Batch"].FromString(payload.encode(double.batch(4)).metadata)
+    assert json.loads(metadata.position)["step"] == 5

@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import (
+    ConfigError,
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    ObjectNotFound,
+    StreamrecError,
+)
+from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.server import Feeder
+from streamrec.flow.channel import EndOfStream
+from streamrec.wire import Connection, Fault, Hello, Message, Role
+from streamrec.wire.frame import frame_size
+from tests.feeder import double
+from tests.feeder.double import Double
+from tests.feeder.support import eventually, on_both_loops, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = "tcp://127.0.0.1:0"
+
+
+async def opened(feeder: Feeder, **options: Any) -> AsyncFeed:
+    return await AsyncFeed.open(f"{await feeder.listen(HERE)}/train", **options)
+
+
+async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
+    """What a feeder says to some bytes, until it closes the connection."""
+    ours, theirs = socket.socketpair()
+    serving = asyncio.create_task(feeder.serve_socket(theirs))
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    machine = Connection(Role.CLIENT)
+    machine.send(Hello("train", 1))
+    with ours:
+        await loop.sock_sendall(ours, data)
+        while count := await loop.sock_recv_into(ours, machine.get_buffer()):
+            machine.buffer_updated(count)
+    await serving
+    return list(machine.events())
+
+
+def where_is(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+def hello(**fields: Any) -> bytes:
+    message = Hello(**{"dataset": "train", "world_size": 1, **fields})
+    return b"".join(Connection(Role.CLIENT).send(message))
+
+
+def fault_of(messages: list[Message]) -> dict[str, Any]:
+    (fault,) = messages
+    assert isinstance(fault, Fault)
+    fields = json.loads(fault.fields)
+    assert isinstance(fields, dict)
+    return fields
+
+
+class TestCredit:
+    @on_both_loops
+    async def test_holds_the_feeder(self) -> None:
+        dataset = Double(steps=100, size=1000)
+        size = frame_size(0, sum(view.nbytes for view in _payload(size=1000)))
+        async with Feeder({"train": dataset}) as feeder:
+            async with await opened(feeder, credit_bytes=3 * size) as feed:
+                most = 0
+                for _ in range(100):
+                    await feed.receive()
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                    most = max(most, feed._connection.waiting)
+                assert most <= 4
+                assert feed._connection.machine.credit <= 3 * size
+            await eventually(lambda: dataset.open_runs == 0)
+            assert feeder.statistics().waited["credit"] > 0
+
+    @on_both_loops
+    async def test_one_byte_is_enough_for_one_batch_at_a_time(self) -> None:
+        dataset = Double(steps=5)
+        async with (
+            Feeder({"train": dataset}) as feeder,
+            await opened(feeder, credit_bytes=1) as feed,
+        ):
+            for step in range(5):
+                await eventually(lambda: feed._connection.waiting == 1)
+                assert dataset.taken == step + 1
+                await feed.receive()
+
+
+def _payload(size: int) -> tuple[memoryview, ...]:
+    from streamrec.feeder import payload
+
+    return payload.encode(double.batch(0, size=size)).payload
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("hang_at", [0, 3])
+    @on_both_loops
+    async def test_a_client_that_goes_ends_its_run(self, hang_at: int) -> None:
+        dataset = Double(hang_at=hang_at)
+        async with Feeder({"train": dataset}) as feeder:
+            feed = await opened(feeder)
+            for _ in range(hang_at):
+                await feed.receive()
+            await eventually(lambda: dataset.open_runs == 1)
+            await feed.aclose()
+            await eventually(lambda: dataset.open_runs == 0)
+            await eventually(lambda: feeder.statistics().connections == 0)
+            assert not feeder.statistics().faults
+
+    @on_both_loops
+    async def test_a_client_killed_amid_a_batch(self) -> None:
+        dataset = Double(steps=50, size=500_000)
+        async with Feeder({"train": dataset}) as feeder:
+            feed = await opened(feeder)
+            feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+            await eventually(lambda: dataset.taken > 0)
+            await feed.aclose()
+            await eventually(lambda: feeder.statistics().connections == 0)
+            assert dataset.open_runs == 0
+
+    @pytest.mark.parametrize("turns", range(0, 60, 3))
+    @on_both_loops
+    async def test_cancelled_anywhere(self, turns: int) -> None:
+        dataset = Double(steps=10)
+
+        async def client(address: str) -> None:
+            async with await AsyncFeed.open(address) as feed:
+                while True:
+                    await feed.receive()
+
+        async with Feeder({"train": dataset}) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            task = asyncio.create_task(client(address))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            other = asyncio.create_task(client(address))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        assert dataset.open_runs == 0
+        await asyncio.wait([other])
+        assert isinstance(other.exception(), FeederLost | EndOfStream)
+
+
+class TestDrain:
+    @on_both_loops
+    async def test_a_slow_client_gets_the_batch_that_is_being_sent(self) -> None:
+        dataset = Double(steps=50, size=500_000)
+        feeder = Feeder({"train": dataset})
+        feed = await opened(feeder, credit_bytes=1 << 30)
+        transport = feed._connection._transport
+        assert transport is not None
+        transport.pause_reading()
+        await eventually(lambda: dataset.taken > 0)
+        draining = asyncio.create_task(feeder.drain(20))
+        await eventually(lambda: dataset.open_runs == 0)
+        transport.resume_reading()
+        received = 0
+        with pytest.raises(FeederDraining, match="go on elsewhere"):
+            while True:
+                await feed.receive()
+                received += 1
+        assert received == dataset.taken
+        await draining
+        await feed.aclose()
+        assert "draining" in repr(feeder)
+
+    @on_both_loops
+    async def test_cuts_after_the_grace(self) -> None:
+        dataset = Double(steps=50, size=500_000)
+        feeder = Feeder({"train": dataset})
+        feed = await opened(feeder)
+        feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+        await eventually(lambda: dataset.taken > 0)
+        await feeder.drain(0.01)
+        assert feeder.statistics().connections == 0
+        await feed.aclose()
+
+    @on_both_loops
+    async def test_accepts_nobody(self) -> None:
+        feeder = Feeder({"train": Double()})
+        address = f"{await feeder.listen(HERE)}/train"
+        await feeder.drain(1)
+        assert not feeder.ready
+        with pytest.raises(FeederLost):
+            await AsyncFeed.open(address)
+        ours, theirs = socket.socketpair()
+        with ours:
+            await feeder.serve_socket(theirs)
+
+    @on_both_loops
+    async def test_before_the_subscription(self) -> None:
+        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        feeder = Feeder({"train": opening})
+        client = asyncio.create_task(opened(feeder))
+        await eventually(lambda: feeder.statistics().connections == 1)
+        await asyncio.wait([client], timeout=0.01)
+        draining = asyncio.create_task(feeder.drain(20))
+        with pytest.raises((FeederDraining, FeederLost)):
+            await client
+        await draining
+
+
+class TestHandshake:
+    @on_both_loops
+    async def test_an_unknown_dataset(self) -> None:
+        async with Feeder({"train": Double(), "eval": Double()}) as feeder:
+            address = f"{await feeder.listen(HERE)}/test"
+            with pytest.raises(
+                FeederRefused, match="no dataset 'test' here; there are: eval, train"
+            ):
+                await AsyncFeed.open(address)
+
+    @pytest.mark.parametrize(
+        ("fields", "kind", "words"),
+        [
+            ({"protocol_versions": (7, 9)}, "FeederRefused", "[7, 9]"),
+            ({"position_version": 0}, "FeederRefused", "positions up to 0"),
+            ({"world_size": 0}, "ConfigError", "world_size 0"),
+        ],
+    )
+    @on_both_loops
+    async def test_refusals(self, fields: dict[str, Any], kind: str, words: str) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            fault = fault_of(await raw_answer(feeder, hello(**fields)))
+        assert fault["type"] == kind
+        assert words in fault["message"]
+
+    @on_both_loops
+    async def test_junk(self) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            messages = await raw_answer(feeder, b"GET / HTTP/1.1\r\nHost: feeder\r\n\r\n")
+            assert fault_of(messages)["type"] == "RemoteProtocolError"
+
+    @on_both_loops
+    async def test_a_client_that_says_nothing(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            async with Feeder({"train": Double()}, handshake_timeout=0.01) as feeder:
+                await feeder.serve_socket(theirs)
+                await eventually(lambda: feeder.statistics().connections == 0)
+
+    @on_both_loops
+    async def test_too_many_clients(self) -> None:
+        async with Feeder({"train": Double(hang_at=0)}, max_connections=1) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            async with await AsyncFeed.open(address):
+                with pytest.raises(FeederDraining, match="serves 1 clients already"):
+                    await AsyncFeed.open(address)
+
+    @on_both_loops
+    async def test_a_dataset_that_opens_late(self) -> None:
+        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        async with Feeder({"train": opening}) as feeder:
+            assert not feeder.ready
+            client = asyncio.create_task(opened(feeder))
+            await eventually(lambda: feeder.statistics().connections == 1)
+            opening.set_result(Double())
+            assert feeder.ready
+            async with await client as feed:
+                await feed.receive()
+
+    @on_both_loops
+    async def test_a_dataset_that_does_not_open(self) -> None:
+        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening.set_exception(ObjectNotFound("no shard", url="s3://b/x*"))
+        async with Feeder({"train": opening}) as feeder:
+            with pytest.raises(ObjectNotFound, match="s3://b/x"):
+                await opened(feeder)
+            assert not feeder.ready
+
+    def test_an_error_from_outside_the_tree_is_named(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = Double(fail_at=0, error=ZeroDivisionError("oops"))
+        with (
+            served({"train": dataset}) as feeder,
+            BlockingFeed.open(f"{feeder.listen(HERE)}/train") as feed,
+            pytest.raises(StreamrecError, match="ZeroDivisionError: oops"),
+        ):
+            feed.receive()
+        assert "serving a client failed" in caplog.text
+
+
+class TestListening:
+    @on_both_loops
+    async def test_a_unix_socket_leaves_no_file(self, tmp_path: Path) -> None:
+        where = f"unix://{tmp_path}/feeder.sock"
+        async with Feeder({"train": Double()}) as feeder:
+            assert str(await feeder.listen(where)) == where
+            with pytest.raises(ConfigError, match="in use"):
+                await feeder.listen(where)
+        assert where_is(tmp_path) == []
+
+    @on_both_loops
+    async def test_a_file_left_by_a_killed_feeder(self, tmp_path: Path) -> None:
+        path = tmp_path / "feeder.sock"
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+        async with Feeder({"train": Double()}) as feeder:
+            await feeder.listen(f"unix://{path}")
+            async with await AsyncFeed.open(f"unix://{path}#train") as feed:
+                await feed.receive()
+
+    @on_both_loops
+    async def test_a_file_that_is_no_socket_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "precious"
+        path.write_text("data")
+        async with Feeder({"train": Double()}) as feeder:
+            with pytest.raises(ConfigError, match="cannot listen"):
+                await feeder.listen(f"unix://{path}")
+        assert path.read_text() == "data"
+
+    @on_both_loops
+    async def test_a_bound_socket(self) -> None:
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        async with Feeder({"train": Double()}) as feeder:
+            assert (await feeder.listen(sock)).port == port
+            async with await AsyncFeed.open(f"tcp://127.0.0.1:{port}/train") as feed:
+                await feed.receive()
+
+    @on_both_loops
+    async def test_no_token_over_the_network(self) -> None:
+        async with Feeder({"train": Double()}, token="secret") as feeder:
+            with pytest.raises(ConfigError, match="their token in plain TCP"):
+                await feeder.listen("tcp://0.0.0.0:0")
+
+    @on_both_loops
+    async def test_nowhere(self) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            with pytest.raises(ConfigError, match=r"cannot listen at tcp://192\.0\.2\.1:1"):
+                await feeder.listen("tcp://192.0.2.1:1")
+
+
+@on_both_loops
+async def test_statistics() -> None:
+    async with Feeder({"train": Double()}) as feeder, await opened(feeder) as feed:
+        for _ in range(10):
+            await feed.receive()
+        await eventually(lambda: feeder.statistics().batches["train"] == 10)
+        now = feeder.statistics().to_dict()
+    assert now["connections"] == now["connections_total"] == 1
+    assert now["records"] == {"train": 80}
+    assert now["bytes"]["train"] > 80 * 400
+    assert set(now["waited"]) == {"credit", "data", "socket"}
+    assert repr(feeder).startswith("<Feeder draining train: 0 connections")

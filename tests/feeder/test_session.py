@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamrec.errors import (
+    FeederDraining,
+    FeederLost,
+    FeederRefused,
+    ObjectNotFound,
+    RemoteProtocolError,
+    StreamrecError,
+    to_fields,
+)
+from streamrec.feeder import payload
+from streamrec.feeder.session import Subscription, connecting_failed
+from streamrec.flow.channel import EndOfStream
+from streamrec.wire import Credit, End, Fault, Goaway, Message, Ping, Subscribe, Welcome
+from streamrec.wire.frame import frame_size
+from tests.feeder import double
+from tests.feeder.double import received
+
+
+def subscription(**options: Any) -> Subscription:
+    given = {
+        "rank": 0,
+        "world_size": 1,
+        "batch_size": None,
+        "position": None,
+        "token": None,
+        "fingerprint": None,
+        "credit_bytes": 100_000,
+    }
+    return Subscription("train", **{**given, **options})
+
+
+def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
+    fingerprint = double.fingerprint().to_dict() if fingerprint is None else fingerprint
+    return Welcome(1, json.dumps(fingerprint).encode(), json.dumps(settings or {}).encode())
+
+
+def fault(error: Exception) -> Fault:
+    return Fault(json.dumps(to_fields(error)).encode(), retryable=False)
+
+
+def test_a_hello_says_who_and_what() -> None:
+    hello = subscription(rank=1, world_size=2, batch_size=5, token="t").hello
+    assert (hello.dataset, hello.world_size, hello.batch_size, hello.token) == ("train", 2, 5, "t")
+
+
+@pytest.mark.parametrize("state", [None, double.position(3), double.position(3).to_dict()])
+def test_a_subscription_begins_where_it_should(state: Any) -> None:
+    subscribe, credit = subscription(position=state).subscribe()
+    assert isinstance(subscribe, Subscribe)
+    expected = b"" if state is None else json.dumps(double.position(3).to_dict()).encode()
+    assert subscribe.position == expected
+    assert credit == Credit(100_000)
+
+
+def test_credit_is_granted_a_quarter_at_a_time() -> None:
+    ours = subscription()
+    ours.subscribe()
+    owed = 0
+    for step in range(100):
+        message = received(payload.encode(double.batch(step)))
+        assert ours.take(message).next_position.step == step + 1
+        owed += frame_size(len(message.metadata), message.payload_size)
+        credit = ours.credit()
+        assert credit == (None if owed * 4 < 100_000 else Credit(owed))
+        owed = owed if credit is None else 0
+    assert ours.position == double.position(100).to_dict()
+
+
+def test_the_end_moves_the_position() -> None:
+    ours = subscription()
+    with pytest.raises(EndOfStream):
+        ours.take(End(json.dumps(double.position(10).to_dict()).encode()))
+    assert ours.over
+    assert ours.position == double.position(10).to_dict()
+    ours.seek(double.position(2))
+    ours.subscribe()
+    assert not ours.over
+    assert ours.position == double.position(2).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "words"),
+    [
+        (Goaway(""), FeederDraining, "shuts down"),
+        (Goaway("move"), FeederDraining, "move"),
+        (fault(ObjectNotFound("gone", url="s3://b/a")), ObjectNotFound, "s3://b/a: gone"),
+        (fault(FeederRefused("no")), FeederRefused, "no"),
+        (fault(KeyError("x")), StreamrecError, "KeyError"),
+        (Fault(b"[", retryable=False), RemoteProtocolError, "cannot be read"),
+        (Fault(b"[1]", retryable=False), RemoteProtocolError, "cannot be read"),
+        (End(b"[1]"), RemoteProtocolError, "END cannot be read"),
+        (Ping(1), RemoteProtocolError, "PING came instead"),
+    ],
+)
+def test_what_ends_a_subscription(message: Message, error: type[Exception], words: str) -> None:
+    ours = subscription(position=double.position(4))
+    with pytest.raises(error, match=words) as caught:
+        ours.take(message)
+    if isinstance(caught.value, FeederDraining | FeederRefused):
+        assert caught.value.position == double.position(4).to_dict()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Welcome(9, b"{}", b"{}"),
+        Welcome(1, b"{", b"{}"),
+        welcome({"names": 5}),
+        welcome([]),
+        Welcome(1, json.dumps(double.fingerprint().to_dict()).encode(), b"[1]"),
+        Welcome(1, b"[" * 100_000, b"{}"),
+    ],
+)
+def test_a_welcome_that_cannot_be_read(message: Welcome) -> None:
+    with pytest.raises(RemoteProtocolError):
+        subscription().welcome(message)
+
+
+def test_a_welcome() -> None:
+    ours = subscription(fingerprint=double.fingerprint())
+    ours.welcome(welcome(settings={"lanes": 4}))
+    assert ours.fingerprint == double.fingerprint()
+    assert ours.settings == {"lanes": 4}
+
+
+def test_only_errors_of_feeds_carry_a_position() -> None:
+    ours = subscription(position=double.position(4))
+    lost = ours.lost(FeederLost("x"))
+    assert lost.fields()["position"]["step"] == 4
+    assert ours.lost(ObjectNotFound("x")).fields() == {}
+
+
+def test_a_failed_connection_says_what_to_check() -> None:
+    error = connecting_failed("tcp://a:1/b", ConnectionRefusedError(111, "Connection refused"))
+    assert str(error).startswith("cannot connect to tcp://a:1/b: Connection refused; check that")
+    assert "TimeoutError" in str(connecting_failed("x", TimeoutError()))

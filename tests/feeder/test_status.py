@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from streamrec.errors import ConfigError
+from streamrec.feeder import status
+from streamrec.feeder.server import Feeder
+from tests.feeder.double import Double
+from tests.support import asynchronous
+
+
+async def get(bound: str, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{bound}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+@asynchronous
+async def test_health_follows_the_feeder() -> None:
+    opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+    feeder = Feeder({"train": opening})
+    async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
+        assert await get(bound, "/livez") == (200, "ok\n")
+        assert await get(bound, "/readyz") == (503, "datasets are being opened\n")
+        opening.set_result(Double())
+        assert await get(bound, "/readyz") == (200, "ok\n")
+        await feeder.drain(1)
+        assert await get(bound, "/readyz") == (503, "the feeder is draining\n")
+        assert await get(bound, "/livez") == (200, "ok\n")
+        assert (await get(bound, "/other"))[0] == 404
+
+
+@asynchronous
+async def test_metrics_are_those_of_the_registry() -> None:
+    registry = CollectorRegistry()
+    Counter("answers", "42", registry=registry).inc(42)
+    async with (
+        Feeder({}) as feeder,
+        status.serving("127.0.0.1:0", feeder, registry) as bound,
+    ):
+        code, text = await get(bound, "/metrics")
+    assert code == 200
+    assert "answers_total 42.0" in text
+
+
+@asynchronous
+async def test_ipv6() -> None:
+    async with (
+        Feeder({}) as feeder,
+        status.serving("[::1]:0", feeder, CollectorRegistry()) as bound,
+    ):
+        assert await get(bound, "/livez") == (200, "ok\n")
+
+
+@asynchronous
+async def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with Feeder({}) as feeder:
+            with pytest.raises(ConfigError, match=f"cannot listen at {where}"):
+                async with status.serving(where, feeder, CollectorRegistry()):
+                    pass

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from streamrec.flow.bridge import Bridge, new_event_loop
+
+
+async def where() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+def test_runs_in_a_thread_of_its_own() -> None:
+    bridge = Bridge()
+    assert bridge.call(where()) == "streamrec-bridge"
+    bridge.close()
+    assert "streamrec-bridge" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_errors_come_back() -> None:
+    async def fail() -> None:
+        raise KeyError("cause")
+
+    bridge = Bridge()
+    with pytest.raises(KeyError, match="cause"):
+        bridge.call(fail())
+    bridge.close()
+
+
+def test_closing_twice_and_with_a_task_under_way() -> None:
+    cancelled = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def start() -> None:
+        tasks.add(asyncio.create_task(forever()))
+        await asyncio.sleep(0)
+
+    bridge = Bridge()
+    bridge.call(start())
+    bridge.close()
+    bridge.close()
+    assert cancelled.is_set()
+
+
+@pytest.mark.parametrize("factory", [new_event_loop, asyncio.new_event_loop])
+def test_loop_factories(factory: type) -> None:
+    bridge = Bridge(factory)
+    assert bridge.call(where()) == "streamrec-bridge"
+    bridge.close()

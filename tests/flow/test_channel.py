@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamrec.flow.channel import Channel, EndOfStream
+from tests.support import asynchronous
+
+
+async def settle() -> None:
+    """Let every task that can run do so."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@asynchronous
+async def test_values_come_in_order_and_the_end_after_them() -> None:
+    channel: Channel[int] = Channel(100)
+    for value in range(3):
+        await channel.send(value, 1)
+    await channel.close()
+    assert [await channel.receive() for _ in range(3)] == [0, 1, 2]
+    for _ in range(2):
+        with pytest.raises(EndOfStream):
+            await channel.receive()
+
+
+@asynchronous
+async def test_an_error_comes_after_what_was_sent() -> None:
+    channel: Channel[int] = Channel(100)
+    await channel.send(1, 1)
+    await channel.close(ValueError("cause"))
+    await channel.close()
+    assert await channel.receive() == 1
+    with pytest.raises(ValueError, match="cause"):
+        await channel.receive()
+
+
+@asynchronous
+async def test_bytes_bound_what_waits() -> None:
+    channel: Channel[str] = Channel(10)
+    await channel.send("a", 6)
+    second = asyncio.create_task(channel.send("b", 6))
+    await settle()
+    assert not second.done()
+    assert channel.waiting_bytes == 6
+    assert await channel.receive() == "a"
+    await second
+    assert repr(channel) == "<Channel open, 1 waiting, 6 bytes>"
+
+
+@asynchronous
+async def test_one_value_larger_than_the_channel_may_wait_alone() -> None:
+    channel: Channel[str] = Channel(10)
+    await channel.send("large", 1000)
+    second = asyncio.create_task(channel.send("b", 1))
+    await settle()
+    assert not second.done()
+    assert await channel.receive() == "large"
+    await second
+
+
+@asynchronous
+async def test_a_number_bounds_what_waits() -> None:
+    channel: Channel[int] = Channel(1000, most=2)
+    await channel.send(1, 1)
+    await channel.send(2, 1)
+    third = asyncio.create_task(channel.send(3, 1))
+    await settle()
+    assert not third.done()
+    assert len(channel) == 2
+    third.cancel()
+    await asyncio.wait([third])
+
+
+@asynchronous
+async def test_closing_wakes_both_ends() -> None:
+    channel: Channel[int] = Channel(1)
+    receiver = asyncio.create_task(channel.receive())
+    await settle()
+    await channel.close()
+    with pytest.raises(EndOfStream):
+        await receiver
+    full: Channel[int] = Channel(1)
+    await full.send(1, 1)
+    sender = asyncio.create_task(full.send(2, 1))
+    await settle()
+    await full.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await sender
+    assert "closed by EndOfStream" in repr(full)
+
+
+@asynchronous
+async def test_a_cancelled_receiver_loses_nothing() -> None:
+    channel: Channel[int] = Channel(1)
+    receiver = asyncio.create_task(channel.receive())
+    await settle()
+    receiver.cancel()
+    await asyncio.wait([receiver])
+    await channel.send(1, 1)
+    assert await channel.receive() == 1

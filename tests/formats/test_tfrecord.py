@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import hashlib
+import struct
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec import kernel
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, frame
+from tests.data.expected import SHARDS, shard_bytes
+
+if TYPE_CHECKING:
+    from streamrec.types import RecordBlock
+
+RECORDS = [b"", b"abc", b"x" * 40, b"", b"", b"yz" * 9]
+SHARD = b"".join(map(frame, RECORDS))
+STARTS = [0, *np.cumsum([len(record) + 16 for record in RECORDS]).tolist()]
+
+
+class Feed:
+    """Feeds a shard to a scanner, and checks every block against the shard."""
+
+    def __init__(self, shard: bytes, records: list[bytes], **options: Any) -> None:
+        self.shard = np.frombuffer(shard, np.uint8)
+        self.scanner = FrameScanner(url="s3://b/k", shard=3, **options)
+        self.records = records
+        self.fed = self.scanner.offset
+        self.got: list[bytes] = []
+
+    def step(self, stop: int, *, more: bool) -> int:
+        """Present the bytes from the first unconsumed one to ``stop``."""
+        blocks, consumed = self.scanner.scan(self.shard[self.fed : stop], more=more)
+        assert 0 <= consumed <= stop - self.fed
+        self.fed += consumed
+        for block in blocks:
+            self.take(block)
+        assert self.scanner.ordinal == len(self.got)
+        return consumed
+
+    def take(self, block: RecordBlock) -> None:
+        assert len(block) > 0
+        assert block.shard == 3
+        assert block.first_ordinal == len(self.got)
+        for offset, length in zip(block.offsets.tolist(), block.lengths.tolist(), strict=True):
+            payload = block.buffer[offset : offset + length].tobytes()
+            start = block.base + offset
+            assert payload == self.shard[start : start + length].tobytes()
+            self.got.append(payload)
+
+    def finish(self) -> None:
+        self.scanner.finish()
+        assert self.got == self.records
+        assert self.scanner.offset == len(self.shard)
+
+
+def feed(shard: bytes, stops: list[int], *, more: bool = False, **options: Any) -> Feed:
+    """Feed a shard piece by piece; returns after the last piece, which is the last there is."""
+    run = Feed(shard, RECORDS, **options)
+    for stop in stops:
+        run.step(stop, more=more and stop < len(shard))
+    return run
+
+
+class TestDribble:
+    def test_whole(self) -> None:
+        run = feed(SHARD, [len(SHARD)])
+        run.finish()
+        assert repr(run.scanner) == f"<FrameScanner of s3://b/k at record 6, byte {len(SHARD)}>"
+
+    @pytest.mark.parametrize("more", [True, False])
+    def test_byte_by_byte(self, more: bool) -> None:
+        feed(SHARD, list(range(1, len(SHARD) + 1)), more=more).finish()
+
+    @pytest.mark.parametrize("more", [True, False])
+    def test_every_split(self, more: bool) -> None:
+        for split in range(len(SHARD) + 1):
+            feed(SHARD, [split, len(SHARD)], more=more).finish()
+
+    def test_every_pair_of_splits(self) -> None:
+        for first in range(0, len(SHARD), 3):
+            for second in range(first, len(SHARD), 5):
+                feed(SHARD, [first, second, len(SHARD)]).finish()
+
+    @given(
+        records=st.lists(st.binary(max_size=60), max_size=8),
+        pieces=st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=30),
+        size_is_known=st.booleans(),
+        check_crc=st.booleans(),
+    )
+    def test_any_way(
+        self,
+        records: list[bytes],
+        pieces: list[tuple[int, bool]],
+        size_is_known: bool,
+        check_crc: bool,
+    ) -> None:
+        shard = b"".join(map(frame, records))
+        run = Feed(shard, records, check_crc=check_crc)
+        run.scanner.size = len(shard) if size_is_known else None
+        stop = 0
+        for length, more in pieces:
+            stop = min(stop + length, len(shard))
+            run.step(stop, more=more)
+        run.step(len(shard), more=False)
+        run.finish()
+
+    @pytest.mark.parametrize("more", [True, False])
+    def test_trailing_junk(self, more: bool) -> None:
+        junk = SHARD + b"\x01\x02\x03"
+        for split in range(0, len(junk) + 1, 7):
+            run = feed(junk, [split, len(junk)], more=more)
+            assert run.got == RECORDS
+            with pytest.raises(TruncatedShard) as caught:
+                run.scanner.finish()
+            assert (caught.value.offset, caught.value.record) == (len(SHARD), len(RECORDS))
+
+    def test_more_leaves_the_tail_in_place(self) -> None:
+        run = Feed(SHARD, RECORDS)
+        assert run.step(STARTS[2] + 5, more=True) == STARTS[2]
+        assert run.step(STARTS[2] + 6, more=True) == 0
+        assert run.step(len(SHARD), more=False) == len(SHARD) - STARTS[2]
+        run.finish()
+
+    def test_records_of_one_view_are_not_copied(self) -> None:
+        view = np.frombuffer(SHARD, np.uint8)
+        (block,), _ = FrameScanner(url="u").scan(view, more=False)
+        assert block.buffer is view
+        assert len(block) == len(RECORDS)
+
+    def test_starts_in_mid_shard(self) -> None:
+        run = Feed(SHARD, RECORDS, offset=STARTS[2], ordinal=2)
+        run.got = RECORDS[:2]
+        for stop in range(STARTS[2] + 1, len(SHARD) + 1):
+            run.step(stop, more=False)
+        run.finish()
+
+    def test_a_record_larger_than_the_views(self) -> None:
+        records = [b"a", bytes(range(256)) * 1000, b"b"]
+        shard = b"".join(map(frame, records))
+        for size in (None, len(shard)):
+            run = Feed(shard, records)
+            run.scanner.size = size
+            for stop in range(0, len(shard), 1000):
+                run.step(stop, more=False)
+            run.step(len(shard), more=False)
+            run.finish()
+
+
+class TestTruncation:
+    @pytest.mark.parametrize("more", [True, False])
+    @pytest.mark.parametrize("size_is_known", [True, False])
+    def test_at_every_length(self, more: bool, size_is_known: bool) -> None:
+        for length in set(range(len(SHARD))) - set(STARTS):
+            run = Feed(SHARD[:length], RECORDS)
+            run.scanner.size = length if size_is_known else None
+            run.step(length // 2, more=more)
+            with pytest.raises(TruncatedShard) as caught:
+                finish(run, length)
+            record = int(np.searchsorted(STARTS, length)) - 1
+            assert run.got == RECORDS[:record]
+            assert caught.value.fields() == {
+                "url": "s3://b/k",
+                "offset": STARTS[record],
+                "record": record,
+            }
+
+    def test_between_records_is_a_shorter_shard(self) -> None:
+        for records, length in enumerate(STARTS):
+            run = Feed(SHARD[:length], RECORDS[:records])
+            run.step(length, more=False)
+            run.finish()
+
+    def test_the_message_says_what_is_left(self) -> None:
+        run = Feed(SHARD[:-1], RECORDS)
+        with pytest.raises(TruncatedShard, match=r"ends 33 bytes into the record's frame; fetch"):
+            finish(run, len(SHARD) - 1)
+
+
+def finish(run: Feed, *stops: int) -> None:
+    """Feed up to each of the stops, and say that the last is the end."""
+    for stop in stops:
+        run.step(stop, more=False)
+    run.scanner.finish()
+
+
+class TestCorruption:
+    @pytest.mark.parametrize("split", [0, 10, STARTS[2] + 20])
+    def test_every_flipped_bit(self, split: int) -> None:
+        for bit in range(8 * len(SHARD)):
+            broken = bytearray(SHARD)
+            broken[bit // 8] ^= 1 << bit % 8
+            run = Feed(bytes(broken), RECORDS)
+            run.scanner.size = len(SHARD)
+            with pytest.raises(DataError) as caught:
+                finish(run, split, len(SHARD))
+            record = int(np.searchsorted(STARTS, bit // 8, side="right")) - 1
+            in_header = bit // 8 - STARTS[record] < HEADER
+            assert type(caught.value) is (CorruptLength if in_header else CorruptRecord)
+            assert (caught.value.offset, caught.value.record) == (STARTS[record], record)
+            assert run.got == RECORDS[:record]
+
+    def test_the_records_before_come_first(self) -> None:
+        broken = bytearray(SHARD)
+        broken[STARTS[2] + 12] ^= 1
+        run = Feed(bytes(broken), RECORDS)
+        assert run.step(len(SHARD), more=False) == STARTS[2]
+        assert run.got == RECORDS[:2]
+        for _ in range(2):  # it stays
+            with pytest.raises(CorruptRecord):
+                run.step(len(SHARD), more=True)
+        with pytest.raises(CorruptRecord):
+            run.scanner.finish()
+
+    def test_messages_hold_both_crcs(self) -> None:
+        broken = bytearray(frame(b"abc"))
+        broken[-1] ^= 0x80
+        run = Feed(bytes(broken), [])
+        stored = int.from_bytes(broken[-FOOTER:], "little")
+        with pytest.raises(CorruptRecord) as caught:
+            finish(run, len(broken))
+        assert str(caught.value) == (
+            f"s3://b/k, offset 0, record 0: the CRC32C of the record's 3 bytes is "
+            f"{stored ^ 0x80000000:#010x}, but the shard says {stored:#010x}; "
+            "fetch or write the shard again"
+        )
+
+    def test_another_kind_of_file(self) -> None:
+        run = Feed(b"\x1f\x8b\x08 not a TFRecord file at all", [])
+        with pytest.raises(CorruptLength, match="corrupt, compressed, or no TFRecord file"):
+            finish(run, 20)
+
+    def test_unchecked_crcs(self) -> None:
+        records = [b"abc", b"defg"]
+        shard = b"".join(struct.pack("<QI", len(r), 1) + r + bytes(4) for r in records)
+        run = Feed(shard, records, check_crc=False)
+        run.scanner.size = len(shard)
+        for stop in range(len(shard) + 1):
+            run.step(stop, more=False)
+        run.finish()
+
+
+def header(length: int, *, right: bool = True) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", kernel.masked_crc32c(packed) ^ (not right))
+
+
+class TestLength:
+    @pytest.mark.parametrize("length", [2**47, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
+    @pytest.mark.parametrize("size", [None, 1000])
+    @pytest.mark.parametrize("right", [True, False])
+    def test_a_huge_one_is_refused(self, length: int, size: int | None, right: bool) -> None:
+        shard = frame(b"abc") + header(length, right=right) + b"payload"
+        for check_crc in (True, False):
+            for split in (0, 25):
+                run = Feed(shard, [b"abc"], check_crc=check_crc)
+                run.scanner.size = size
+                with pytest.raises(CorruptLength) as caught:
+                    finish(run, split, len(shard))
+                assert (caught.value.offset, caught.value.record) == (19, 1)
+                assert run.got == [b"abc"]
+                assert ("no real record is that long" in str(caught.value)) == right
+
+    def test_one_beyond_the_shard_is_refused_at_its_header(self) -> None:
+        run = Feed(header(10**12) + b"payload", [])
+        run.scanner.size = 5000
+        assert run.step(19, more=True) == 0
+        with pytest.raises(TruncatedShard) as caught:
+            run.step(19, more=True)
+        assert caught.value.message == (
+            "the record's length matches its CRC32C, but its 1000000000000 bytes exceed "
+            "the shard's 5000: it was cut short; fetch or write the shard again"
+        )
+
+    def test_an_unchecked_one_beyond_the_shard_is_checked_after_all(self) -> None:
+        run = Feed(header(10**12, right=False), [], check_crc=False)
+        run.scanner.size = 5000
+        with pytest.raises(CorruptLength, match="CRC32C of the record's length"):
+            finish(run, 12)
+
+    @pytest.mark.parametrize("size", [None, 100])
+    def test_nothing_large_is_allocated(self, size: int | None) -> None:
+        run = Feed(header(2**40) + bytes(50), [])
+        run.scanner.size = size
+        tracemalloc.start()
+        with pytest.raises(TruncatedShard):
+            finish(run, 62)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+
+    def test_memory_grows_with_the_bytes_while_the_size_is_unknown(self) -> None:
+        payload = bytes(range(256)) * (5 << 12)
+        run = Feed(frame(payload), [payload])
+        run.step(100, more=False)
+        assert len(run.scanner._tail._buffer) == 1 << 20
+        finish(run, *range(1 << 19, len(payload), 1 << 19), len(payload) + 16)
+        assert run.got == [payload]
+
+    def test_a_straddling_record_is_one_allocation(self) -> None:
+        payload = bytes(3 << 20)
+        run = Feed(frame(payload), [payload])
+        run.scanner.size = len(payload) + 16
+        buffers = set()
+        for stop in range(100, len(payload), 1 << 16):
+            run.step(stop, more=False)
+            buffers.add(id(run.scanner._tail._buffer))
+        assert len(buffers) == 1
+        finish(run, len(payload) + 16)
+        assert run.got == [payload]
+
+
+class TestTensorFlow:
+    @pytest.mark.parametrize("name", SHARDS)
+    @pytest.mark.parametrize("step", [13, 4096, 1 << 20])
+    def test_reads_what_tensorflow_wrote(self, name: str, step: int) -> None:
+        shard = shard_bytes(name)
+        expected = SHARDS[name]
+        run = Feed(shard, [])
+        stops = range(step, len(shard), step) if len(shard) < 5000 * step else []
+        for stop in (*stops, len(shard)):
+            run.step(stop, more=False)
+        run.scanner.finish()
+        assert [len(record) for record in run.got] == [record["length"] for record in expected]
+        digests = [hashlib.sha256(record).hexdigest() for record in run.got]
+        assert digests == [record["sha256"] for record in expected]
+
+    @pytest.mark.parametrize("name", SHARDS)
+    def test_writes_what_tensorflow_wrote(self, name: str) -> None:
+        shard = shard_bytes(name)
+        run = Feed(shard, [])
+        run.step(len(shard), more=False)
+        assert b"".join(map(frame, run.got)) == shard
+
+
+def test_frames_of_every_buffer() -> None:
+    assert frame(b"abc") == frame(bytearray(b"abc")) == frame(memoryview(b"xabc")[1:])

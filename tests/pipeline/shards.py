@@ -1,0 +1,87 @@
+"""Small datasets on disk, and what a stream over them must deliver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.flow.channel import EndOfStream
+from streamrec.formats.tfrecord import frame
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.window import Windows
+from tests.plan.oracle import Oracle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.plan.position import Position
+    from streamrec.types import Batch
+
+Record = tuple[int, int, int]
+"""(epoch, shard, number): what identifies a delivery."""
+
+
+def payload(shard: int, number: int, length: int) -> bytes:
+    """A record of a given length that says, as far as it can, which one it is."""
+    return (f"{shard}/{number}|" * (length // 4 + 1)).encode()[:length]
+
+
+def write(directory: Path, shards: tuple[tuple[int, ...], ...]) -> str:
+    """Write shards of records of these lengths; the glob that finds them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for index, lengths in enumerate(shards):
+        frames = [frame(payload(index, i, length)) for i, length in enumerate(lengths)]
+        (directory / f"part-{index:05}.tfrecord").write_bytes(b"".join(frames))
+    return f"{directory}/part-*.tfrecord"
+
+
+def oracle(shards: tuple[tuple[int, ...], ...], settings: DatasetSettings, lanes: int) -> Oracle:
+    """The order that the settings ask for."""
+    seed = settings.seed if settings.shuffle else 0
+    windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
+    return Oracle(shards, ShardOrder(len(shards), lanes, settings.shuffle, seed), windows)
+
+
+def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:
+    """Validated settings with a small budget."""
+    return validate(DatasetSettings, {"source": source, "memory_budget": "32MiB", **values})
+
+
+async def receive_all(
+    dataset: Dataset,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    position: Position | None = None,
+    most: int | None = None,
+) -> list[Batch]:
+    """The batches of one run, or the first ``most``."""
+    batches: list[Batch] = []
+    run = dataset.run(
+        rank=rank,
+        world_size=world_size,
+        batch_size=dataset.settings.batch_size,
+        position=position,
+    )
+    async with run:
+        while most is None or len(batches) < most:
+            try:
+                batches.append(await run.receive())
+            except EndOfStream:
+                break
+    return batches
+
+
+def identities(batches: list[Batch]) -> list[tuple[int, int]]:
+    """(shard, record) of all rows, in order."""
+    return [
+        pair
+        for batch in batches
+        for pair in zip(batch.origin.shards.tolist(), batch.origin.records.tolist(), strict=True)
+    ]
+
+
+def contents(batches: list[Batch]) -> list[bytes]:
+    """The raw records of all rows, in order."""
+    return [record for batch in batches for record in batch.records.to_list()]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
+from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+from streamrec.pipeline.lanes import Coordinates, InOrder, Lane
+from streamrec.plan.order import Extent
+from streamrec.plan.position import RECORD, TAKEN
+from streamrec.plan.ranges import LaneRanges, RangeRequest
+
+COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
+
+
+def lane_of(number: int, records: int) -> Lane:
+    data = b"".join(frame(b"%d" % i) for i in range(records))
+    request = RangeRequest(Extent(0, number, shard=number), 0, len(data))
+    memory = np.frombuffer(data, np.uint8)
+    read = RangeRead(request, memory, filled=len(data), done=True)
+    shards = Shards([str(n) for n in range(10)], sizes={number: len(data)})
+    feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, deque([read]))
+    start = Coordinates(0, 0, 0)
+    return Lane(feed, shards, InOrder(), start, start, check_crc=True)
+
+
+def keys(chunk: Chunk) -> list[tuple[int, int]]:
+    assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
+    assert chunk.lanes.tolist() == chunk.rows.shards.tolist()
+    return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
+
+
+@given(COUNTS, st.integers(1, 10))
+def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) -> None:
+    batcher = Batcher(
+        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
+    )
+    out: list[tuple[int, int]] = []
+    while True:
+        assert batcher.gather(size) == -1
+        if batcher.pending < size:
+            break
+        chunk = batcher.cut(size)
+        assert len(chunk) == size
+        out += keys(chunk)
+        coordinates = batcher.coordinates()
+        given = [sum(lane == i for _, lane in out) for i in range(len(counts))]
+        assert coordinates[TAKEN].tolist() == given
+        assert coordinates[RECORD].tolist() == given
+    out += keys(batcher.cut(batcher.pending))
+    assert out == sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
+
+
+@given(COUNTS, st.integers(0, 15))
+def test_rows_to_skip_come_before_the_first_batch(counts: list[int], skip: int) -> None:
+    lanes = [lane_of(i, n) for i, n in enumerate(counts)]
+    batcher = Batcher(lanes, np.zeros(len(counts), np.int64), skip)
+    batcher.gather(100)
+    expected = sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
+    assert keys(batcher.cut(batcher.pending)) == expected[skip:]
+
+
+def test_a_batch_holds_the_buffers_of_its_rows_alone() -> None:
+    batcher = Batcher([lane_of(0, 3), lane_of(1, 3)], np.zeros(2, np.int64))
+    batcher.gather(6)
+    assert len(batcher.cut(1).rows.buffers) == 1
+    assert len(batcher.cut(2).rows.buffers) == 2
+
+
+def test_an_empty_chunk_is_neutral() -> None:
+    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher.gather(3)
+    chunk = batcher.cut(3)
+    assert keys(Chunk.concatenate([empty_chunk(), chunk])) == keys(chunk)
+    assert len(empty_chunk()) == 0

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.formats.example import encode_example
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
+from tests.pipeline.shards import settings_of, write
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@asynchronous
+async def test_shards_are_sorted_and_lanes_follow_their_number(tmp_path: Path) -> None:
+    write(tmp_path, ((1,),) * 3)
+    names = [str(tmp_path / f"part-0000{i}.tfrecord") for i in (2, 0, 1)]
+    dataset = await Dataset.open(settings_of(names))
+    assert list(dataset.shards) == sorted(names)
+    assert dataset.lanes == 3
+    assert repr(dataset) == "<Dataset of 3 shards, 3 lanes>"
+    await dataset.aclose()
+    many = await Dataset.open(settings_of(write(tmp_path / "many", ((1,),) * 60)))
+    assert many.lanes == 48
+    await many.aclose()
+
+
+@asynchronous
+async def test_the_fingerprint_names_what_determines_the_order(tmp_path: Path) -> None:
+    source = write(tmp_path, ((1,),) * 3)
+    plain = await Dataset.open(settings_of(source, seed=5, shuffle_window="1MiB"))
+    same = await Dataset.open(settings_of(source, epochs=3, prefetch=2))
+    shuffled = await Dataset.open(settings_of(source, shuffle=True, shuffle_window="1MiB"))
+    assert plain.fingerprint(4, 2) == same.fingerprint(8, 1)
+    assert plain.fingerprint(4, 2) != plain.fingerprint(4, 1)
+    assert plain.fingerprint(4, 1) != shuffled.fingerprint(4, 1)
+    for dataset in (plain, same, shuffled):
+        await dataset.aclose()
+
+
+@asynchronous
+async def test_a_pattern_without_a_match(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFound):
+        await Dataset.open(settings_of(str(tmp_path / "*.none")))
+
+
+@asynchronous
+async def test_features_are_inferred_from_the_first_records(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").touch()
+    (tmp_path / "b.tfrecord").write_bytes(frame(encode_example({"x": [1, 2], "y": b"z"})))
+    dataset = await Dataset.open(settings_of(str(tmp_path / "*"), features="infer"))
+    features = dataset.settings.features
+    assert isinstance(features, dict)
+    assert sorted(features) == ["x", "y"]
+    assert list(features["x"]["shape"]) == [2]
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_nothing_to_infer_features_from(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").touch()
+    with pytest.raises(ConfigError, match="no shard holds a record"):
+        await Dataset.open(settings_of(str(tmp_path / "*"), features="infer"))

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from itertools import count, takewhile
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.pipeline import fetch
+from streamrec.pipeline.fetch import Fetcher, Shards, memory_size
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.position import object_tag
+from streamrec.plan.ranges import LaneRanges, MemoryPlan
+from streamrec.stores.base import ObjectInfo
+from tests.pipeline.scripted import ScriptedStore
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MIB = 1 << 20
+
+
+class Never(Random):
+    """Jitter without a wait."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+@asynccontextmanager
+async def fetching(
+    store: ScriptedStore,
+    *,
+    lanes: int = 1,
+    total: int = 16 * MIB,
+    known: bool = False,
+    **values: Any,
+) -> AsyncIterator[tuple[Fetcher, Shards]]:
+    """A fetcher over all of a store's objects, one epoch, at work."""
+    shards = Shards(sorted(store.objects))
+    if known:
+        shards.sizes.update(enumerate(len(store.objects[url]) for url in shards.urls))
+    order = ShardOrder(len(shards.urls), lanes)
+
+    def planner(lane: int) -> LaneRanges:
+        extents = (order.extent(lane, number) for number in count())
+        first_epoch = takewhile(lambda extent: extent.epoch == 0, extents)
+        return LaneRanges(first_epoch, shards.sizes, order.reach(lane))
+
+    planners = [planner(lane) for lane in range(lanes)]
+    plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
+    settings = {"concurrency": 64, "stall_timeout": 30.0, "random": Never(), **values}
+    fetcher = Fetcher(shards, store, planners, plan, **settings)
+    task = asyncio.create_task(fetcher.run())
+    try:
+        yield fetcher, shards
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert store.open_bodies == 0
+
+
+async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
+    """(shard, bytes) of a lane's ranges in their order, each freed when it is read."""
+    out = []
+    feed = fetcher.feeds[lane]
+    while not feed.ended:
+        if not feed.ranges or not (feed.ranges[0].done or feed.ranges[0].error):
+            await asyncio.sleep(0)  # several lanes are drained at once; only one may `wait_for`
+            continue
+        read = feed.ranges.popleft()
+        if read.error is not None:
+            raise read.error
+        out.append((read.request.extent.shard, bytes(read.memory[: read.filled])))
+        fetcher.wake()
+    return out
+
+
+def objects(*sizes: int) -> dict[str, bytes]:
+    return {f"o{i}": bytes([i + 1]) * size for i, size in enumerate(sizes)}
+
+
+def joined(parts: list[tuple[int, bytes]]) -> dict[int, bytes]:
+    whole: dict[int, bytes] = {}
+    for shard, data in parts:
+        whole[shard] = whole.get(shard, b"") + data
+    return whole
+
+
+@pytest.mark.parametrize("known", [False, True])
+@asynchronous
+async def test_every_byte_once_in_order(known: bool) -> None:
+    store = ScriptedStore(objects(5 * MIB, 0, 100, 3 * MIB + 1), piece=70_000)
+    async with fetching(store, known=known) as (fetcher, shards):
+        parts = joined(await drain(fetcher))
+    expected = {i: data for i, data in enumerate(store.objects.values()) if data or not known}
+    assert parts == expected
+    assert shards.sizes == {0: 5 * MIB, 1: 0, 2: 100, 3: 3 * MIB + 1}
+
+
+@asynchronous
+async def test_each_lane_reads_its_own_shards() -> None:
+    store = ScriptedStore(objects(*[MIB] * 5))
+    async with fetching(store, lanes=2) as (fetcher, _):
+        both = await asyncio.gather(drain(fetcher, 0), drain(fetcher, 1))
+    assert [sorted(joined(parts)) for parts in both] == [[0, 2, 4], [1, 3]]
+
+
+@asynchronous
+async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
+    store = ScriptedStore(objects(40 * MIB))
+    async with fetching(store, total=64 * MIB, known=True) as (fetcher, _):
+        await drain(fetcher)
+    sizes = [stop - start for _, start, stop, _ in store.asked]
+    assert sizes[0] == 512 << 10
+    assert sizes[:3] == sorted(sizes[:3])
+    assert max(sizes) == 8 * MIB
+
+
+@asynchronous
+async def test_the_version_is_pinned_by_the_first_answer() -> None:
+    store = ScriptedStore(objects(3 * MIB), etags={"o0": '"abc"'})
+    async with fetching(store) as (fetcher, shards):
+        await drain(fetcher)
+    assert [etag for _, _, _, etag in store.asked] == [None] + ['"abc"'] * (len(store.asked) - 1)
+    assert shards.tag(0) == object_tag('"abc"')
+
+
+@asynchronous
+async def test_a_body_that_breaks_off_goes_on_at_its_last_byte() -> None:
+    broken = StoreUnavailable("reset")
+    store = ScriptedStore(objects(MIB), faults=deque([(1000, broken), (500, broken), None]))
+    async with fetching(store, known=True, concurrency=1) as (fetcher, _):
+        assert joined(await drain(fetcher)) == {0: store.objects["o0"]}
+        assert fetcher.statistics()["retries"] == 2
+        assert fetcher.statistics()["bytes_read"] == MIB
+    starts = [start for _, start, _, _ in store.asked]
+    assert {1000, 1500} <= set(starts)
+
+
+@asynchronous
+async def test_what_will_not_pass_fails_at_once() -> None:
+    store = ScriptedStore(objects(MIB), faults=deque([ObjectNotFound("gone", url="o0")]))
+    async with fetching(store) as (fetcher, _):
+        with pytest.raises(ObjectNotFound, match="gone"):
+            await drain(fetcher)
+        assert fetcher.statistics()["retries"] == 0
+
+
+@asynchronous
+async def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "PATIENCE_AT_START", 0.02)
+    refused = StoreUnavailable("connection refused")
+    store = ScriptedStore(objects(MIB), faults=deque([refused] * 10**5))
+    async with fetching(store) as (fetcher, _):
+        with pytest.raises(
+            StoreUnavailable, match=r"no byte came.*connection refused.*endpoint"
+        ) as e:
+            await drain(fetcher)
+    assert e.value.url == "o0"
+
+
+@asynchronous
+async def test_a_store_that_hangs_is_given_up_after_the_stall_timeout() -> None:
+    store = ScriptedStore(objects(MIB), gate=asyncio.Event())
+    async with fetching(store, stall_timeout=0.02) as (fetcher, _):
+        with pytest.raises(StoreUnavailable, match="raise stall_timeout"):
+            await drain(fetcher)
+
+
+@asynchronous
+async def test_concurrency_is_bounded() -> None:
+    store = ScriptedStore(objects(*[MIB] * 30))
+    async with fetching(store, lanes=10, concurrency=3, total=64 * MIB) as (fetcher, _):
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(10)))
+    assert store.most_open == 3
+
+
+@asynchronous
+async def test_memory_stays_within_the_budget_while_nobody_takes() -> None:
+    store = ScriptedStore(objects(*[30 * MIB] * 4))
+    async with fetching(store, lanes=4, total=32 * MIB, known=True) as (fetcher, _):
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert 8 * MIB < fetcher.pool.in_use <= 24 * MIB
+        assert "0 in flight" in repr(fetcher)
+
+
+@asynchronous
+async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
+    """All memory is held by one consumer, and another lane needs a byte: it comes."""
+    store = ScriptedStore(objects(30 * MIB, 30 * MIB))
+    async with fetching(store, lanes=2, total=8 * MIB, known=True) as (fetcher, _):
+        held = []
+        for _ in range(3):
+            while not fetcher.feeds[0].ranges or not fetcher.feeds[0].ranges[0].done:
+                await fetcher.wait_for(0)
+            held.append(fetcher.feeds[0].ranges.popleft().memory)
+            fetcher.wake()
+        while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
+            await fetcher.wait_for(1)
+        del held
+
+
+@asynchronous
+async def test_cancelling_in_the_middle_closes_every_body() -> None:
+    store = ScriptedStore(objects(*[MIB] * 8), gate=asyncio.Event())
+    async with fetching(store, lanes=8) as (fetcher, _):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert store.open_bodies == 8
+        assert fetcher.statistics()["in_flight"] == 8
+
+
+def test_learning_another_version_than_the_position_had() -> None:
+    shards = Shards(["o0", "o1"], expected_tags={0: object_tag('"old"') or "", 1: "00000000"})
+    with pytest.raises(ObjectChanged, match='ETag "new"'):
+        shards.learn(0, ObjectInfo("o0", 5, '"new"'))
+    shards.learn(1, ObjectInfo("o1", 5, None))
+    assert shards.tag(1) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"), [(1, 65536), (65536, 65536), (65537, 131072), (MIB, MIB), (MIB + 1, 2 * MIB)]
+)
+def test_memory_is_taken_in_powers_of_two(size: int, taken: int) -> None:
+    assert memory_size(size) == taken

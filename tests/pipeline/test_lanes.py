@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import CorruptLength, StoreUnavailable
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, WindowShuffle
+from streamrec.plan.order import Extent
+from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.plan.window import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
+SHARD = b"".join(DATA)
+STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
+END = Coordinates(9, 0, 0)
+
+
+def landed(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
+    memory = np.frombuffer(data[start:stop], np.uint8)
+    return RangeRead(RangeRequest(extent, start, stop), memory, filled=len(memory), done=True)
+
+
+def nothing_more() -> LaneRanges:
+    return LaneRanges(iter([]), {}, reach=1)
+
+
+def lane_over(
+    *reads: RangeRead,
+    windows: Windows | None = None,
+    start: Coordinates = Coordinates(0, 0, 0),
+) -> Lane:
+    shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
+    stage = WindowShuffle(windows, 0, number=start.window) if windows else InOrder()
+    feed = LaneFeed(nothing_more(), 1, deque(reads))
+    return Lane(feed, shards, stage, start, END, check_crc=True)
+
+
+def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
+    """Take and deliver rows: (epoch, record)."""
+    out = []
+    for rows, epoch in lane.take(count):
+        out += [(epoch, number) for number in rows.ordinals.tolist()]
+    lane.deliver(count)
+    return out
+
+
+@given(st.lists(st.integers(0, len(SHARD)), max_size=6))
+def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[int]) -> None:
+    bounds = [0, *sorted(set(cuts) - {0, len(SHARD)}), len(SHARD)]
+    extent = Extent(4, 0, shard=1)
+    lane = lane_over(*(landed(extent, a, b) for a, b in itertools.pairwise(bounds)))
+    lane.poll(100)
+    assert (lane.available, lane.ended) == (6, True)
+    for i in range(6):
+        assert numbers(lane, 1) == [(0, i)]
+        assert lane.coordinates == Coordinates(4, STARTS[i + 1], i + 1)
+
+
+def test_rows_of_several_blocks_in_one_take() -> None:
+    one, two = Extent(0, 0, shard=0), Extent(1, 1, shard=2)
+    lane = lane_over(landed(one, 0, len(SHARD)), landed(two, 0, len(SHARD)))
+    lane.poll(100)
+    assert numbers(lane, 8) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
+    assert lane.coordinates == Coordinates(1, STARTS[2], 2)
+
+
+def test_poll_scans_no_more_than_is_wanted() -> None:
+    extents = [Extent(n, 0, shard=n) for n in range(3)]
+    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(1)
+    assert lane.available == 6
+    lane.poll(7)
+    assert lane.available == 12
+
+
+def test_a_range_that_grows() -> None:
+    read = landed(Extent(0, 0, shard=0), 0, len(SHARD))
+    read.filled, read.done = STARTS[2] + 5, False
+    lane = lane_over(read)
+    lane.poll(10)
+    assert (lane.available, lane.ended) == (2, False)
+    read.filled, read.done = len(SHARD), True
+    lane.poll(10)
+    assert (lane.available, lane.ended) == (6, True)
+
+
+def test_a_resumed_lane_numbers_its_records() -> None:
+    lane = lane_over(
+        landed(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
+        start=Coordinates(0, STARTS[4], 4),
+    )
+    assert lane.coordinates == Coordinates(0, STARTS[4], 4)
+    lane.poll(10)
+    assert numbers(lane, 2) == [(0, 4), (0, 5)]
+
+
+def test_what_landed_before_a_failure_comes_first() -> None:
+    read = landed(Extent(0, 0, shard=0), 0, len(SHARD))
+    read.filled, read.done, read.error = STARTS[2] + 1, False, StoreUnavailable("gone")
+    lane = lane_over(read)
+    lane.poll(10)
+    assert lane.available == 2
+    assert lane.error is read.error
+    assert not lane.ended
+    lane.poll(10)
+    assert lane.available == 2
+
+
+def test_damage_stops_the_lane_behind_the_intact_records() -> None:
+    damaged = bytearray(SHARD)
+    damaged[STARTS[3]] ^= 1
+    lane = lane_over(landed(Extent(0, 0, shard=0), 0, len(SHARD), bytes(damaged)))
+    lane.poll(10)
+    assert lane.available == 3
+    assert isinstance(lane.error, CorruptLength)
+    assert (lane.error.url, lane.error.offset) == ("shard0", STARTS[3])
+
+
+class TestWindows:
+    WINDOWS = Windows(total=160, lanes=1, seed=4)  # windows of 10, 20, 40, 80, 160 … bytes
+
+    def shuffled(self, *reads: RangeRead, start: Coordinates = Coordinates(0, 0, 0)) -> Lane:
+        lane = lane_over(*reads, windows=self.WINDOWS, start=start)
+        lane.poll(100)
+        return lane
+
+    def test_windows_end_with_the_epoch(self) -> None:
+        reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        lane = self.shuffled(*reads)
+        both = numbers(lane, 12)
+        assert sorted(both) == [(epoch, i) for epoch in range(2) for i in range(6)]
+        assert [epoch for epoch, _ in both] == [0] * 6 + [1] * 6
+        assert lane.coordinates == END
+
+    def test_coordinates_name_the_window_and_the_row(self) -> None:
+        lane = self.shuffled(landed(Extent(0, 0, shard=0), 0, len(SHARD)))
+        seen = []
+        for _ in range(6):
+            seen.append(lane.coordinates)
+            numbers(lane, 1)
+        assert seen[:3] == [
+            Coordinates(0, 0, 0, 0, 0),
+            Coordinates(0, STARTS[1], 1, 1, 0),
+            Coordinates(0, STARTS[1], 1, 1, 1),
+        ]
+        assert lane.coordinates == END
+
+    @pytest.mark.parametrize("taken", range(6))
+    def test_resumes_within_a_window(self, taken: int) -> None:
+        extent = Extent(0, 0, shard=0)
+        whole = self.shuffled(landed(extent, 0, len(SHARD)))
+        head = numbers(whole, taken)
+        at = whole.coordinates
+        again = self.shuffled(landed(extent, at.offset, len(SHARD)), start=at)
+        assert again.coordinates == at
+        expected = numbers(whole, 6 - taken)
+        assert numbers(again, 6 - taken) == expected
+        assert sorted(head + expected) == [(0, i) for i in range(6)]
+
+    def test_resumed_at_the_end_of_an_epoch_the_next_begins_with_its_first_window(self) -> None:
+        reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        whole = numbers(self.shuffled(*reads), 12)
+        end = Coordinates(0, len(SHARD), 6, window=4)
+        again = self.shuffled(landed(Extent(1, 1, shard=0), 0, len(SHARD)), start=end)
+        assert numbers(again, 6) == whole[6:]
+
+    def test_a_window_spans_shards(self) -> None:
+        large = Windows(total=10_000, lanes=1, seed=0)
+        extents = [Extent(n, 0, shard=n) for n in range(3)]
+        lane = lane_over(*(landed(e, 0, len(SHARD)) for e in extents), windows=large)
+        lane.poll(100)
+        parts = [rows for rows, _ in lane.take(18)]
+        assert len({int(s) for rows in parts for s in rows.shards[:6]}) > 1
+
+
+def test_a_lane_of_empty_shards_ends() -> None:
+    feed = LaneFeed(nothing_more(), 1, deque([landed(Extent(0, 0, shard=0), 0, 0, b"")]))
+    lane = Lane(feed, Shards(["e"], {0: 0}), InOrder(), Coordinates(0, 0, 0), END, check_crc=True)
+    lane.poll(5)
+    assert lane.ended
+    assert lane.available == 0
+    assert not feed.has_rows
+
+
+def test_stages_hold_nothing_they_should_not() -> None:
+    def segments() -> Iterator[object]:
+        yield from InOrder().end_epoch(END)
+        yield from WindowShuffle(Windows(10, 1, 0), 0).end_epoch(END)
+
+    assert list(segments()) == []

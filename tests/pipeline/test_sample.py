@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.errors import CorruptLength, TruncatedShard
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline import sample
+from streamrec.pipeline.sample import first_records
+from tests.pipeline.scripted import ScriptedStore
+from tests.support import asynchronous
+
+
+@asynchronous
+async def test_the_first_records_of_the_first_shard_that_has_any() -> None:
+    shard = b"".join(frame(b"%d" % i) for i in range(5))
+    store = ScriptedStore({"a": b"", "b": shard, "c": frame(b"other")}, piece=7)
+    assert await first_records(store, sorted(store.objects)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert await first_records(store, sorted(store.objects), most=2) == [b"0", b"1"]
+    assert "c" not in {url for url, *_ in store.asked}
+
+
+@asynchronous
+async def test_a_record_larger_than_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 10)
+    store = ScriptedStore({"a": frame(b"x" * 500) + frame(b"y")})
+    assert (await first_records(store, ["a"]))[0] == b"x" * 500
+
+
+@asynchronous
+async def test_no_records_at_all() -> None:
+    assert await first_records(ScriptedStore({"a": b"", "b": b""}), ["a", "b"]) == []
+
+
+@asynchronous
+async def test_a_corrupt_beginning() -> None:
+    shard = bytearray(frame(b"x" * 30))
+    with pytest.raises(TruncatedShard):
+        await first_records(ScriptedStore({"a": bytes(shard[:-3])}), ["a"])
+    shard[9] ^= 1
+    with pytest.raises(CorruptLength):
+        await first_records(ScriptedStore({"a": bytes(shard)}), ["a"])

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import (
+    ConfigError,
+    MalformedPosition,
+    OtherDataset,
+    OtherOrder,
+    OtherVersion,
+    StateError,
+)
+from streamrec.plan.position import (
+    COORDINATES,
+    Fingerprint,
+    Position,
+    names_digest,
+    object_tag,
+    relative_names,
+)
+
+FINGERPRINT = Fingerprint("0123456789abcdef", 100, "shard", 12, True, 7, 1 << 28, 256)
+NUMBERS = st.integers(0, 2**40)
+
+
+@st.composite
+def positions(draw: st.DrawFn, world_size: int | None = None, rank: int | None = None) -> Position:
+    world_size = world_size or draw(st.sampled_from([1, 2, 3, 4, 6, 12]))
+    rank = draw(st.integers(0, world_size - 1)) if rank is None else rank
+    owned = 12 // world_size
+    rows = draw(
+        st.lists(
+            st.lists(NUMBERS, min_size=owned, max_size=owned),
+            min_size=len(COORDINATES),
+            max_size=len(COORDINATES),
+        )
+    )
+    tag = st.one_of(st.none(), st.text("0123456789abcdef", min_size=8, max_size=8))
+    tags = tuple(draw(st.lists(tag, min_size=owned, max_size=owned)))
+    lanes = np.array(rows, np.int64)
+    return Position(
+        FINGERPRINT, draw(NUMBERS), rank, world_size, draw(NUMBERS), draw(NUMBERS), lanes, tags
+    )
+
+
+@given(positions())
+def test_round_trip_through_json(position: Position) -> None:
+    again = Position.from_dict(json.loads(json.dumps(position.to_dict())))
+    assert again == position
+    assert hash(again) == hash(position)
+    assert np.array_equal(again.lanes, position.lanes)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_hostile_data_is_refused(data: Any) -> None:
+    with pytest.raises(StateError):
+        Position.from_dict(data)
+
+
+@given(positions(), st.data())
+def test_any_damaged_field_is_refused_or_read(position: Position, data: st.DataObject) -> None:
+    """Never another exception, and never a position that cannot be written down again."""
+    fields = position.to_dict()
+    name = data.draw(st.sampled_from(sorted(fields)))
+    fields[name] = data.draw(JSON)
+    with contextlib.suppress(StateError):
+        assert Position.from_dict(fields).to_dict()[name] == fields[name]
+
+
+def test_a_damaged_fingerprint_is_refused() -> None:
+    fields = FINGERPRINT.to_dict()
+    assert Fingerprint.from_dict(fields) == FINGERPRINT
+    for broken in (
+        {**fields, "lanes": "12"},
+        {**fields, "more": 1},
+        {},
+        None,
+        {**fields, "seed": True},
+    ):
+        with pytest.raises(MalformedPosition):
+            Fingerprint.from_dict(broken)
+
+
+@pytest.mark.parametrize("lanes", [0, 1 << 17, -4])
+def test_an_absurd_number_of_lanes_is_refused(lanes: int) -> None:
+    position = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
+    position["fingerprint"]["lanes"] = lanes
+    with pytest.raises(MalformedPosition, match="lanes"):
+        Position.from_dict(position)
+
+
+def test_a_later_version_is_refused_by_name() -> None:
+    fields = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
+    with pytest.raises(OtherVersion, match=r"version 2.*upgrade"):
+        Position.from_dict({**fields, "version": 2})
+
+
+def test_the_refusal_names_the_settings_that_differ() -> None:
+    other = replace(FINGERPRINT, seed=8, lanes=24)
+    with pytest.raises(OtherOrder, match=r"lanes was 24 and is 12; seed was 8 and is 7"):
+        FINGERPRINT.check(other)
+    with pytest.raises(OtherDataset, match="99 shards other than the 100"):
+        FINGERPRINT.check(replace(FINGERPRINT, shards=99))
+    FINGERPRINT.check(replace(FINGERPRINT))
+    assert FINGERPRINT.digest != other.digest
+
+
+@given(st.data(), st.sampled_from([1, 2, 3, 4, 6, 12]), st.sampled_from([1, 2, 3, 4, 6, 12]))
+def test_merge_gives_every_lane_to_its_new_rank(
+    data: st.DataObject, before: int, after: int
+) -> None:
+    ranks = [
+        replace(data.draw(positions(world_size=before, rank=rank)), step=5, run_epoch=1)
+        for rank in range(before)
+    ]
+    merged = [Position.merge(ranks, rank=rank, world_size=after) for rank in range(after)]
+    back = [Position.merge(merged, rank=rank, world_size=before) for rank in range(before)]
+    for position, again in zip(ranks, back, strict=True):
+        assert np.array_equal(again.lanes, position.lanes)
+        assert again.tags == position.tags
+
+
+def test_merge_refuses_what_is_not_whole() -> None:
+    halves = [Position.start(FINGERPRINT, [0] * 6, rank=rank, world_size=2) for rank in (0, 1)]
+    with pytest.raises(MalformedPosition, match="ranks 0 of 2"):
+        Position.merge(halves[:1], rank=0, world_size=1)
+    with pytest.raises(MalformedPosition, match="ranks 0, 0 of 2"):
+        Position.merge([halves[0], halves[0]], rank=0, world_size=1)
+    with pytest.raises(MalformedPosition, match="different steps"):
+        Position.merge([halves[0], replace(halves[1], step=3)], rank=0, world_size=1)
+    with pytest.raises(MalformedPosition, match="single records"):
+        Position.merge([replace(half, skip=3) for half in halves], rank=0, world_size=1)
+    with pytest.raises(ConfigError, match="does not divide"):
+        Position.merge(halves, rank=0, world_size=5)
+
+
+def test_a_state_of_64_lanes_takes_less_than_4_kb() -> None:
+    fingerprint = replace(FINGERPRINT, lanes=64)
+    start = Position.start(fingerprint, [99_999] * 64, rank=0, world_size=1, step=10**7)
+    lanes = start.lanes.copy()
+    lanes[1:] = np.array([[3_000_000_000], [999_999], [999], [99_999], [10**9]])
+    text = json.dumps(replace(start, lanes=lanes, tags=("0123abcd",) * 64).to_dict())
+    assert len(text) < 4096
+
+
+@pytest.mark.parametrize(
+    ("urls", "names"),
+    [
+        (["s3://a/x/1", "s3://a/x/2"], ["1", "2"]),
+        (["s3://a/x/1", "s3://a/y/1"], ["x/1", "y/1"]),
+        (["s3://a/x/one"], ["one"]),
+        (["/data/a", "/data/a/b"], ["a", "a/b"]),
+        (["plain"], ["plain"]),
+    ],
+)
+def test_names_are_relative_to_the_shared_directory(urls: list[str], names: list[str]) -> None:
+    assert relative_names(urls) == names
+
+
+def test_a_mirror_is_the_same_dataset() -> None:
+    there = [f"gs://elsewhere/copy/train-{i}" for i in range(9)]
+    here = [f"s3://bucket/train-{i}" for i in range(9)]
+    assert names_digest(here) == names_digest(there)
+    assert names_digest(here) != names_digest(here[1:])
+
+
+def test_object_tags() -> None:
+    assert object_tag(None) is None
+    assert len(object_tag('"etag"') or "") == 8
+    assert object_tag('"a"') != object_tag('"b"')

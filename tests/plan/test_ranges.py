@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from itertools import count, pairwise, takewhile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ConfigError
+from streamrec.plan.order import Extent, ShardOrder
+from streamrec.plan.ranges import MIB, LaneRanges, MemoryPlan, RangeRequest, grown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def extents(order: ShardOrder, lane: int, epochs: int | None) -> Iterator[Extent]:
+    endless = (order.extent(lane, number) for number in count())
+    return endless if epochs is None else takewhile(lambda e: e.epoch < epochs, endless)
+
+
+def drain(ranges: LaneRanges, size: int) -> list[RangeRequest]:
+    return list(iter(lambda: ranges.next(size), None))
+
+
+SIZES = st.lists(st.integers(0, 100), min_size=1, max_size=8)
+
+
+@given(SIZES, st.integers(1, 5), st.integers(1, 40), st.integers(1, 3))
+def test_known_sizes_are_covered_once_in_order(
+    sizes: list[int], lanes: int, size: int, epochs: int
+) -> None:
+    order = ShardOrder(len(sizes), lanes)
+    known = dict(enumerate(sizes))
+    covered: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for lane in range(lanes):
+        ranges = LaneRanges(extents(order, lane, epochs), known, order.reach(lane))
+        for request in drain(ranges, size):
+            assert 0 < request.stop - request.start <= size
+            key = (request.extent.epoch, request.extent.shard)
+            covered.setdefault(key, []).append((request.start, request.stop))
+        assert ranges.ended
+    for (_, shard), parts in covered.items():
+        bounds = [0, *(stop for _, stop in parts)]
+        assert parts == list(pairwise(bounds))
+        assert bounds[-1] == sizes[shard]
+    expected = {(e, s) for e in range(epochs) for s, size in enumerate(sizes) if size}
+    assert covered.keys() == expected
+
+
+@given(SIZES, st.integers(1, 40))
+def test_of_an_unknown_shard_one_range_is_asked_for(sizes: list[int], size: int) -> None:
+    order = ShardOrder(len(sizes), 1)
+    known: dict[int, int] = {}
+    ranges = LaneRanges(extents(order, 0, 1), known, order.reach(0))
+    bytes_of: dict[int, int] = {}
+    while not ranges.ended:
+        request = ranges.next(size)
+        if request is None:
+            continue
+        shard = request.extent.shard
+        if shard not in known:
+            assert request.start == 0
+            assert ranges.next(size) is None, "the response says the size first"
+            known[shard] = sizes[shard]
+        bytes_of[shard] = bytes_of.get(shard, 0) + min(request.stop, sizes[shard]) - request.start
+    assert bytes_of == dict(enumerate(sizes))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_endless_lane_of_empty_shards_ends(shuffle: bool) -> None:
+    order = ShardOrder(6, 4, shuffle)
+    ranges = LaneRanges(extents(order, 1, None), dict.fromkeys(range(6), 0), order.reach(1))
+    assert ranges.next(10) is None
+    assert ranges.ended
+
+
+def test_an_endless_lane_goes_on_while_some_shard_has_bytes() -> None:
+    order = ShardOrder(3, 3, shuffle=True)
+    ranges = LaneRanges(extents(order, 0, None), {0: 0, 1: 5, 2: 0}, order.reach(0))
+    requests = [ranges.next(10) for _ in range(50)]
+    assert all(request is not None and request.extent.shard == 1 for request in requests)
+
+
+def test_a_resumed_lane_begins_in_the_middle() -> None:
+    order = ShardOrder(2, 1)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), offset=90)
+    assert [(r.extent.shard, r.start, r.stop) for r in drain(ranges, 64)] == [
+        (0, 90, 100),
+        (1, 0, 7),
+    ]
+
+
+def test_an_offset_at_the_end_goes_on_with_the_next_shard() -> None:
+    order = ShardOrder(2, 1)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), offset=100)
+    assert [(r.extent.shard, r.start) for r in drain(ranges, 64)] == [(1, 0)]
+
+
+def test_an_extent_with_an_end_needs_no_size() -> None:
+    piece = Extent(0, 0, shard=3, begin=10, end=25)
+    ranges = LaneRanges(iter([piece]), {}, reach=1)
+    assert [(r.start, r.stop) for r in drain(ranges, 10)] == [(10, 20), (20, 25)]
+
+
+def test_no_extents_at_all() -> None:
+    ranges = LaneRanges(iter([]), {}, reach=1)
+    assert ranges.ended
+    assert ranges.next(1) is None
+
+
+@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32))
+def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int) -> None:
+    try:
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+    except ConfigError:
+        assert total - total // 4 < windows + lanes * 64 * 1024 + (128 << 20)
+        return
+    assert plan.speculative >= 0
+    assert plan.reserve + plan.windows + lanes * plan.head <= total
+    assert plan.head <= plan.range_size <= 8 * MIB
+    assert plan.for_ranges <= total - plan.reserve
+
+
+def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
+    message = (
+        "memory_budget of 128 MiB is too small: 32 MiB reserve \\+ 256 MiB shuffle windows "
+        "\\+ 48 lanes x 64 KiB; set memory_budget to (\\d+) MiB or more"
+    )
+    with pytest.raises(ConfigError, match=message) as caught:
+        MemoryPlan.divide(128 * MIB, lanes=48, windows=256 * MIB)
+    words = str(caught.value).split()
+    enough = int(words[words.index("to") + 1]) * MIB
+    MemoryPlan.divide(enough, lanes=48, windows=256 * MIB)
+
+
+def test_ranges_grow() -> None:
+    assert [grown(1, 20), grown(4, 20), grown(16, 20)] == [4, 16, 20]

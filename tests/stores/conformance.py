@@ -1,0 +1,388 @@
+"""What every store must do, written once; each store's test module runs it as a subclass."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.stores.base import ObjectInfo, same_version
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from streamrec.devstore import DevStore
+    from streamrec.stores.base import Store
+
+DATA = bytes(range(256)) * 40
+LARGE = os.urandom(3 << 20)
+RANGES = [
+    (0, len(DATA)),
+    (0, 1),
+    (0, 10),
+    (17, 18),
+    (255, 257),
+    (len(DATA) - 1, len(DATA)),
+    (len(DATA) - 10, len(DATA) + 10),
+    (5, 1 << 40),
+    (len(DATA), len(DATA) + 1),
+    (len(DATA) + 1000, len(DATA) + 2000),
+    (0, 0),
+    (100, 100),
+    (len(DATA), len(DATA)),
+    (1 << 40, 1 << 40),
+]
+ODD_NAMES = [
+    "with space.tfrecord",
+    "ünï-日本.tfrecord",
+    "a+b.tfrecord",
+    "100%.tfrecord",
+    "a%20b.tfrecord",
+    "a#b.tfrecord",
+    "a?b=c.tfrecord",
+    "a&b=c;d.tfrecord",
+    "deep/er/still.tfrecord",
+    "name@host,$!'()~.tfrecord",
+]
+
+
+@dataclass
+class Bench:
+    """A store under test, and the way to fill it."""
+
+    store: Store
+    url: Callable[[str], str]
+    put: Callable[[str, bytes], object]
+    denied: Store | None = None
+    """The same store with wrong credentials."""
+    devstore: DevStore | None = None
+
+
+Backend: TypeAlias = "Callable[[], AbstractAsyncContextManager[Bench]]"
+
+
+async def read(
+    store: Store, url: str, start: int, stop: int, *, etag: str | None = None, step: int = 1 << 16
+) -> tuple[bytes, ObjectInfo]:
+    """A whole range, through views of ``step`` bytes."""
+    pieces = []
+    async with store.open_range(url, start, stop, etag=etag) as body:
+        view = memoryview(bytearray(step))
+        while count := await body.readinto(view):
+            pieces.append(bytes(view[:count]))
+        assert await body.readinto(view) == 0
+        return b"".join(pieces), body.info
+
+
+class StoreConformance:
+    """Reading: for every store."""
+
+    @asynchronous
+    async def test_every_range(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            for start, stop in RANGES:
+                data, info = await read(bench.store, bench.url("x"), start, stop)
+                assert data == DATA[start:stop], (start, stop)
+                assert (info.url, info.size) == (bench.url("x"), len(DATA)), (start, stop)
+
+    @asynchronous
+    async def test_empty_object(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("empty", b"")
+            for start, stop in [(0, 0), (0, 10), (5, 10)]:
+                data, info = await read(bench.store, bench.url("empty"), start, stop)
+                assert (data, info.size) == (b"", 0)
+
+    @pytest.mark.parametrize("step", [1, 7, 4096, len(DATA), 1 << 20])
+    @asynchronous
+    async def test_views_of_every_size(self, backend: Backend, step: int) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            data, _ = await read(bench.store, bench.url("x"), 3, 2000, step=step)
+            assert data == DATA[3:2000]
+
+    @asynchronous
+    async def test_large_object_whole(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            data, info = await read(bench.store, bench.url("large"), 0, len(LARGE))
+            assert data == LARGE
+            assert info.size == len(LARGE)
+
+    @asynchronous
+    async def test_empty_view_reads_nothing(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            async with bench.store.open_range(bench.url("x"), 0, 10) as body:
+                assert await body.readinto(memoryview(bytearray())) == 0
+                assert await body.readinto(memoryview(bytearray(4))) > 0
+
+    @asynchronous
+    async def test_nothing_beyond_the_count_is_written(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            buffer = bytearray(b"\xaa" * 64)
+            filled = 0
+            async with bench.store.open_range(bench.url("x"), 0, 10) as body:
+                while count := await body.readinto(memoryview(buffer)[filled:]):
+                    filled += count
+            assert buffer == DATA[:10] + b"\xaa" * 54
+
+    @asynchronous
+    async def test_many_ranges_at_once(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            step = len(LARGE) // 48
+            starts = range(0, len(LARGE), step)
+            calls = (read(bench.store, bench.url("large"), at, at + step) for at in starts)
+            answers = await asyncio.gather(*calls)
+            assert b"".join(data for data, _ in answers) == LARGE
+
+    @asynchronous
+    async def test_odd_names(self, backend: Backend) -> None:
+        async with backend() as bench:
+            for name in ODD_NAMES:
+                bench.put(name, name.encode())
+            for name in ODD_NAMES:
+                data, _ = await read(bench.store, bench.url(name), 0, 1000)
+                assert data == name.encode()
+
+    @asynchronous
+    async def test_missing_object(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            for start in (0, 5000):
+                with pytest.raises(ObjectNotFound) as caught:
+                    await read(bench.store, bench.url("nothing"), start, start + 10)
+                assert caught.value.url == bench.url("nothing")
+                assert not caught.value.retryable
+
+    @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 4)])
+    @asynchronous
+    async def test_what_is_no_range(self, backend: Backend, start: int, stop: int) -> None:
+        async with backend() as bench:
+            with pytest.raises(ValueError, match="no range"):
+                await read(bench.store, bench.url("x"), start, stop)
+
+    @asynchronous
+    async def test_right_pin(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            _, info = await read(bench.store, bench.url("x"), 0, 1)
+            assert info.etag
+            for start, stop in RANGES:
+                data, again = await read(bench.store, bench.url("x"), start, stop, etag=info.etag)
+                assert data == DATA[start:stop]
+                assert again == info
+
+    @asynchronous
+    async def test_wrong_pin_names_both_versions(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            _, before = await read(bench.store, bench.url("x"), 0, 1)
+            bench.put("x", DATA[::-1] + b"more")
+            _, after = await read(bench.store, bench.url("x"), 0, 1)
+            assert before.etag
+            assert after.etag
+            for start in (0, 100, len(DATA) + 1000):
+                with pytest.raises(ObjectChanged) as caught:
+                    await read(bench.store, bench.url("x"), start, start + 10, etag=before.etag)
+                assert before.etag in str(caught.value)
+                assert after.etag in str(caught.value)
+                assert caught.value.url == bench.url("x")
+
+    @asynchronous
+    async def test_leaving_early_disturbs_nobody(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            url = bench.url("large")
+            for _ in range(3):
+                async with bench.store.open_range(url, 0, len(LARGE)) as body:
+                    await body.readinto(memoryview(bytearray(1)))
+            async with bench.store.open_range(url, 0, len(LARGE)):
+                pass
+            data, _ = await read(bench.store, url, 1000, 5000)
+            assert data == LARGE[1000:5000]
+
+    @asynchronous
+    async def test_cancelled_readers_disturb_nobody(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            url = bench.url("large")
+            for turns in range(8):
+                task = asyncio.create_task(read(bench.store, url, 0, len(LARGE)))
+                for _ in range(turns):
+                    await asyncio.sleep(0)  # a turn of the loop, no time
+                task.cancel()
+                with suppress(asyncio.CancelledError):  # unless it was done by then
+                    await task
+            data, _ = await read(bench.store, url, 1000, 5000)
+            assert data == LARGE[1000:5000]
+
+    @asynchronous
+    async def test_closing_twice(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("x", DATA)
+            await read(bench.store, bench.url("x"), 0, 1)
+            await bench.store.aclose()
+            await bench.store.aclose()
+
+
+class ListingConformance:
+    """Listing: for every store that can."""
+
+    @asynchronous
+    async def test_prefixes(self, backend: Backend) -> None:
+        names = ["a/1", "a/2", "a/b/3", "ab", "b/1", "a/b/c/4"]
+        async with backend() as bench:
+            for name in names:
+                bench.put(f"list/{name}", name.encode())
+            for prefix in ["", "a", "a/", "a/b", "a/b/", "b", "nothing", "nothing/"]:
+                for recursive in (True, False):
+                    listing = bench.store.list(bench.url(f"list/{prefix}"), recursive=recursive)
+                    found = sorted([info.url async for info in listing])
+                    expected = [
+                        bench.url(f"list/{name}")
+                        for name in sorted(names)
+                        if name.startswith(prefix) and (recursive or "/" not in name[len(prefix) :])
+                    ]
+                    assert found == expected, (prefix, recursive)
+
+    @asynchronous
+    async def test_listing_knows_size_and_version(self, backend: Backend) -> None:
+        async with backend() as bench:
+            bench.put("list/x", DATA)
+            [info] = [info async for info in bench.store.list(bench.url("list/"))]
+            _, found = await read(bench.store, info.url, 0, 10)
+            assert info.size == found.size == len(DATA)
+            assert info.etag
+            assert found.etag
+            assert same_version(info.etag, found.etag)
+            await read(bench.store, info.url, 0, 10, etag=info.etag)
+
+    @asynchronous
+    async def test_odd_names_are_listed(self, backend: Backend) -> None:
+        async with backend() as bench:
+            for name in ODD_NAMES:
+                bench.put(f"odd/{name}", name.encode())
+            found = {info.url async for info in bench.store.list(bench.url("odd/"))}
+            assert found == {bench.url(f"odd/{name}") for name in ODD_NAMES}
+            for url in found:
+                data, _ = await read(bench.store, url, 0, 1000)
+                assert url.endswith(data.decode())
+
+    @asynchronous
+    async def test_leaving_a_listing_early(self, backend: Backend) -> None:
+        async with backend() as bench:
+            for number in range(5):
+                bench.put(f"list/{number}", b"x")
+            async for info in bench.store.list(bench.url("list/")):
+                assert info.size == 1
+                break
+
+
+class AccessConformance:
+    """Credentials: for every store that asks for them."""
+
+    @asynchronous
+    async def test_wrong_key(self, backend: Backend) -> None:
+        async with backend() as bench:
+            assert bench.denied
+            bench.put("x", DATA)
+            with pytest.raises(AccessDenied) as caught:
+                await read(bench.denied, bench.url("x"), 0, 10)
+            assert caught.value.url == bench.url("x")
+            with pytest.raises(AccessDenied):
+                [info async for info in bench.denied.list(bench.url(""))]
+
+
+class FaultConformance:
+    """What goes wrong on the way: for every store behind devstore."""
+
+    @pytest.mark.parametrize("fault", ["truncate_after", "reset_after"])
+    @asynchronous
+    async def test_body_cut_short(self, backend: Backend, fault: str) -> None:
+        from streamrec.devstore import Fault
+
+        async with backend() as bench:
+            assert bench.devstore
+            bench.put("large", LARGE)
+            url = bench.url("large")
+            await read(bench.store, url, 0, 1)
+            bench.devstore.faults = [Fault.model_validate({"nth": 1, fault: 100_000})]
+            with pytest.raises(StoreUnavailable) as caught:
+                await read(bench.store, url, 0, len(LARGE))
+            assert caught.value.retryable
+            assert caught.value.url == url
+            data, _ = await read(bench.store, url, 0, len(LARGE))
+            assert data == LARGE
+
+    @asynchronous
+    async def test_refused_connection(self, backend: Backend) -> None:
+        from streamrec.devstore import Fault
+
+        async with backend() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            bench.devstore.faults = [Fault(refuse=True)]
+            with pytest.raises(StoreUnavailable):
+                await read(bench.store, bench.url("x"), 0, 10)
+
+    @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+    @asynchronous
+    async def test_busy_store(self, backend: Backend, status: int) -> None:
+        from streamrec.devstore import Fault
+
+        async with backend() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            bench.devstore.faults = [Fault(nth=1, status=status, retry_after=3)]
+            with pytest.raises(StoreUnavailable) as caught:
+                await read(bench.store, bench.url("x"), 0, 10)
+            assert caught.value.retry_after == 3.0
+            data, _ = await read(bench.store, bench.url("x"), 0, 10)
+            assert data == DATA[:10]
+
+    @asynchronous
+    async def test_stalled_body_is_cancelled(self, backend: Backend) -> None:
+        from streamrec.devstore import Fault
+
+        async def stall(reached: asyncio.Event) -> None:
+            async with bench.store.open_range(bench.url("x"), 0, len(DATA)) as body:
+                left = 1000
+                while left:
+                    left -= await body.readinto(memoryview(bytearray(left)))
+                reached.set()
+                await body.readinto(memoryview(bytearray(1)))
+
+        async with backend() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            bench.devstore.faults = [Fault(nth=1, stall_after=1000)]
+            reached = asyncio.Event()
+            task = asyncio.create_task(stall(reached))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            data, _ = await read(bench.store, bench.url("x"), 0, len(DATA))
+            assert data == DATA
+
+    @asynchronous
+    async def test_store_that_ignores_preconditions(self, backend: Backend) -> None:
+        from streamrec.devstore import Fault
+
+        async with backend() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            bench.devstore.faults = [Fault(ignore_preconditions=True)]
+            with pytest.raises(ObjectChanged, match='version "old"'):
+                await read(bench.store, bench.url("x"), 0, 10, etag='"old"')

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ObjectChanged, StoreError, StoreMisbehaved
+from streamrec.stores.answers import MAX_SKIP, RangeRequest, read_answer, size_past_the_end
+
+
+def request(start: int, stop: int, etag: str | None = None) -> RangeRequest:
+    return RangeRequest("s3://b/x", "http://h/x?X-Amz-Signature=secret", start, stop, etag)
+
+
+@pytest.mark.parametrize(
+    ("etag", "sent"),
+    [(None, None), ('"a"', '"a"'), ("a", '"a"'), ('W/"a"', None)],
+)
+def test_headers(etag: str | None, sent: str | None) -> None:
+    headers = request(5, 10, etag).headers()
+    assert headers.pop("Range") == "bytes=5-9"
+    assert headers.get("If-Match") == sent
+    extra = RangeRequest("x", "x", 0, 1, extra={"X-Token": "secret"})
+    assert extra.headers() == {"Range": "bytes=0-0", "X-Token": "secret"}
+    assert "secret" not in repr(extra) + repr(request(0, 1))
+
+
+def test_empty_range_asks_for_a_byte() -> None:
+    assert request(5, 5).headers()["Range"] == "bytes=5-5"
+
+
+@given(size=st.integers(1, 1000), start=st.integers(0, 999), count=st.integers(0, 1000))
+def test_right_answers(size: int, start: int, count: int) -> None:
+    start = min(start, size - 1)
+    asked = request(start, start + count)
+    last = min(start + max(count, 1), size) - 1
+    headers = {"Content-Range": f"bytes {start}-{last}/{size}", "ETag": '"a"'}
+    headers["Content-Length"] = str(last + 1 - start)
+    length = min(start + count, size) - start
+    for status in (200, 206):
+        answer = read_answer(asked, status, headers)
+        assert (answer.info.size, answer.info.etag) == (size, '"a"')
+        assert (answer.skip, answer.length) == (0, length)
+    whole = read_answer(asked, 200, {"Content-Length": str(size)})
+    assert (whole.info.size, whole.skip) == (size, start)
+    assert whole.length == length
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_other_ranges_are_refused(start: int, last: int, size: int) -> None:
+    headers = {"Content-Range": f"bytes {start}-{last}/{size}"}
+    if start == 10 and last + 1 == min(20, size):
+        assert read_answer(request(10, 20), 206, headers).length == last - 9
+    else:
+        with pytest.raises(StoreMisbehaved):
+            read_answer(request(10, 20), 206, headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Content-Range": "bytes 0-9/*"},
+        {"Content-Range": "bytes */10"},
+        {"Content-Range": "0-9/10"},
+        {"Content-Range": "bytes 0-9/9999999999999999999999"},
+        {"Content-Range": "bytes 0-9/10", "Content-Length": "9"},
+    ],
+)
+def test_nonsense_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(StoreMisbehaved) as caught:
+        read_answer(request(0, 10), 206, headers)
+    assert caught.value.url == "s3://b/x"
+
+
+def test_whole_object_only_where_little_is_thrown_away() -> None:
+    size = {"Content-Length": str(1 << 40)}
+    assert read_answer(request(MAX_SKIP, MAX_SKIP + 1), 200, size).skip == MAX_SKIP
+    with pytest.raises(StoreMisbehaved, match="ignores Range"):
+        read_answer(request(MAX_SKIP + 1, MAX_SKIP + 2), 200, size)
+    with pytest.raises(StoreMisbehaved, match="neither"):
+        read_answer(request(0, 1), 200, {})
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", "Identity", "aws-chunked"])
+def test_plain_encodings(encoding: str) -> None:
+    headers = {"Content-Length": "5", "Content-Encoding": encoding}
+    assert read_answer(request(0, 5), 200, headers).length == 5
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "aws-chunked,gzip"])
+def test_encoded_objects_are_refused(encoding: str) -> None:
+    headers = {"Content-Length": "5", "Content-Encoding": encoding}
+    with pytest.raises(StoreError, match="Content-Encoding"):
+        read_answer(request(0, 5), 200, headers)
+
+
+def test_versions_are_compared_first() -> None:
+    with pytest.raises(ObjectChanged):
+        read_answer(request(0, 5, '"a"'), 206, {"ETag": '"b"', "Content-Range": "nonsense"})
+    with pytest.raises(ObjectChanged, match="without a name"):
+        read_answer(request(0, 5, '"a"'), 206, {"Content-Range": "bytes 0-4/5"})
+
+
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [("bytes */12", 12), ("bytes */0", 0), ("bytes 0-1/12", None), ("bytes */*", None), ("", None)],
+)
+def test_size_past_the_end(header: str, size: int | None) -> None:
+    assert size_past_the_end({"Content-Range": header}) == size
+    assert size_past_the_end({}) is None

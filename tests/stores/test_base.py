@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import ObjectChanged
+from streamrec.stores.base import (
+    BytesBody,
+    ObjectInfo,
+    check_pin,
+    check_range,
+    display_url,
+    in_thread,
+    same_version,
+)
+from tests.support import asynchronous
+
+
+@asynchronous
+async def test_bytes_body_fills_views_in_turn() -> None:
+    body = BytesBody(ObjectInfo("x", 5), b"abcde")
+    view = memoryview(bytearray(3))
+    assert await body.readinto(view) == 3
+    assert bytes(view) == b"abc"
+    assert await body.readinto(view) == 2
+    assert bytes(view) == b"dec"
+    assert await body.readinto(view) == 0
+
+
+@given(st.integers(), st.integers())
+def test_ranges(start: int, stop: int) -> None:
+    if 0 <= start <= stop:
+        check_range(start, stop)
+    else:
+        with pytest.raises(ValueError, match="no range"):
+            check_range(start, stop)
+
+
+@pytest.mark.parametrize("other", ['"a"', 'W/"a"', "a", ' "a"'])
+def test_same_version(other: str) -> None:
+    assert same_version('"a"', other)
+    assert same_version(other, '"a"')
+    assert not same_version(other, '"b"')
+    check_pin("x", '"a"', other)
+
+
+def test_pins() -> None:
+    check_pin("x", None, None)
+    check_pin("x", None, '"a"')
+    with pytest.raises(ObjectChanged, match="without a name"):
+        check_pin("x", '"a"', None)
+    with pytest.raises(ObjectChanged, match=r'"a".*"b"') as caught:
+        check_pin("https://u:p@h/x?y", '"a"', '"b"')
+    assert caught.value.url == "https://h/x?..."
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("/a?b", "/a?b"),
+        ("s3://b/a?b#c", "s3://b/a?b#c"),
+        ("http://h/a", "http://h/a"),
+        ("https://u:p@h:1/a?b=c#d", "https://h:1/a?..."),
+        ("https://h/a#d", "https://h/a"),
+        ("http://[::1/x", "http://[::1/x"),
+        ("https://h/a@b", "https://h/a@b"),
+    ],
+)
+def test_display_url(url: str, shown: str) -> None:
+    assert display_url(url) == shown
+
+
+@asynchronous
+async def test_thread_gives_back_values_and_errors() -> None:
+    assert await in_thread(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(divmod, 7, 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@asynchronous
+async def test_cancelled_call_waits_for_its_thread(fails: bool) -> None:
+    begun, go_on, done = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait()
+        done.set()
+        if fails:
+            raise OSError("nobody asks any more")
+
+    task = asyncio.create_task(in_thread(work))
+    await begun.wait()
+    for _ in range(3):  # cancelling again does not hurry it
+        task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done.is_set()

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import fsspec
+import pytest
+
+from streamrec.devstore import DevStore
+from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.stores import ObjectInfo, Stores
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def memory() -> Iterator[fsspec.AbstractFileSystem]:
+    filesystem = fsspec.filesystem("memory")
+    filesystem.store.clear()
+    for name in ("train-1", "train-0", "test-0", "old/train-2", "old/older/train-3"):
+        filesystem.pipe_file(f"/data/{name}", name.encode())
+    yield filesystem
+    filesystem.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("memory://data/train-*", ["train-0", "train-1"]),
+        ("memory://data/t*-0", ["test-0", "train-0"]),
+        ("memory://data/*/train-?", ["old/train-2"]),
+        ("memory://data/**/train-[23]", ["old/older/train-3", "old/train-2"]),
+        (
+            "memory://data/**",
+            ["old/older/train-3", "old/train-2", "test-0", "train-0", "train-1"],
+        ),
+        (["memory://data/train-*", "memory://data/*-0"], ["test-0", "train-0", "train-1"]),
+        ("memory://data/{train,test}-*", ["test-0", "train-0", "train-1"]),
+    ],
+)
+@asynchronous
+async def test_globs(
+    memory: fsspec.AbstractFileSystem, source: str | list[str], names: list[str]
+) -> None:
+    found = await Stores().resolve(source)
+    assert [info.url for info in found] == [f"memory://data/{name}" for name in names]
+    assert [info.size for info in found] == [
+        len(name.rpartition("/")[2]) if "/" not in name else len(name) for name in names
+    ]
+    assert all(info.etag for info in found)
+
+
+@asynchronous
+async def test_names_are_taken_at_their_word() -> None:
+    stores = Stores({"key": "a"})
+    assert await stores.resolve(["s3://b/y", "s3://b/x", "s3://b/y"]) == [
+        ObjectInfo("s3://b/x"),
+        ObjectInfo("s3://b/y"),
+    ]
+    assert repr(stores) == "<Stores none open>"
+
+
+@asynchronous
+async def test_what_the_listing_knows_is_kept(memory: fsspec.AbstractFileSystem) -> None:
+    for source in (
+        ["memory://data/train-0", "memory://data/train-*"],
+        ["memory://data/train-*", "memory://data/train-0"],
+    ):
+        found = await Stores().resolve(source)
+        assert [info.size for info in found] == [7, 7]
+
+
+@asynchronous
+async def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("b.tfrecord", "a.tfrecord", "c.txt", "sub/d.tfrecord"):
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    stores = Stores({"key": "of no concern here"})
+    for head in ("", f"{tmp_path}/", f"file://{tmp_path}/"):
+        found = await stores.resolve(f"{head}*.tfrecord")
+        assert [info.url for info in found] == [f"{head}a.tfrecord", f"{head}b.tfrecord"]
+        deep = await stores.resolve(f"{head}**/*.tfrecord")
+        assert [info.url for info in deep][-1] == f"{head}sub/d.tfrecord"
+
+
+@asynchronous
+async def test_s3_and_http_in_one_list() -> None:
+    async with DevStore() as devstore:
+        for name in ("a-0", "a-1", "b/c", "dir/"):
+            devstore.put(f"bucket/{name}", b"x")
+        stores = Stores(devstore.storage_options)
+        try:
+            found = await stores.resolve(["s3://bucket/a-*", "s3://bucket/b/c"])
+            assert [info.url for info in found] == [
+                "s3://bucket/a-0",
+                "s3://bucket/a-1",
+                "s3://bucket/b/c",
+            ]
+            assert [info.size for info in found] == [1, 1, None]
+            everything = await stores.resolve("s3://bucket/**")
+            assert [info.url for info in everything] == [info.url for info in found]
+            assert stores.store_for("s3a://other/x") is stores.store_for("s3://bucket/a-0")
+            assert repr(stores) == "<Stores s3>"
+        finally:
+            await stores.aclose()
+        assert repr(stores) == "<Stores none open>"
+        assert devstore.statistics.by_kind["HeadObject"] == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("memory://data/", "names a directory.*memory://data/"),
+        ("/data/", "names a directory"),
+        ("https://host/a*.tfrecord", "name each shard"),
+        ("gs://bucket/x", "not read yet"),
+        ("s4://bucket/x", "'s3'"),
+        (["/data/x", "s4://bucket/x"], "'s3'"),
+        ("memory://data/a**b", "entire path component"),
+        ("s3://buck*/x", "in full"),
+    ],
+)
+@asynchronous
+async def test_sources_that_do_not_serve(source: str | list[str], words: str) -> None:
+    stores = Stores()
+    with pytest.raises(ConfigError, match=words):
+        await stores.resolve(source)
+    await stores.aclose()
+
+
+@pytest.mark.parametrize("source", ["memory://nothing/*", "/nothing/here/*.tfrecord"])
+@asynchronous
+async def test_patterns_without_a_match(source: str) -> None:
+    with pytest.raises(ObjectNotFound, match="no object matches") as caught:
+        await Stores().resolve(source)
+    assert caught.value.url == source
+
+
+def test_stores_are_made_once() -> None:
+    stores = Stores()
+    assert stores.store_for("/a") is stores.store_for("file:///b")
+    assert stores.store_for("http://h/a") is stores.store_for("https://h/b")
+    assert stores.store_for("memory://a") is stores.store_for("memory://b")
+
+
+def test_heavy_libraries_are_imported_where_they_are_used() -> None:
+    code = (
+        "import sys, streamrec.stores;"
+        "print(sorted({'aiohttp', 's3fs', 'botocore', 'fsspec'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,127 @@
+"""The S3 store against Ceph's RADOS gateway, which checks what devstore takes for granted."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import botocore.session
+import pytest
+
+from streamrec.errors import ObjectNotFound
+from streamrec.stores.http import RangeClient
+from tests.stores.conformance import (
+    DATA,
+    AccessConformance,
+    Backend,
+    Bench,
+    ListingConformance,
+    StoreConformance,
+    read,
+)
+from tests.stores.test_s3 import KEYS, opened
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from streamrec.stores.answers import RangeRequest
+    from streamrec.stores.http import HttpBody
+
+ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
+
+pytestmark = [
+    pytest.mark.ceph,
+    pytest.mark.skipif(
+        not ENDPOINT, reason="STREAMREC_TEST_S3_ENDPOINT is not set; see .ci/ceph.sh"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def ceph() -> Iterator[Any]:
+    """A plain client of the gateway, to fill it with."""
+    client = botocore.session.Session().create_client(
+        "s3",
+        endpoint_url=ENDPOINT,
+        region_name="us-east-1",
+        aws_access_key_id=KEYS["key"],
+        aws_secret_access_key=KEYS["secret"],
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def bucket(ceph: Any) -> str:
+    name = f"streamrec-{uuid.uuid4().hex[:12]}"
+    ceph.create_bucket(Bucket=name)
+    return name
+
+
+class TestS3OnCeph(StoreConformance, ListingConformance, AccessConformance):
+    @pytest.fixture
+    def backend(self, ceph: Any, bucket: str) -> Backend:
+        options = {**KEYS, "endpoint_url": ENDPOINT}
+
+        @asynccontextmanager
+        async def make() -> AsyncIterator[Bench]:
+            async with (
+                opened(options) as store,
+                opened({**options, "secret": "wrong"}) as denied,
+            ):
+                yield Bench(
+                    store,
+                    url=lambda name: f"s3://{bucket}/{name}",
+                    put=lambda name, data: ceph.put_object(Bucket=bucket, Key=name, Body=data),
+                    denied=denied,
+                )
+
+        return make
+
+    @asynchronous
+    async def test_requests_are_presigned(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fetched: list[str] = []
+        fetch = RangeClient.open
+
+        async def record(client: RangeClient, request: RangeRequest) -> HttpBody:
+            fetched.append(request.address)
+            return await fetch(client, request)
+
+        monkeypatch.setattr(RangeClient, "open", record)
+        async with backend() as bench:
+            bench.put("x", DATA)
+            await read(bench.store, bench.url("x"), 0, 10)
+        [query] = [parse_qs(urlsplit(address).query) for address in fetched]
+        assert query["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
+        assert query["X-Amz-SignedHeaders"] == ["host"]
+
+    @asynchronous
+    async def test_listing_in_pages(self, backend: Backend, bucket: str) -> None:
+        options = {**KEYS, "endpoint_url": ENDPOINT, "s3_additional_kwargs": {"MaxKeys": 5}}
+        async with backend() as bench, opened(options) as store:
+            for number in range(12):
+                bench.put(f"{number:02}", b"")
+            found = [info.url async for info in store.list(bench.url(""))]
+            assert found == [bench.url(f"{number:02}") for number in range(12)]
+
+    @asynchronous
+    async def test_missing_bucket(self, backend: Backend) -> None:
+        async with backend() as bench:
+            with pytest.raises(ObjectNotFound, match="bucket"):
+                await read(bench.store, "s3://streamrec-none/x", 0, 10)
+            with pytest.raises(ObjectNotFound, match="bucket"):
+                [info async for info in bench.store.list("s3://streamrec-none/")]
+
+
+@asynchronous
+async def test_requester_pays_with_a_checked_signature(ceph: Any, bucket: str) -> None:
+    ceph.put_object(Bucket=bucket, Key="x", Body=DATA)
+    async with opened({**KEYS, "endpoint_url": ENDPOINT, "requester_pays": True}) as store:
+        assert (await read(store, f"s3://{bucket}/x", 0, 10))[0] == DATA[:10]
+        assert [info.size async for info in store.list(f"s3://{bucket}/")] == [len(DATA)]

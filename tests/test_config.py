@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec import config
+from streamrec.config import DaemonSettings, DatasetSettings, StreamSettings, load_daemon, validate
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = validate(StreamSettings, {"source": "x"})
+    assert settings.model_dump() == {
+        "source": "x",
+        "features": None,
+        "batch_size": None,
+        "shuffle": False,
+        "seed": 0,
+        "shuffle_window": 256 << 20,
+        "lanes": "auto",
+        "epochs": 1,
+        "steps_per_epoch": None,
+        "remainder": None,
+        "check_crc": True,
+        "memory_budget": "auto",
+        "max_concurrency": "auto",
+        "prefetch": "auto",
+        "stall_timeout": 300.0,
+        "storage_options": None,
+        "rank": "auto",
+        "world_size": "auto",
+        "engine": None,
+    }
+
+
+def test_the_dataset_part_leaves_out_who_reads() -> None:
+    settings = validate(StreamSettings, {"source": "x", "batch_size": 3, "rank": 1})
+    part = settings.dataset()
+    assert type(part) is DatasetSettings
+    assert part == validate(DatasetSettings, {"source": "x", "batch_size": 3})
+
+
+def test_sizes_are_read_with_their_units() -> None:
+    settings = validate(DatasetSettings, {"source": "x", "shuffle_window": "1.5GiB"})
+    assert settings.shuffle_window == 3 << 29
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batchsize": 3}, "no setting 'batchsize'; did you mean 'batch_size'?"),
+        ({"zzz": 3}, "no setting 'zzz'; there are batch_size, "),
+        ({"batch_size": 0}, "'batch_size' is 0 and should be greater than 0"),
+        ({"batch_size": "many"}, "'batch_size' is 'many' and should be a valid integer"),
+        ({"seed": -1}, "'seed'"),
+        ({"remainder": "kep"}, "'remainder' is 'kep' and should be 'keep', 'drop' or 'pad'"),
+        ({"memory_budget": "1MiB"}, "'memory_budget' is less than the 8 MiB"),
+        ({"source": []}, "'source' names no shard"),
+        ({"source": ["a", ""]}, "'source' names no shard"),
+        (
+            {"lanes": 0, "epochs": 0},
+            "'lanes' is 0 and should be greater than 0 or 'auto'; the setting 'epochs' is 0",
+        ),
+    ],
+)
+def test_every_wrong_setting_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        validate(DatasetSettings, {"source": "x", **values})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_setting() -> None:
+    with pytest.raises(ConfigError, match=r"^the setting 'source' is missing$"):
+        validate(DatasetSettings, {})
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "streamrec.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_daemon_file(tmp_path: Path) -> None:
+    settings = load_daemon(
+        write(
+            tmp_path,
+            """
+            [server]
+            listen = ["tcp://127.0.0.1:0"]
+            token = "secret"
+
+            [datasets.train]
+            source = "s3://bucket/train-*"
+            batch_size = 8
+            shuffle_window = "1MiB"
+            """,
+        )
+    )
+    assert settings.datasets["train"].shuffle_window == 1 << 20
+    assert settings.server.status == "127.0.0.1:7071"
+    assert "secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[datasets.a]\nsource='x'\nsufle=1",
+            "no setting 'datasets.a.sufle'; did you mean 'shuffle'",
+        ),
+        ("[server]\nlisen=[]\n[datasets.a]\nsource='x'", "'server.lisen'; did you mean 'listen'"),
+        ("[datasets]", "'datasets'"),
+        ("[server", "not TOML"),
+        ("[severs]\n[datasets.a]\nsource='x'", "no setting 'severs'; did you mean 'server'"),
+    ],
+)
+def test_a_wrong_daemon_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_daemon(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_daemon_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_daemon(tmp_path / "none.toml")
+
+
+def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    automatic = validate(DatasetSettings, {"source": "x"})
+    explicit = validate(DatasetSettings, {"source": "x", "memory_budget": "64MiB"})
+    assert config.memory_budget(explicit) == 64 << 20
+    monkeypatch.setattr(config, "_memory_limit", lambda: 2 << 30)
+    assert config.memory_budget(automatic) == 512 << 20
+    assert config.memory_budget(automatic, local_ranks=4) == 128 << 20
+    monkeypatch.setattr(config, "_memory_limit", lambda: 1 << 40)
+    assert config.memory_budget(automatic) == 1 << 30
+
+
+def test_the_memory_limit_is_a_number_of_this_machine() -> None:
+    assert 1 << 26 < config._memory_limit() < 1 << 50
+
+
+def test_daemon_settings_have_the_same_names_as_a_streams() -> None:
+    assert set(DatasetSettings.model_fields) <= set(StreamSettings.model_fields)
+    assert DaemonSettings.model_fields["datasets"].annotation == dict[str, DatasetSettings]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from streamrec import errors
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    CorruptRecord,
+    FeederLost,
+    ObjectNotFound,
+    StoreUnavailable,
+    StreamrecError,
+    from_fields,
+    to_fields,
+)
+
+TREE = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, StreamrecError)
+]
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_is_exported_drawn_and_documented(kind: type[StreamrecError]) -> None:
+    assert kind.__name__ in errors.__all__
+    assert kind.__name__ in (errors.__doc__ or "")
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_crosses_a_process(kind: type[StreamrecError]) -> None:
+    values = {"url": "s3://b/k", "offset": 7, "record": 3, "feature": "f", "position": {"step": 1}}
+    error = kind("what", **{name: values[name] for name in kind.field_names if name in values})
+    again = from_fields(json.loads(json.dumps(to_fields(error))))
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert again.fields() == error.fields()
+
+
+def test_a_message_says_where() -> None:
+    error = CorruptRecord("the CRC differs", url="s3://b/k", offset=12, record=3)
+    assert str(error) == "s3://b/k, offset 12, record 3: the CRC differs"
+
+
+def test_builtins_catch_them() -> None:
+    assert issubclass(ObjectNotFound, FileNotFoundError)
+    assert issubclass(AccessDenied, PermissionError)
+    assert issubclass(StoreUnavailable, ConnectionError)
+    assert issubclass(FeederLost, ConnectionError)
+    assert issubclass(ConfigError, ValueError)
+
+
+def test_retryable_says_whether_to_try_again() -> None:
+    retryable = {kind.__name__ for kind in TREE if kind.retryable}
+    assert retryable == {"StoreUnavailable", "FeederLost", "FeederDraining"}
+
+
+def test_a_position_is_a_field_but_no_text() -> None:
+    error = FeederLost("gone", position={"step": 3})
+    assert str(error) == "gone"
+    assert error.fields() == {"position": {"step": 3}}
+
+
+def test_a_foreign_error_travels_by_name() -> None:
+    again = from_fields(to_fields(KeyError("k")))
+    assert type(again) is StreamrecError
+    assert "KeyError" in str(again)
+
+
+def test_hostile_fields_are_dropped() -> None:
+    error = from_fields({"type": "object", "message": 5, "url": "x", "args": []})
+    assert type(error) is StreamrecError
+    assert str(error) == "5"

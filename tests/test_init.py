@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamrec
+
+PUBLIC = [
+    "Batch", "BytesColumn", "ConfigError", "DataError", "Example", "Feature", "Features",
+    "FeedError", "FixedLenFeature", "Ragged", "SequenceExample", "Sparse", "StateError",
+    "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
+    "connect", "encode_example", "open", "parse_example", "parse_single_example",
+]  # fmt: skip
+
+
+def test_all_is_the_public_face() -> None:
+    assert sorted(streamrec.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(streamrec, name) is getattr(streamrec, name)
+    assert name in dir(streamrec)
+
+
+def test_the_type_checker_sees_the_same_names() -> None:
+    tree = ast.parse(Path(streamrec.__file__).read_text())
+    typed = {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert typed == set(PUBLIC) - {"__version__"}
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        _ = streamrec.opne
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = (
+        "{'numpy', 'aiohttp', 'asyncio', 's3fs', 'gcsfs', 'pydantic', 'google.protobuf', 'uvloop'}"
+    )
+    code = f"import sys, streamrec; print(sorted({heavy} & sys.modules.keys()))"
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"

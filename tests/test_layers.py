@@ -1,0 +1,102 @@
+"""Holds the architecture: imports run downward only, and heavy libraries stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import streamrec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(streamrec.__file__).parent
+LAYERS = [
+    {"errors", "config", "schema", "types"},
+    {"kernel"},
+    {"formats", "plan", "wire"},
+    {"flow", "stores"},
+    {"pipeline", "writer", "verify", "metrics"},
+    {"feeder"},
+    {"ranks", "session", "stream"},
+    {"adapters", "demo"},
+    {"cli", "__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+WITHIN_A_LEVEL = {
+    ("config", "errors"),
+    ("session", "ranks"),
+    ("stream", "ranks"),
+    ("stream", "session"),
+    ("__main__", "cli"),
+}
+DEVSTORE_MAY = {"devstore", "errors", "config"}
+ASYNCIO_ROOMS = {
+    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "session", "stores", "stream",
+    "verify", "writer",
+}  # fmt: skip
+CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
+FRAMEWORKS = {"jax", "tensorflow", "torch"}
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that the file imports, when it runs or later; not those for types alone."""
+
+    def visit(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child)
+
+    yield from visit(ast.parse(path.read_text()))
+
+
+def rooms_used(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imports(path) if name.startswith("streamrec.")]
+    return {part[1] for part in parts if part[1] in LEVEL or part[1] == "devstore"}
+
+
+def belongs(name: str, libraries: set[str]) -> bool:
+    return any(name == library or name.startswith(f"{library}.") for library in libraries)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_downward(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        return
+    if room == "devstore":
+        assert rooms_used(path) <= DEVSTORE_MAY
+        return
+    for used in rooms_used(path) - {room}:
+        down = used != "devstore" and LEVEL[used] < LEVEL[room]
+        assert down or (room, used) in WITHIN_A_LEVEL, f"{room} must not import {used}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_libraries_stay_in_their_rooms(path: Path) -> None:
+    room = room_of(path)
+    for name in imports(path):
+        assert room in ASYNCIO_ROOMS or not belongs(name, {"asyncio"}), f"{room} is synchronous"
+        assert room == "stores" or not belongs(name, CLOUD), f"{name} belongs in stores"
+        assert room == "adapters" or not belongs(name, FRAMEWORKS), f"{name} belongs in adapters"
+        assert not belongs(name, {"pickle", "marshal", "shelve"}), "nothing is ever unpickled"
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {room_of(path) for path in FILES}
+    assert rooms - LEVEL.keys() == {"__init__", "devstore"}
