@@ -25,10 +25,10 @@ DOWNLOADS = {count: f"download, {count} in flight" for count in IN_FLIGHT}
 DROPS = {count: f"receive and drop, {count} in flight" for count in IN_FLIGHT[-2:]}
 OF_DOWNLOAD = tuple(
     Comparison(label, tuple(f"{BEHIND_STORE}: {name}" for name in names.values()))
-    for label, names in (("of best download", DOWNLOADS), ("of best drop", DROPS))
+    for label, names in (("of download", DOWNLOADS), ("of drop", DROPS))
 )
 TF_DATA = {True: "tf.data, in order", False: "tf.data, any order"}
-OF_TF_DATA = Comparison("of best tf.data", tuple(f"{LOCAL}: {name}" for name in TF_DATA.values()))
+OF_TF_DATA = Comparison("of tf.data", tuple(f"{LOCAL}: {name}" for name in TF_DATA.values()))
 
 
 @dataclass(frozen=True)

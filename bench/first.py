@@ -5,9 +5,10 @@
     python -m bench.first --tensorflow-python PATH --json bench/results/first.json
 
 Behind the loopback store, with 50 ms to the first byte and 60 MB/s a connection: a downloader that
-decodes nothing (one that has each range in memory, and one that drops it), and streamrec with ``for``, ``async for`` and through a feeder. On local files:
-tf.data and streamrec. Beside a trainer that keeps the interpreter's lock busy: streamrec with an
-engine process, with an engine thread, and in the trainer's own event loop.
+decodes nothing (one that has each range in memory, one that drops it), and streamrec with ``for``,
+``async for`` and through a feeder. On local files: tf.data and streamrec. Beside a trainer that
+keeps the interpreter's lock busy: streamrec with an engine process, with an engine thread, and in
+the trainer's own event loop. bench/results/README.md says how each number is made.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def default_data() -> Path:
 def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -> None:
     """Measure, print one table, and write JSON."""
     settings = Settings(**options)
-    console = Console(width=170 if not sys.stdout.isatty() else None)
+    console = Console(width=160 if not sys.stdout.isatty() else None)
     dataset = images(data.absolute(), settings.megabytes)
     python = settings.tensorflow_python or sys.executable
     tensorflow = machine.tensorflow_version(python)

@@ -27,7 +27,7 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
     "client\nCPU s/GB": "right",
     "+ helper\nCPU s/GB": "right",
     "peak RSS\nMB": "right",
-    "rate": "left",
+    "rate, as part\nof the best": "left",
 }
 HELPERS = ("engine", "feeder")
 """Other processes of streamrec's; the store's CPU stands in the JSON only."""

@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamrec as sr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONFIGURATION = """
 [server]
@@ -54,33 +56,31 @@ def feeder(configuration: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.terminate()
 
 
-def read(address: str, state: Any, seen: list[int]) -> Iterator[sr.Batch]:
-    """Batches from a feeder, from a state on; notes the ids of all records."""
+def read(address: str, state: Any) -> Iterator[sr.Batch]:
+    """Batches from a feeder, from a state on."""
     stream = sr.connect(address, rank=0, world_size=1)
     if state is not None:
         stream.load_state_dict(state)
     with stream:
-        for batch in stream:
-            seen.extend(batch["id"].tolist())
-            yield batch
+        yield from stream
 
 
 def main() -> None:
     seen: list[int] = []
     with tempfile.TemporaryDirectory() as name:
         configuration = write(Path(name))
-        state = None
-        with feeder(configuration) as (address, process):
-            try:
-                for batch in read(address, None, seen):
-                    if batch.next_position.step == 3:
-                        process.terminate()  # as an orchestrator would
-            except (sr.FeedError, ConnectionError) as error:
-                state = error.position  # type: ignore[union-attr]
-                print(f"after {len(seen):,} records: {type(error).__name__}: {error}")
-        with feeder(configuration) as (address, _):
-            for _ in read(address, state, seen):
-                pass
+        state, done = None, False
+        while not done:
+            with feeder(configuration) as (address, process):
+                try:
+                    for batch in read(address, state):
+                        seen.extend(batch["id"].tolist())
+                        if batch.next_position.step == 3:
+                            process.terminate()  # as an orchestrator would
+                    done = True
+                except sr.FeedError as error:
+                    state = error.position
+                    print(f"after {len(seen):,} records: {type(error).__name__}: {error}")
     assert sorted(seen) == list(range(10_000)), "every record exactly once"
     print(f"received {len(seen):,} records, every one exactly once")
 

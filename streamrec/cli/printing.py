@@ -68,7 +68,7 @@ def _rich_bar(unit: str) -> Any:
     amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     rate = TransferSpeedColumn() if unit == "bytes" else TextColumn(unit)
     columns = (TextColumn("{task.description}"), BarColumn(), amount, rate, TimeElapsedColumn())
-    # What is printed meanwhile stands above the bar if it goes to the terminal, too; a file gets it.
+    # What is printed meanwhile stands above the bar if it goes to the terminal, too.
     return Progress(
         *columns,
         console=Console(stderr=True),

@@ -156,7 +156,7 @@ class TestSelection:
     def test_only_what_is_needed_is_read(self, store: DevStore) -> None:
         store.put("data/large.tfrecord", frame(b"\n\0") * 2_000_000)  # 36 MB of small records
         assert streamrec("cat", store.url("data/large.tfrecord"), "-n", 2).out == "{}\n{}\n"
-        assert store.statistics.bytes_sent < 4 << 20
+        assert store.statistics.bytes_sent < 8 << 20  # the memory budget of a few records
 
 
 class TestRefusals:

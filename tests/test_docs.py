@@ -1,0 +1,427 @@
+"""Keeps the documentation true: its code runs, its tables are complete, its links lead on."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+import streamrec
+from streamrec import errors
+from streamrec.cli.configuration import check
+from streamrec.config import DaemonSettings, StreamSettings, load_daemon
+from streamrec.devstore.server import DevStore
+from streamrec.feeder import metrics, status
+from streamrec.feeder.server import Feeder
+from streamrec.stream import connect
+from streamrec.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "streamrec/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+RUNNABLE = [page for page in PAGES if page.parent == DOCS or page.name == "README.md"]
+PLACEHOLDERS = ("...", "gs://", "s3://bucket", "tcp://feeder")
+FEEDER = "tcp://127.0.0.1:7070"
+"""A page that connects to it shows its configuration before."""
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SELF_CONTAINED = [path for path in EXAMPLES if path.name != "fill_bucket.py"]
+
+_FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
+_LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    info: str
+    body: str
+    line: int
+    """Of its first line of code, from 1."""
+    after: str
+    """The text between the block before and this one."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text, found, end = page.read_text(), [], 0
+    for match in _FENCE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 2
+        between = text[end : match.start()].strip()
+        found.append(Block(match["info"].strip(), match["body"], line, between))
+        end = match.end()
+    return found
+
+
+def runs(block: Block) -> bool:
+    return block.info == "python" and not any(mark in block.body for mark in PLACEHOLDERS)
+
+
+def scripts(page: Path) -> tuple[str, str]:
+    """The page's code: before anything connects to a feeder, and from there on.
+
+    The lines have the page's numbers.
+    """
+    code: tuple[list[str], list[str]] = ([], [])
+    for block in filter(runs, blocks(page)):
+        part = code[1] if code[1] or FEEDER in block.body else code[0]
+        part += [""] * (block.line - 1 - len(part)) + block.body.splitlines()
+    return "\n".join(code[0]), "\n".join(code[1])
+
+
+def shown_output(page: Path) -> str:
+    """What the page says that its code prints: plain blocks right behind those of Python."""
+    found = blocks(page)
+    pairs = itertools.pairwise(found)
+    return "".join(b.body for a, b in pairs if runs(a) and not b.info and not b.after)
+
+
+def commands(page: Path) -> list[tuple[list[str], str]]:
+    """Each ``$ streamrec`` of the page, as arguments, and the output that it shows."""
+    shown = "".join(block.body for block in blocks(page) if block.info == "console")
+    found = re.findall(r"^\$ streamrec (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
+    return [(shlex.split(line), output) for line, output in found]
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Where only this very package is found, and files are left where they are noticed."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)}
+
+
+def run(arguments: list[str], directory: Path, **variables: str) -> str:
+    """Run Python with warnings as errors; gives what it prints."""
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=directory,
+        env={**environment(directory), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+@contextlib.contextmanager
+def feeder(configuration: str, directory: Path) -> Iterator[str]:
+    """Run the daemon of a page on free ports; gives the address that stands for the page's."""
+    path = directory.parent / "page.toml"
+    path.write_text(re.sub(r"(127\.0\.0\.1):\d+", r"\1:0", configuration))
+    command = [sys.executable, "-m", "streamrec", "serve", str(path), "--json", "--until-eof"]
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment(directory),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["listen"][0]
+        finally:
+            process.terminate()
+
+
+def section(page: Path, heading: str) -> str:
+    """What stands below a heading, up to the next one of its level."""
+    level = heading.partition(" ")[0]
+    _, _, rest = f"\n{page.read_text()}".partition(f"\n{heading}\n")
+    assert rest, f"{name_of(page)} has no {heading!r}"
+    return re.split(rf"^{level} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of all table rows that begin with a name in backquotes, by that name."""
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line[1:-1].split("|")]
+        name = re.fullmatch(r"`(\w+)`", cells[0])
+        if name:
+            found[name[1]] = cells[1:]
+    return found
+
+
+def defaults_of(model: type[BaseModel], table: dict[str, list[str]]) -> dict[str, Any]:
+    """What the table says, as plain values; required settings have none."""
+    written = {name: cells[0].strip("`") for name, cells in table.items()}
+    assert {name for name, text in written.items() if not text} == {
+        name for name, field in model.model_fields.items() if field.is_required()
+    }
+    return {name: ast.literal_eval(text) for name, text in written.items() if text}
+
+
+# -- code ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    alone, with_feeder = scripts(page)
+    work = tmp_path / "work"
+    work.mkdir()
+    copy = tmp_path / page.with_suffix(".py").name
+    copy.write_text(alone)
+    printed = run([str(copy)], work) if alone else ""
+    for arguments, output in commands(page):
+        if arguments[0] != "serve":
+            assert run(["-m", "streamrec", *arguments], work) == output
+    if with_feeder:
+        (configuration,) = [block.body for block in blocks(page) if block.info == "toml"]
+        with feeder(configuration, work) as address:
+            copy.write_text(with_feeder.replace(FEEDER, address))
+            printed += run([str(copy)], work)
+    assert printed == shown_output(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_toml_of_a_page_is_a_configuration(page: Path, tmp_path: Path) -> None:
+    for block in (block for block in blocks(page) if block.info == "toml"):
+        path = tmp_path / f"line-{block.line}.toml"
+        path.write_text(block.body)
+        check(load_daemon(path))
+
+
+def test_the_container_s_configuration_is_one() -> None:
+    settings = load_daemon(ROOT / "deploy" / "feeder.toml")
+    check(settings)
+    assert list(settings.datasets) == ["train"]
+
+
+@pytest.mark.parametrize("example", SELF_CONTAINED, ids=name_of)
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    printed = run([str(example)], tmp_path)
+    assert len(printed.splitlines()) > 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bucket_s_example_runs(tmp_path: Path) -> None:
+    keys = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "testsecret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with DevStore() as store:
+        where = ["--endpoint-url", store.endpoint, "s3://train/numbers"]
+        printed = run([str(ROOT / "examples" / "fill_bucket.py"), *where], tmp_path, **keys)
+        options = {"endpoint_url": store.endpoint, "key": "test", "secret": "testsecret"}
+        stream = streamrec.open(
+            "s3://train/numbers-*.tfrecord", engine="thread", storage_options=options
+        )
+        with stream:
+            assert sum(1 for _ in stream) == 1024
+    assert printed.count("wrote s3://train/numbers-") == 4
+
+
+def test_every_example_is_listed() -> None:
+    listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
+    assert sorted(listed) == [path.name for path in EXAMPLES]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def test_every_setting_of_open_is_explained() -> None:
+    table = rows(section(DOCS / "settings.md", "## sr.open"))
+    assert table.keys() == StreamSettings.model_fields.keys()
+    written = defaults_of(StreamSettings, table)
+    assert StreamSettings(source="x", **written) == StreamSettings(source="x")
+
+
+def test_every_argument_of_connect_is_explained() -> None:
+    table = rows(section(DOCS / "settings.md", "## sr.connect"))
+    arguments = inspect.signature(connect).parameters
+    assert list(table) == list(arguments)
+    for name, argument in arguments.items():
+        text = table[name][0].strip("`")
+        given = ast.literal_eval(text) if text else argument.empty
+        assert given == argument.default, name
+
+
+def test_every_setting_of_the_daemon_is_explained() -> None:
+    table = rows(section(DOCS / "operations.md", "## Configuration"))
+    server = DaemonSettings.Server
+    assert table.keys() == server.model_fields.keys()
+    assert server(**defaults_of(server, table)) == server()
+
+
+def test_what_determines_the_order_is_marked() -> None:
+    table = rows(section(DOCS / "settings.md", "## sr.open"))
+    marked = {name for name, cells in table.items() if cells[1] == "order"}
+    assert marked == {"source", "batch_size", "shuffle", "seed", "shuffle_window", "lanes"}
+
+
+def test_every_metric_and_path_is_listed() -> None:
+    feeder = Feeder({})
+    registry = CollectorRegistry()
+    metrics.register(feeder, registry)
+    there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
+    listed = rows(section(DOCS / "operations.md", "## Health and metrics"))
+    assert listed.keys() == there
+    routes = status.application(feeder, registry).router.resources()
+    for path in (route.canonical for route in routes):
+        assert f"| `{path}` |" in (DOCS / "operations.md").read_text()
+
+
+def test_every_reason_to_wait_is_explained() -> None:
+    text = section(DOCS / "operations.md", "## Health and metrics")
+    for reason in Feeder({}).statistics().waited:
+        assert f"`{reason}`" in text
+
+
+def test_every_message_is_listed_with_its_fields() -> None:
+    text = section(DOCS / "wire.md", "## Messages")
+    for kind in messages.Kind:
+        (line,) = re.findall(rf"^\| {kind.value} \| `{kind.name}` \|.*$", text, re.MULTILINE)
+        for field in messages._TABLE.get(kind.name.capitalize(), ()):
+            assert f"`{field.name}` {field.number}" in line
+
+
+def test_every_error_is_listed() -> None:
+    table = rows(section(DOCS / "operations.md", "## Errors"))
+    named = {name: getattr(errors, name) for name in errors.__all__}
+    classes: dict[str, type[errors.StreamrecError]] = {
+        name: kind for name, kind in named.items() if isinstance(kind, type)
+    }
+    assert table.keys() == classes.keys() - {"StreamrecError"}
+    for name, cells in table.items():
+        builtins = [base.__name__ for base in classes[name].__bases__ if base.__module__[0] == "b"]
+        assert cells[0] == " ".join(f"`{base}`" for base in builtins), name
+        own = classes[name].retryable
+        assert cells[1].startswith("retryable") == own, name
+
+
+@pytest.mark.parametrize("verb", ["demo", "serve", "cat", "info"])
+def test_every_verb_is_named_in_the_changelog(verb: str) -> None:
+    assert f"`{verb}`" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_changelog_s_names_exist() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for name in re.findall(r"`streamrec\.(\w+)`", text):
+        assert name in streamrec.__all__ or (ROOT / "streamrec" / name).is_dir(), name
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    text = _FENCE.sub("", page.read_text())
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text())
+    for link in _LINK.findall(text):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_reached_from_another() -> None:
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in PAGES
+        for link in _LINK.findall(page.read_text())
+        if link.partition("#")[0]
+    }
+    assert {page for page in PAGES if page.parent == DOCS} <= linked
+
+
+# -- this test's own tools -------------------------------------------------------------------------
+
+
+PAGE = """\
+# A
+
+```python
+a = 1
+```
+text
+```python no-run
+b
+```
+```python
+open('gs://x')
+```
+
+```python
+print(a)
+```
+
+```
+1
+```
+So that:
+```
+not printed
+```
+
+```console
+$ streamrec info 'x y'
+one
+
+two
+$ streamrec serve x.toml
+```
+
+```python
+connect("tcp://127.0.0.1:7070/x")
+```
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return path
+
+
+def test_the_scripts_of_a_page_have_the_page_s_lines(page: Path) -> None:
+    alone, with_feeder = (script.splitlines() for script in scripts(page))
+    assert [line for line in alone if line] == ["a = 1", "print(a)"]
+    for code in (alone, with_feeder):
+        assert all(line in ("", PAGE.splitlines()[i]) for i, line in enumerate(code))
+    assert with_feeder[-1].startswith("connect(")
+
+
+def test_only_what_follows_code_is_its_output(page: Path) -> None:
+    assert shown_output(page) == "1\n"
+
+
+def test_the_commands_of_a_page(page: Path) -> None:
+    shown = [(["info", "x y"], "one\n\ntwo\n"), (["serve", "x.toml"], "")]
+    assert commands(page) == shown
+
+
+def test_anchors_are_those_of_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# sr.open\n\n## `[server]`: what, and why\n\n```sh\n# none\n```\n")
+    assert anchors(page) == {"sropen", "server-what-and-why"}
