@@ -8,9 +8,10 @@ that names the setting, what is wrong with it, and the nearest right name.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -52,7 +53,7 @@ class DatasetSettings(_Settings):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
     """Bytes over all lanes."""
-    lanes: PositiveInt | Literal["auto"] = "auto"
+    lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
     epochs: PositiveInt | None = 1
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
@@ -109,12 +110,17 @@ class DaemonSettings(_Settings):
         listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
         """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
         status: str | None = "127.0.0.1:7071"
-        """``host:port`` of ``/livez``, ``/readyz`` and ``/metrics``; ``None`` for none."""
+        """``host:port`` of ``/livez``, ``/readyz`` and ``/metrics``; ``""`` or ``None`` for none."""
         token: SecretStr | None = None
         """What clients must present; over TCP beyond loopback it needs TLS, and is refused."""
         grace: PositiveFloat = 30.0
         """Seconds that SIGTERM gives to batches already under way."""
         max_connections: PositiveInt = 1024
+
+        @field_validator("status")
+        @classmethod
+        def _none_if_empty(cls, status: str | None) -> str | None:
+            return status or None
 
     server: Server = Server()
     datasets: dict[str, DatasetSettings] = Field(min_length=1)
@@ -187,17 +193,23 @@ def _names_beside(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
     return list(model.model_fields)
 
 
-def memory_budget(settings: DatasetSettings, local_ranks: int = 1) -> int:
-    """The budget in bytes: as set, or min(1 GiB, a quarter of the memory limit / local ranks)."""
+def memory_budget(settings: DatasetSettings) -> int:
+    """The budget in bytes: as set, or min(1 GiB, a quarter of the memory limit / local ranks).
+
+    The ranks on this machine are those of ``LOCAL_WORLD_SIZE``, which torchrun and others set.
+    """
     if settings.memory_budget != "auto":
         return int(settings.memory_budget)
-    return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * local_ranks)))
+    return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * _local_ranks())))
+
+
+def _local_ranks() -> int:
+    number = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return int(number) if number.isdigit() and int(number) else 1
 
 
 def _memory_limit() -> int:
     """Bytes: the cgroup's limit where one is set (v2, then v1), else the machine's memory."""
-    import os
-
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:

@@ -311,8 +311,18 @@ class Stream:
 
     @property
     def shards(self) -> list[str]:
-        """The shards' URLs, sorted: ``batch.origin`` numbers them."""
-        return list(self._opened().settings["shards"])
+        """The shards' URLs, sorted: ``batch.origin`` numbers them.
+
+        Raises:
+            ConfigError: Another process reads, and there are too many names to send them along.
+        """
+        settings = self._opened().settings
+        if settings["shards"] is None:
+            raise ConfigError(
+                f"the names of {settings['shard_count']} shards are more than a feeder tells; list "
+                'them where they are stored, or read with engine="thread"'
+            )
+        return list(settings["shards"])
 
     def statistics(self) -> dict[str, Any]:
         """What this stream has delivered; where it reads by itself, what it has read too."""

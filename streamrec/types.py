@@ -320,7 +320,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch(Mapping[str, Column]):
+class Batch(Mapping[str, Any]):
     """A batch: a mapping from feature name to column, in memory that is the user's own.
 
     ``len(batch)`` is the number of rows; raw streams have the one column ``records``.
@@ -336,7 +336,7 @@ class Batch(Mapping[str, Column]):
     mask: npt.NDArray[np.bool_] | None = None
     """bool ``[rows]``: False where a row is padding; ``None`` where nothing is ever padded."""
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> Any:
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:

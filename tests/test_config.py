@@ -105,6 +105,11 @@ def test_a_daemon_file(tmp_path: Path) -> None:
     assert "secret" not in repr(settings)
 
 
+def test_the_status_port_can_be_switched_off(tmp_path: Path) -> None:
+    path = write(tmp_path, "[server]\nstatus=''\n[datasets.a]\nsource='x'")
+    assert load_daemon(path).server.status is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -136,7 +141,10 @@ def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.memory_budget(explicit) == 64 << 20
     monkeypatch.setattr(config, "_memory_limit", lambda: 2 << 30)
     assert config.memory_budget(automatic) == 512 << 20
-    assert config.memory_budget(automatic, local_ranks=4) == 128 << 20
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert config.memory_budget(automatic) == 128 << 20
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "four")
+    assert config.memory_budget(automatic) == 512 << 20
     monkeypatch.setattr(config, "_memory_limit", lambda: 1 << 40)
     assert config.memory_budget(automatic) == 1 << 30
 

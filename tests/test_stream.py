@@ -294,6 +294,15 @@ class TestFacts:
         with pytest.raises(ConfigError, match="tcp://"):
             sr.connect("feeder:7070")
 
+    def test_more_names_than_a_feeder_tells(
+        self, source: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with raw(source, engine="thread") as stream:
+            told = {"shards": None, "shard_count": 4}
+            monkeypatch.setattr(type(stream._session), "settings", told)
+            with pytest.raises(ConfigError, match="the names of 4 shards"):
+                _ = stream.shards
+
     def test_memory_is_read_by_a_thread(self) -> None:
         with fsspec.open("memory://tests/one.tfrecord", "wb") as file:
             file.write(frame(b"here"))

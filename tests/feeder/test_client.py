@@ -44,7 +44,7 @@ def check(batch: Batch, step: int) -> None:
     expected = double.batch(step)
     for name in ("number", "values"):
         np.testing.assert_array_equal(batch[name], expected[name])
-    assert batch["name"].to_list() == expected["name"].to_list()  # type: ignore[union-attr]
+    assert batch["name"].to_list() == expected["name"].to_list()
     assert batch.next_position.step == step + 1
 
 

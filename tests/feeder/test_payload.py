@@ -126,11 +126,11 @@ def test_parts_of_columns_travel_as_wholes() -> None:
     turned = np.arange(6, dtype=">i4").reshape(3, 2).T
     batch = of_columns({"part": part, "ragged": ragged, "words": words, "turned": turned}, 2)
     got = payload.decode(received(payload.encode(batch)))
-    assert got["part"].to_list() == [b"bc", b"def"]  # type: ignore[union-attr]
-    assert got["ragged"].to_list() == [[2, 3, 4], [5, 6, 7, 8]]  # type: ignore[union-attr]
-    assert got["words"].to_list() == [[b"bc"], [b"def"]]  # type: ignore[union-attr]
+    assert got["part"].to_list() == [b"bc", b"def"]
+    assert got["ragged"].to_list() == [[2, 3, 4], [5, 6, 7, 8]]
+    assert got["words"].to_list() == [[b"bc"], [b"def"]]
     np.testing.assert_array_equal(got["turned"], turned)
-    assert got["turned"].dtype == np.int32  # type: ignore[union-attr]
+    assert got["turned"].dtype == np.int32
 
 
 @pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array(5)])
@@ -249,7 +249,7 @@ def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
     except RemoteProtocolError:
         return
     for column in batch.values():
-        assert column.tolist() if isinstance(column, np.ndarray) else column.to_list()  # type: ignore[union-attr]
+        assert column.tolist() if isinstance(column, np.ndarray) else column.to_list()
 
 
 def test_the_position_is_json() -> None:

@@ -50,7 +50,7 @@ def test_examples_and_their_faults_name_the_shard() -> None:
     features = describe({"x": FixedLenFeature((), "int64")})
     decoder = Decoder(features, ["s3://bucket/shard"])
     good = encode_example({"x": 4})
-    assert decoder.decode(chunk([good]), POSITION, None)["x"].tolist() == [4]  # type: ignore[union-attr]
+    assert decoder.decode(chunk([good]), POSITION, None)["x"].tolist() == [4]
     with pytest.raises(MissingFeature) as caught:
         decoder.decode(chunk([good, encode_example({"y": 4})]), POSITION, None)
     assert (caught.value.url, caught.value.record) == ("s3://bucket/shard", 1)
