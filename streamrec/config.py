@@ -110,7 +110,7 @@ class DaemonSettings(_Settings):
         listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
         """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
         status: str | None = "127.0.0.1:7071"
-        """``host:port`` of ``/livez``, ``/readyz`` and ``/metrics``; ``""`` or ``None`` for none."""
+        """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
         token: SecretStr | None = None
         """What clients must present; over TCP beyond loopback it needs TLS, and is refused."""
         grace: PositiveFloat = 30.0
