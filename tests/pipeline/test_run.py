@@ -372,3 +372,22 @@ async def test_refused_before_anything_is_read(
             position=None,
         )
     await dataset.aclose()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@asynchronous
+async def test_a_record_larger_than_the_budget_comes_whole(tmp_path: Path, shuffle: bool) -> None:
+    shards = ((100, 12 << 20, 100), (50,) * 3)
+    dataset = await Dataset.open(
+        settings_of(
+            write(tmp_path, shards),
+            batch_size=2,
+            memory_budget="8MiB",
+            shuffle=shuffle,
+            shuffle_window="1MiB",
+        )
+    )
+    batches = await receive_all(dataset)
+    assert sorted(identities(batches)) == [(s, i) for s in range(2) for i in range(3)]
+    assert sorted(map(len, contents(batches))) == [50, 50, 50, 100, 100, 12 << 20]
+    await dataset.aclose()
