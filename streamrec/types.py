@@ -127,7 +127,7 @@ class RecordRows:
         """Some of the rows, in the order of the indices; holds the buffers of these alone."""
         index = self.buffer_index[rows]
         buffers = self.buffers
-        if len(buffers) > 1:
+        if len(buffers) > 1 or not len(index):
             used = np.bincount(index, minlength=len(buffers)) > 0
             index = (np.cumsum(used, dtype=np.int32) - 1)[index].astype(np.int32, copy=False)
             buffers = tuple(buffers[k] for k in np.flatnonzero(used).tolist())

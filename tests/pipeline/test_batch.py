@@ -71,6 +71,14 @@ def test_a_batch_holds_the_buffers_of_its_rows_alone() -> None:
     assert len(batcher.cut(2).rows.buffers) == 2
 
 
+def test_no_rows_hold_no_buffer() -> None:
+    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher.gather(3)
+    chunk = batcher.cut(3)
+    assert len(chunk.rows.buffers) == 1
+    assert chunk.cut(3, None).rows.buffers == ()
+
+
 def test_an_empty_chunk_is_neutral() -> None:
     batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
     batcher.gather(3)

@@ -322,7 +322,7 @@ async def test_memory_goes_back_and_stays_within_the_budget(tmp_path: Path) -> N
                 break
             highest = max(highest, run.statistics()["bytes_in_memory"])
         assert run.statistics()["batches"] == 150
-        assert run.statistics()["bytes_in_memory"] == 0
+    assert run.statistics()["bytes_in_memory"] == 0, "the threads that decoded are gone"
     assert 0 < highest <= 16 << 20
     await dataset.aclose()
 
