@@ -148,7 +148,8 @@ def _refuse(url: str, error: OSError) -> NoReturn:
     """Raise the error of the tree that says the same."""
     path = path_of(url)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise ObjectNotFound(f"there is no such file under {Path.cwd()}", url=url) from None
+        where = "" if path.startswith("/") else f" under {Path.cwd()}"
+        raise ObjectNotFound(f"there is no such file{where}; check the name", url=url) from None
     if isinstance(error, PermissionError):
         raise AccessDenied("this user may not read it", url=url) from None
     if isinstance(error, IsADirectoryError):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,6 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from streamrec.stores.base import ObjectInfo
 
@@ -176,3 +176,12 @@ async def test_file_is_closed_when_its_head_is_refused(
 def test_paths_are_not_decoded() -> None:
     assert path_of("file:///a%20b/~x") == "/a%20b/~x"
     assert path_of("~/x") == "~/x"
+
+
+@pytest.mark.parametrize("name", ["/nowhere/none.tfrecord", "none.tfrecord"])
+@asynchronous
+async def test_a_missing_file_names_the_directory_only_where_it_matters(name: str) -> None:
+    with pytest.raises(ObjectNotFound) as caught:
+        async with LocalStore().open_range(name, 0, 1):
+            pass
+    assert (str(Path.cwd()) in str(caught.value)) == (not name.startswith("/"))
