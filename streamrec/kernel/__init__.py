@@ -1,25 +1,42 @@
-"""The work on bytes: CRC32C, TFRecord frames, Examples to columns. Whole blocks, never records."""
+"""The work on bytes: CRC32C, TFRecord frames, Examples to columns. Whole blocks, never records.
+
+Two implementations of one contract (``kernel.contract``): one in C, and its twin in Python, which
+is the specification and runs where no C compiler was. The environment variable
+``STREAMREC_KERNEL``, ``native`` or ``python``, chooses; otherwise the one in C runs if it is there.
+"""
 
 from __future__ import annotations
 
-from streamrec.kernel.reference import (
-    crc32c,
-    frame_records,
-    gather,
-    masked_crc32c,
-    parse_examples,
-    scan_frames,
-)
+from typing import TYPE_CHECKING
+
+from streamrec.kernel.choice import choose
 
 __all__ = [
+    "Parser",
     "crc32c",
     "frame_records",
     "gather",
     "implementation",
     "masked_crc32c",
-    "parse_examples",
     "scan_frames",
 ]
 
-implementation = "python"
-"""Which kernel runs."""
+implementation, _module = choose()
+"""Which kernel runs: ``"native"`` or ``"python"``."""
+
+if TYPE_CHECKING:
+    from streamrec.kernel.reference import (
+        Parser,
+        crc32c,
+        frame_records,
+        gather,
+        masked_crc32c,
+        scan_frames,
+    )
+else:
+    Parser = _module.Parser
+    crc32c = _module.crc32c
+    frame_records = _module.frame_records
+    gather = _module.gather
+    masked_crc32c = _module.masked_crc32c
+    scan_frames = _module.scan_frames

@@ -10,21 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from streamrec.types import Indices
+    from collections.abc import Callable, Sequence
+
+    from streamrec.types import Column, Indices, Octets, RecordRows
 
 __all__ = [
     "FOOTER",
     "HEADER",
+    "LARGEST_MESSAGE",
     "MAX_NEEDED",
+    "Allocate",
     "ColumnPlan",
     "DataType",
     "Fault",
     "FrameScan",
     "KernelFault",
     "Kind",
+    "Parser",
+    "fresh",
 ]
 
 # A TFRecord frame: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked
@@ -37,6 +45,19 @@ FOOTER = 4
 MAX_NEEDED = 2**63 - 1
 """``FrameScan.needed`` of a frame whose size int64 cannot hold."""
 
+LARGEST_MESSAGE = 2**31 - 1
+"""Bytes of the longest serialized message: "the maximum size supported by all implementations".
+Source: protobuf.dev/programming-guides/proto-limits."""
+
+Allocate: TypeAlias = "Callable[[int], Octets]"
+"""Gives so many bytes of memory with undefined contents: uint8, one dimension, 64-byte aligned or
+as aligned as NumPy's own."""
+
+
+def fresh(size: int) -> Octets:
+    """Newly allocated memory."""
+    return np.empty(size, np.uint8)
+
 
 class Fault(IntEnum):
     """What is wrong with the bytes."""
@@ -47,13 +68,17 @@ class Fault(IntEnum):
     DATA_CRC = 2
     """A frame's payload does not match its CRC."""
     MALFORMED = 3
-    """A record is no serialized Example."""
+    """A record is no serialized Example, or no SequenceExample."""
     MISSING = 4
     """A feature without a default is absent."""
     WRONG_KIND = 5
     """A feature's list is of another type than the plan's."""
     WRONG_COUNT = 6
     """A feature has another number of values than the plan's shape."""
+    WRONG_SIZE = 7
+    """A byte string has another length than the plan's shape."""
+    TOO_LARGE = 8
+    """A record is longer than ``LARGEST_MESSAGE``."""
 
 
 class FrameScan(NamedTuple):
@@ -78,6 +103,12 @@ class Kind(Enum):
     """The same number of values in every row: an array ``[rows, *shape]``."""
     VARLEN = "varlen"
     """Any number of values a row: a :class:`Ragged`."""
+    RAW = "raw"
+    """One byte string of the same length in every row: uint8 ``[rows, *shape]``."""
+    STEPS = "steps"
+    """Of a SequenceExample's feature lists, any number of steps a row, each with any number of
+    values: a :class:`Ragged` of steps, whose values are a :class:`Ragged` of the steps' values. A
+    step of which no list is set has none."""
 
 
 class DataType(Enum):
@@ -96,13 +127,15 @@ class ColumnPlan:
     kind: Kind
     dtype: DataType
     shape: tuple[int, ...] = ()
-    """The shape of one row's values, for ``FIXED``."""
+    """The shape of one row's values for ``FIXED``, of its bytes for ``RAW``."""
     default: tuple[int, ...] | tuple[float, ...] | tuple[bytes, ...] | None = None
-    """The values of a row that lacks the feature, ``count`` of them; ``None``: it may not lack."""
+    """The values of a row that lacks the feature: ``count`` of them for ``FIXED``, one string of
+    ``count`` bytes for ``RAW``, none for ``STEPS``. ``None``: it may not lack. ``VARLEN`` needs no
+    default: a row that lacks the feature has no values."""
 
     @property
     def count(self) -> int:
-        """How many values one row of a ``FIXED`` column holds."""
+        """How many values one row of a ``FIXED`` column holds, how many bytes one of ``RAW``."""
         return prod(self.shape)
 
 
@@ -113,10 +146,52 @@ class KernelFault(Exception):
         code: What is wrong.
         record: The row's number in the input.
         feature: The feature's name, where it is about one.
+        offset: The byte of the record at which it shows, where the implementation knows.
     """
 
-    def __init__(self, code: Fault, record: int, feature: str | None = None) -> None:
+    def __init__(
+        self, code: Fault, record: int, feature: str | None = None, offset: int | None = None
+    ) -> None:
         super().__init__(f"{code.name} in row {record}, feature {feature!r}")
         self.code = code
         self.record = record
         self.feature = feature
+        self.offset = offset
+
+
+class Parser(Protocol):
+    """Serialized messages to columns; prepared once, used from any number of threads.
+
+    What is accepted is what protobuf accepts: a record that its parser refuses is ``MALFORMED``,
+    whether or not the fault is in what a plan asks for. Of a feature that occurs twice the last
+    counts. What is in no plan is checked and skipped. A feature of which no list is set is absent.
+
+    Args:
+        plans: The columns of an Example's features, or of a SequenceExample's context: ``FIXED``,
+            ``VARLEN`` or ``RAW``. No two have the same name.
+        lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
+            name. ``None``: the records are Examples.
+        allocate: Where the memory of large columns may come from.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[ColumnPlan],
+        lists: Sequence[ColumnPlan] | None = None,
+        allocate: Allocate = fresh,
+    ) -> None: ...
+
+    def parse(self, rows: RecordRows) -> list[Column]:
+        """Parse records into columns.
+
+        Args:
+            rows: The serialized messages.
+
+        Returns:
+            One column a plan, then one a list.
+
+        Raises:
+            KernelFault: Of the first row that does not fit: what is wrong with its bytes as a
+                whole, else of its plans the first, else of its lists the first.
+        """
+        ...

@@ -1,13 +1,71 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from streamrec import kernel
-from streamrec.kernel import reference
+from streamrec.kernel import choice, reference
+from streamrec.kernel.choice import VARIABLE, choose
+from tests.kernel.conftest import IMPLEMENTATIONS
+
+HERE = {"python": "streamrec.kernel.reference", "native": "streamrec.kernel.native"}
 
 
-def test_the_twin_runs_and_says_so() -> None:
-    assert kernel.implementation == "python"
-    assert kernel.scan_frames is reference.scan_frames
+def test_what_runs_is_named() -> None:
+    assert kernel.scan_frames.__module__.startswith(HERE[kernel.implementation])
 
 
-def test_every_function_of_the_contract_is_exported() -> None:
-    assert set(reference.__all__) <= set(kernel.__all__)
+@pytest.mark.parametrize("module", IMPLEMENTATIONS)
+def test_every_function_of_the_contract_is_there(module: object) -> None:
+    exported = set(kernel.__all__) - {"implementation"}
+    assert exported == set(reference.__all__)
+    assert exported <= set(dir(module))
+
+
+@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
+def test_the_environment_chooses(module: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = {path: name for name, path in HERE.items()}[module.__name__]  # type: ignore[attr-defined]
+    monkeypatch.setenv(VARIABLE, name)
+    assert choose() == (name, module)
+
+
+def test_the_native_one_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert choose()[0] == ("native" if len(IMPLEMENTATIONS) == 2 else "python")
+
+
+def test_the_twin_runs_where_nothing_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
+    assert choose() == ("python", reference)
+
+
+INFO = "import sys; sys.argv = ['streamrec', 'info', 'x']; from streamrec.cli import main; main()"
+NOT_BUILT = "import sys; sys.modules['streamrec.kernel._native'] = None;"
+
+
+def run(wanted: str, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={VARIABLE: wanted, "PYTHONPATH": ":".join(sys.path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_another_word_is_refused() -> None:
+    done = run("nativ", INFO)
+    assert done.returncode == 2
+    assert "STREAMREC_KERNEL is 'nativ': set it to native or python" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_not_built_is_refused() -> None:
+    done = run("native", NOT_BUILT + INFO)
+    assert done.returncode == 2
+    assert "the kernel in C cannot be loaded" in done.stderr
+    assert "install streamrec again where there is a C compiler" in done.stderr
+    assert "Traceback" not in done.stderr

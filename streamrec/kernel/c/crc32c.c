@@ -1,0 +1,172 @@
+#include "crc32c.h"
+
+#include <stdbool.h>
+
+#include "memory.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define SR_HARDWARE __attribute__((target("sse4.2")))
+#elif defined(__aarch64__) && defined(__linux__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#define SR_HARDWARE __attribute__((target("+crc")))
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <arm_acle.h>
+#define SR_HARDWARE
+#endif
+
+/* The polynomial, its bits reversed. */
+#define POLYNOMIAL 0x82f63b78u
+
+/* The processor has a step of the CRC after 3 cycles, but begins one each cycle: three streams side
+   by side keep it busy. The streams' CRCs are then shifted past one another by tables, one for each
+   length of stream. Measured on Zen 4: of 64 to 256, 128 is best for records of 490 B (39 M/s);
+   of 1 to 16 KiB, 16 is best for data from memory (17.6 GB/s; 14.5 with 4), for the prefetchers
+   follow long streams. */
+#define SHORT 128
+#define DOUBLINGS 7
+#define LONG (SHORT << DOUBLINGS)
+
+static uint32_t bytewise[8][256];
+static uint32_t past_long[4][256];
+static uint32_t past_short[4][256];
+
+static uint32_t (*chosen)(uint32_t, const uint8_t *, size_t);
+static const char *chosen_name = "table";
+
+static void make_bytewise(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? POLYNOMIAL : 0);
+        bytewise[0][byte] = crc;
+    }
+    for (uint32_t byte = 0; byte < 256; byte++)
+        for (int k = 1; k < 8; k++) {
+            uint32_t crc = bytewise[k - 1][byte];
+            bytewise[k][byte] = (crc >> 8) ^ bytewise[0][crc & 255];
+        }
+}
+
+/* Shifting the register past zeros is linear: what becomes of its single bits says it all. */
+static uint32_t shifted(const uint32_t of_bit[32], uint32_t crc) {
+    uint32_t sum = 0;
+    for (int bit = 0; bit < 32; bit++)
+        if (crc >> bit & 1) sum ^= of_bit[bit];
+    return sum;
+}
+
+static void shift_past_zeros(uint32_t of_bit[32], int size) {
+    for (int bit = 0; bit < 32; bit++) {
+        uint32_t crc = 1u << bit;
+        for (int k = 0; k < size; k++) crc = (crc >> 8) ^ bytewise[0][crc & 255];
+        of_bit[bit] = crc;
+    }
+}
+
+/* From past n zeros to past 2n. */
+static void shift_twice(uint32_t of_bit[32]) {
+    uint32_t once[32];
+    memcpy(once, of_bit, sizeof once);
+    for (int bit = 0; bit < 32; bit++) of_bit[bit] = shifted(once, once[bit]);
+}
+
+static void tabulate(uint32_t table[4][256], const uint32_t of_bit[32]) {
+    for (int k = 0; k < 4; k++)
+        for (uint32_t byte = 0; byte < 256; byte++) table[k][byte] = shifted(of_bit, byte << 8 * k);
+}
+
+static void make_past(void) {
+    uint32_t of_bit[32];
+    shift_past_zeros(of_bit, SHORT);
+    tabulate(past_short, of_bit);
+    for (int k = 0; k < DOUBLINGS; k++) shift_twice(of_bit);
+    tabulate(past_long, of_bit);
+}
+
+uint32_t sr_crc32c_by_table(uint32_t crc, const uint8_t *data, size_t size) {
+    crc = ~crc;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t word = sr_load64(data) ^ crc;
+        crc = 0;
+        for (int k = 0; k < 8; k++) crc ^= bytewise[7 - k][word >> 8 * k & 255];
+    }
+    for (; size; data++, size--) crc = (crc >> 8) ^ bytewise[0][(crc ^ *data) & 255];
+    return ~crc;
+}
+
+#ifdef SR_HARDWARE
+
+#if defined(__x86_64__)
+#define STEP64(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
+#define STEP32(crc, word) _mm_crc32_u32(crc, word)
+#define STEP8(crc, byte) _mm_crc32_u8(crc, byte)
+#else
+#define STEP64(crc, word) __crc32cd(crc, word)
+#define STEP32(crc, word) __crc32cw(crc, word)
+#define STEP8(crc, byte) __crc32cb(crc, byte)
+#endif
+
+static inline uint32_t past(uint32_t table[4][256], uint32_t crc) {
+    return table[0][crc & 255] ^ table[1][crc >> 8 & 255] ^ table[2][crc >> 16 & 255] ^
+           table[3][crc >> 24];
+}
+
+SR_HARDWARE static inline uint32_t three_streams(uint32_t crc, const uint8_t *data, size_t length,
+                                                 uint32_t table[4][256]) {
+    uint32_t second = 0, third = 0;
+    for (size_t k = 0; k < length; k += 8) {
+        crc = STEP64(crc, sr_load64(data + k));
+        second = STEP64(second, sr_load64(data + length + k));
+        third = STEP64(third, sr_load64(data + 2 * length + k));
+    }
+    return past(table, past(table, crc) ^ second) ^ third;
+}
+
+SR_HARDWARE static uint32_t by_hardware(uint32_t crc, const uint8_t *data, size_t size) {
+    crc = ~crc;
+    for (; size >= 3 * LONG; data += 3 * LONG, size -= 3 * LONG)
+        crc = three_streams(crc, data, LONG, past_long);
+    for (; size >= 3 * SHORT; data += 3 * SHORT, size -= 3 * SHORT)
+        crc = three_streams(crc, data, SHORT, past_short);
+    for (; size >= 8; data += 8, size -= 8) crc = STEP64(crc, sr_load64(data));
+    if (size & 4) {
+        crc = STEP32(crc, sr_load32(data));
+        data += 4;
+    }
+    for (size &= 3; size; data++, size--) crc = STEP8(crc, *data);
+    return ~crc;
+}
+
+static bool has_hardware(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("sse4.2");
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) & (1 << 7); /* HWCAP_CRC32 */
+#else
+    return true;
+#endif
+}
+
+#endif
+
+void sr_crc32c_init(void) {
+    make_bytewise();
+    make_past();
+    chosen = sr_crc32c_by_table;
+#ifdef SR_HARDWARE
+    if (has_hardware()) {
+        chosen = by_hardware;
+#if defined(__x86_64__)
+        chosen_name = "sse4.2";
+#else
+        chosen_name = "armv8";
+#endif
+    }
+#endif
+}
+
+uint32_t sr_crc32c(uint32_t crc, const uint8_t *data, size_t size) { return chosen(crc, data, size); }
+
+const char *sr_crc32c_name(void) { return chosen_name; }

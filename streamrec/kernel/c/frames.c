@@ -1,0 +1,58 @@
+#include "frames.h"
+
+#include "crc32c.h"
+#include "memory.h"
+
+static bool length_is_intact(const uint8_t *header) {
+    return sr_mask(sr_crc32c(0, header, 8)) == sr_load32(header + 8);
+}
+
+static bool payload_is_intact(const uint8_t *payload, uint64_t length) {
+    return sr_mask(sr_crc32c(0, payload, length)) == sr_load32(payload + length);
+}
+
+/* The size of a whole frame, or INT64_MAX where int64 cannot hold it. */
+static int64_t frame_size(uint64_t length) {
+    const uint64_t most = (uint64_t)INT64_MAX - SR_HEADER - SR_FOOTER;
+    return length > most ? INT64_MAX : (int64_t)length + SR_HEADER + SR_FOOTER;
+}
+
+struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc,
+                              int64_t *offsets, int64_t *lengths, int64_t capacity) {
+    struct sr_scan scan = {0, begin, 0, SR_NONE};
+    while (scan.records < capacity && end - scan.stop >= SR_HEADER) {
+        const uint8_t *header = buffer + scan.stop;
+        const uint64_t length = sr_load64(header);
+        if (check_crc && SR_UNLIKELY(!length_is_intact(header))) {
+            scan.fault = SR_LENGTH_CRC;
+            break;
+        }
+        const int64_t size = frame_size(length);
+        if (SR_UNLIKELY(size > end - scan.stop)) {
+            scan.needed = size;
+            break;
+        }
+        if (check_crc && SR_UNLIKELY(!payload_is_intact(header + SR_HEADER, length))) {
+            scan.fault = SR_DATA_CRC;
+            break;
+        }
+        offsets[scan.records] = scan.stop + SR_HEADER;
+        lengths[scan.records++] = (int64_t)length;
+        scan.stop += size;
+    }
+    return scan;
+}
+
+static uint8_t *write_frame(uint8_t *out, const uint8_t *payload, size_t length) {
+    sr_store64(out, length);
+    sr_store32(out + 8, sr_mask(sr_crc32c(0, out, 8)));
+    sr_copy(out + SR_HEADER, payload, length);
+    uint8_t *footer = out + SR_HEADER + length;
+    sr_store32(footer, sr_mask(sr_crc32c(0, payload, length)));
+    return footer + SR_FOOTER;
+}
+
+void sr_frame_rows(const struct sr_rows *rows, uint8_t *out) {
+    for (int64_t row = 0; row < rows->count; row++)
+        out = write_frame(out, sr_row(rows, row), (size_t)rows->lengths[row]);
+}

@@ -1,0 +1,30 @@
+/* TFRecord frames: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked
+   CRC32C of the payload; little-endian. Source: tensorflow/core/lib/io/record_writer.h. */
+#ifndef SR_FRAMES_H
+#define SR_FRAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fault.h"
+#include "rows.h"
+
+enum { SR_HEADER = 12, SR_FOOTER = 4 };
+
+struct sr_scan {
+    int64_t records;      /* found */
+    int64_t stop;         /* the first byte not consumed */
+    int64_t needed;       /* the size of the frame at `stop` if its header is there, else 0 */
+    enum sr_fault fault;  /* of the frame at `stop` */
+};
+
+/* Find the frames in buffer[begin:end], at most `capacity` of them; offsets and lengths are those of
+   the payloads. Needs 0 <= begin <= end <= INT64_MAX. */
+struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc,
+                              int64_t *offsets, int64_t *lengths, int64_t capacity);
+
+/* Write the frames of all rows end to end: their lengths and SR_HEADER + SR_FOOTER bytes each. */
+void sr_frame_rows(const struct sr_rows *rows, uint8_t *out);
+
+#endif

@@ -1,0 +1,97 @@
+#include "list.h"
+
+#include "packed.h"
+
+/* All lists hold their values in field 1. */
+enum {
+    PACKED = SR_TAG(1, SR_DELIMITED), /* of numbers; of strings: one */
+    ONE_INT = SR_TAG(1, SR_VARINT),
+    ONE_FLOAT = SR_TAG(1, SR_FIXED32),
+};
+
+static bool add_packed(enum sr_type type, const uint8_t *at, uint32_t size, struct sr_size *sum) {
+    if (type == SR_INTS) {
+        const int64_t count = sr_count_packed(at, at + size);
+        sum->values += count;
+        return count >= 0;
+    }
+    if (type == SR_FLOATS) {
+        sum->values += size / 4;
+        return size % 4 == 0;
+    }
+    sum->values++;
+    sum->bytes += size;
+    return true;
+}
+
+static bool is_one_number(enum sr_type type, uint32_t tag) {
+    return (type == SR_INTS && tag == ONE_INT) || (type == SR_FLOATS && tag == ONE_FLOAT);
+}
+
+bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, int room, struct sr_size *sum) {
+    while (at < end) {
+        uint32_t tag = 0, size = 0;
+        if (!(at = sr_read_tag(at, end, &tag))) return false;
+        if (tag == PACKED) {
+            at = sr_read_size(at, end, &size);
+            if (!at || !add_packed(type, at, size, sum)) return false;
+            at += size;
+        } else {
+            sum->values += is_one_number(type, tag);
+            if (!(at = sr_skip(at, end, tag, room))) return false;
+        }
+    }
+    return true;
+}
+
+static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    if (sink->ends == sink->ends_end || size > sink->values_end - sink->values) return false;
+    sr_copy(sink->values, at, size);
+    sink->values += size;
+    sink->bytes += size;
+    *sink->ends++ = sink->bytes;
+    return true;
+}
+
+static bool put_floats(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    if (size > sink->values_end - sink->values) return false;
+    if (!SR_BIG_ENDIAN) {
+        sr_copy(sink->values, at, size);
+        sink->values += size;
+        return true;
+    }
+    for (const uint8_t *end = at + size; at < end; at += 4, sink->values += 4) {
+        const uint32_t bits = sr_load32(at);
+        memcpy(sink->values, &bits, 4);
+    }
+    return true;
+}
+
+static bool put_ints(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    int64_t *out = (int64_t *)(void *)sink->values;
+    out = sr_decode_packed(at, at + size, out, (int64_t *)(void *)sink->values_end);
+    if (out) sink->values = (uint8_t *)out;
+    return out;
+}
+
+static bool put_packed(enum sr_type type, struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    if (type == SR_INTS) return put_ints(sink, at, size);
+    return type == SR_FLOATS ? put_floats(sink, at, size) : put_string(sink, at, size);
+}
+
+bool sr_decode_list(enum sr_type type, const uint8_t *at, const uint8_t *end, struct sr_sink *sink) {
+    while (at < end) {
+        uint32_t tag = 0, size = 0;
+        if (!(at = sr_read_tag(at, end, &tag))) return false;
+        if (tag == PACKED) {
+            at = sr_read_size(at, end, &size);
+            if (!at || !put_packed(type, sink, at, size)) return false;
+            at += size;
+            continue;
+        }
+        const uint8_t *value = at;
+        if (!(at = sr_skip(at, end, tag, SR_DEEPEST))) return false;
+        if (is_one_number(type, tag) && !put_packed(type, sink, value, (uint32_t)(at - value))) return false;
+    }
+    return true;
+}

@@ -1,0 +1,46 @@
+/* Little-endian loads and stores at any address. */
+#ifndef SR_MEMORY_H
+#define SR_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define SR_BIG_ENDIAN 1
+#else
+#define SR_BIG_ENDIAN 0
+#endif
+
+#define SR_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define SR_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+static inline uint32_t sr_load32(const uint8_t *at) {
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return SR_BIG_ENDIAN ? __builtin_bswap32(word) : word;
+}
+
+static inline uint64_t sr_load64(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return SR_BIG_ENDIAN ? __builtin_bswap64(word) : word;
+}
+
+static inline void sr_store32(uint8_t *at, uint32_t word) {
+    if (SR_BIG_ENDIAN) word = __builtin_bswap32(word);
+    memcpy(at, &word, sizeof word);
+}
+
+static inline void sr_store64(uint8_t *at, uint64_t word) {
+    if (SR_BIG_ENDIAN) word = __builtin_bswap64(word);
+    memcpy(at, &word, sizeof word);
+}
+
+/* memcpy for whom a size of 0 may come with no address. */
+static inline void sr_copy(void *to, const void *from, size_t size) {
+    if (size) memcpy(to, from, size);
+}
+
+#endif

@@ -1,0 +1,496 @@
+/* The glue between Python and the kernel: buffers in, buffers that the caller allocated out, codes
+   back. It checks sizes, holds the buffers, and releases the GIL. Nothing here knows what bytes
+   mean, and nothing elsewhere knows Python. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <stdlib.h>
+
+#include "crc32c.h"
+#include "examples.h"
+#include "frames.h"
+#include "packed.h"
+
+/* Below so many bytes a thread switch costs more than the work. */
+enum { WORTH_RELEASING = 1 << 15 };
+
+/* Buffers that are held until the call is over. */
+struct views {
+    Py_buffer *all;
+    Py_ssize_t count, room;
+};
+
+static bool views_init(struct views *views, Py_ssize_t room) {
+    *views = (struct views){PyMem_Malloc((size_t)(room > 0 ? room : 1) * sizeof(Py_buffer)), 0, room};
+    if (!views->all) PyErr_NoMemory();
+    return views->all != NULL;
+}
+
+static void views_release(struct views *views) {
+    while (views->count) PyBuffer_Release(&views->all[--views->count]);
+    PyMem_Free(views->all);
+}
+
+enum access { READ, WRITE };
+
+/* An object's memory as items of a size, and how many of them there are. Does nothing once there is
+   an error, so that several calls need one look at it. */
+static void *view(struct views *views, PyObject *object, Py_ssize_t item, enum access access, int64_t *count) {
+    *count = 0;
+    if (PyErr_Occurred()) return NULL;
+    if (views->count == views->room) {
+        PyErr_SetString(PyExc_SystemError, "more buffers than were counted");
+        return NULL;
+    }
+    Py_buffer *buffer = &views->all[views->count];
+    if (PyObject_GetBuffer(object, buffer, access == WRITE ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
+    views->count++;
+    if (buffer->len % item || (uintptr_t)buffer->buf % (uintptr_t)item) {
+        PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes holds no aligned items of %zd bytes", buffer->len, item);
+        return NULL;
+    }
+    *count = buffer->len / item;
+    return buffer->buf;
+}
+
+/* The same of memory that may be left out: None gives NULL. */
+static void *view_if_any(struct views *views, PyObject *object, Py_ssize_t item, int64_t *count) {
+    *count = 0;
+    return object == Py_None ? NULL : view(views, object, item, WRITE, count);
+}
+
+static bool fail(PyObject *kind, const char *message) {
+    PyErr_SetString(kind, message);
+    return false;
+}
+
+/* Rows of records: (buffers, buffer_index, offsets, lengths). */
+struct held_rows {
+    struct sr_rows rows;
+    struct sr_buffer *buffers;
+    int64_t size;
+};
+
+static bool hold_buffers(struct views *views, struct held_rows *held, PyObject *buffers) {
+    const Py_ssize_t count = PyTuple_Size(buffers);
+    held->buffers = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *held->buffers);
+    if (!held->buffers) return fail(PyExc_MemoryError, "no memory for the buffers' addresses");
+    for (Py_ssize_t k = 0; k < count; k++) {
+        struct sr_buffer *buffer = &held->buffers[k];
+        buffer->data = view(views, PyTuple_GetItem(buffers, k), 1, READ, &buffer->size);
+    }
+    held->rows.buffers = held->buffers;
+    held->rows.buffer_count = count;
+    return !PyErr_Occurred();
+}
+
+static bool hold_arrays(struct views *views, struct sr_rows *rows, PyObject *index, PyObject *offsets, PyObject *lengths) {
+    int64_t counts[3] = {0, 0, 0};
+    rows->buffer_index = view(views, index, sizeof *rows->buffer_index, READ, &counts[0]);
+    rows->offsets = view(views, offsets, sizeof *rows->offsets, READ, &counts[1]);
+    rows->lengths = view(views, lengths, sizeof *rows->lengths, READ, &counts[2]);
+    if (PyErr_Occurred()) return false;
+    rows->count = counts[0];
+    if (counts[1] != counts[0] || counts[2] != counts[0])
+        return fail(PyExc_ValueError, "buffer_index, offsets and lengths have different lengths");
+    return true;
+}
+
+static bool check_rows(struct held_rows *held) {
+    const int64_t outside = sr_row_outside(&held->rows);
+    if (outside >= 0) {
+        PyErr_Format(PyExc_ValueError, "row %lld lies outside of its buffer", (long long)outside);
+        return false;
+    }
+    held->size = sr_rows_size(&held->rows);
+    return held->size >= 0 || fail(PyExc_OverflowError, "the rows together are longer than int64 counts");
+}
+
+static bool hold_rows(struct views *views, struct held_rows *held, PyObject *object) {
+    PyObject *buffers, *index, *offsets, *lengths;
+    held->buffers = NULL;
+    if (!PyArg_ParseTuple(object, "O!OOO", &PyTuple_Type, &buffers, &index, &offsets, &lengths)) return false;
+    return hold_buffers(views, held, buffers) && hold_arrays(views, &held->rows, index, offsets, lengths) &&
+           check_rows(held);
+}
+
+/* How many buffers the object that describes rows has; an error is found later. */
+static Py_ssize_t buffers_of(PyObject *object) {
+    enum { ARRAYS = 3 };
+    if (!PyTuple_Check(object) || PyTuple_Size(object) < 1 || !PyTuple_Check(PyTuple_GetItem(object, 0))) return 0;
+    return PyTuple_Size(PyTuple_GetItem(object, 0)) + ARRAYS;
+}
+
+static PyObject *py_crc32c(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer data;
+    unsigned int value = 0;
+    int by_table = 0;
+    if (!PyArg_ParseTuple(args, "y*I|p", &data, &value, &by_table)) return NULL;
+    const size_t size = (size_t)data.len;
+    uint32_t (*const compute)(uint32_t, const uint8_t *, size_t) = by_table ? sr_crc32c_by_table : sr_crc32c;
+    if (data.len < WORTH_RELEASING) {
+        value = compute(value, data.buf, size);
+    } else {
+        Py_BEGIN_ALLOW_THREADS;
+        value = compute(value, data.buf, size);
+        Py_END_ALLOW_THREADS;
+    }
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(value);
+}
+
+static PyObject *py_scan(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *buffer, *offsets, *lengths, *result = NULL;
+    long long begin, end;
+    int check_crc;
+    struct views views;
+    if (!PyArg_ParseTuple(args, "OLLpOO", &buffer, &begin, &end, &check_crc, &offsets, &lengths)) return NULL;
+    if (!views_init(&views, 3)) return NULL;
+    int64_t size = 0, capacity = 0, capacity_too = 0;
+    const uint8_t *data = view(&views, buffer, 1, READ, &size);
+    int64_t *out_offsets = view(&views, offsets, 8, WRITE, &capacity);
+    int64_t *out_lengths = view(&views, lengths, 8, WRITE, &capacity_too);
+    if (!PyErr_Occurred()) {
+        if (begin < 0 || begin > end || end > size || capacity != capacity_too) {
+            fail(PyExc_ValueError, "begin and end do not lie in the buffer in this order, or the arrays differ");
+        } else {
+            struct sr_scan scan;
+            Py_BEGIN_ALLOW_THREADS;
+            scan = sr_scan_frames(data, begin, end, check_crc, out_offsets, out_lengths, capacity);
+            Py_END_ALLOW_THREADS;
+            result = Py_BuildValue("(LLLi)", (long long)scan.records, (long long)scan.stop, (long long)scan.needed,
+                                   (int)scan.fault);
+        }
+    }
+    views_release(&views);
+    return result;
+}
+
+static PyObject *py_frame(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *rows, *out;
+    struct views views;
+    struct held_rows held;
+    int64_t size = 0;
+    if (!PyArg_ParseTuple(args, "OO", &rows, &out)) return NULL;
+    if (!views_init(&views, buffers_of(rows) + 1)) return NULL;
+    if (hold_rows(&views, &held, rows)) {
+        uint8_t *frames = view(&views, out, 1, WRITE, &size);
+        if (!PyErr_Occurred() && size != held.size + held.rows.count * (SR_HEADER + SR_FOOTER))
+            fail(PyExc_ValueError, "the frames take another number of bytes");
+        if (!PyErr_Occurred()) {
+            Py_BEGIN_ALLOW_THREADS;
+            sr_frame_rows(&held.rows, frames);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    PyMem_Free(held.buffers);
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *py_gather(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *rows, *values, *offsets;
+    struct views views;
+    struct held_rows held;
+    int64_t size = 0, count = 0;
+    if (!PyArg_ParseTuple(args, "OOO", &rows, &values, &offsets)) return NULL;
+    if (!views_init(&views, buffers_of(rows) + 2)) return NULL;
+    if (hold_rows(&views, &held, rows)) {
+        uint8_t *out = view(&views, values, 1, WRITE, &size);
+        int64_t *out_offsets = view(&views, offsets, 8, WRITE, &count);
+        if (!PyErr_Occurred() && (size != held.size || count != held.rows.count + 1))
+            fail(PyExc_ValueError, "the payloads take another number of bytes or offsets");
+        if (!PyErr_Occurred()) {
+            Py_BEGIN_ALLOW_THREADS;
+            sr_gather(&held.rows, out, out_offsets);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    PyMem_Free(held.buffers);
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* A schema, and the objects whose memory it refers to. */
+struct held_schema {
+    struct sr_schema schema;
+    PyObject *plans;
+};
+
+static const char SCHEMA[] = "streamrec.kernel.schema";
+
+static void schema_free(struct held_schema *held) {
+    sr_names_free(&held->schema.feature_names);
+    sr_names_free(&held->schema.list_names);
+    free(held->schema.plans);
+    Py_XDECREF(held->plans);
+    free(held);
+}
+
+static void schema_destroy(PyObject *capsule) { schema_free(PyCapsule_GetPointer(capsule, SCHEMA)); }
+
+/* Bytes of one value in a column's memory. */
+static int width_of(const struct sr_plan *plan) {
+    return plan->type == SR_INTS ? 8 : plan->type == SR_FLOATS ? 4 : 1;
+}
+
+static bool is_valid(const struct sr_plan *plan, Py_ssize_t ends_size) {
+    if (plan->kind > SR_STEPS || plan->type < SR_STRINGS || plan->type > SR_INTS || plan->count < 0) return false;
+    if (plan->kind == SR_RAW && plan->type != SR_STRINGS) return false;
+    if (plan->count > INT64_MAX / 8) return false;
+    const int64_t count = plan->kind == SR_FIXED || plan->kind == SR_RAW ? plan->count : 0;
+    if (count != plan->count) return false;
+    if (!plan->may_lack || count != plan->count) return true;
+    if (plan->kind == SR_FIXED && plan->type == SR_STRINGS) {
+        int64_t before = 0;
+        for (int64_t k = 0; k < ends_size / 8; before = plan->ends[k++])
+            if (plan->ends[k] < before) return false;
+        return ends_size == 8 * count && before == plan->values_size;
+    }
+    return plan->values_size == count * width_of(plan);
+}
+
+/* One plan: (name, kind, type, count, may_lack, default values, ends of the default's strings). */
+static bool read_plan(PyObject *object, struct sr_plan *plan, const uint8_t **name, uint32_t *name_size) {
+    const char *text, *values, *ends;
+    Py_ssize_t text_size, values_size, ends_size;
+    int kind, type, may_lack;
+    long long count;
+    if (!PyArg_ParseTuple(object, "y#iiLpy#y#", &text, &text_size, &kind, &type, &count, &may_lack, &values, &values_size,
+                          &ends, &ends_size))
+        return false;
+    *plan = (struct sr_plan){(enum sr_kind)kind, (enum sr_type)type, count, may_lack, (const uint8_t *)values, values_size,
+                             (const int64_t *)(const void *)ends};
+    *name = (const uint8_t *)text;
+    *name_size = (uint32_t)text_size;
+    if (text_size > INT32_MAX || !is_valid(plan, ends_size)) return fail(PyExc_ValueError, "a plan contradicts itself");
+    return true;
+}
+
+static bool fill_schema(struct sr_schema *schema, PyObject *plans) {
+    const uint32_t count = schema->features + schema->lists;
+    const uint8_t **names = calloc((size_t)count + 1, sizeof *names);
+    uint32_t *sizes = calloc((size_t)count + 1, sizeof *sizes);
+    schema->plans = calloc((size_t)count + 1, sizeof *schema->plans);
+    bool done = names && sizes && schema->plans;
+    for (uint32_t k = 0; k < count && done; k++)
+        done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], &names[k], &sizes[k]);
+    done = done && sr_names_init(&schema->feature_names, names, sizes, schema->features) &&
+           sr_names_init(&schema->list_names, names + schema->features, sizes + schema->features, schema->lists);
+    free(names);
+    free(sizes);
+    if (!done && !PyErr_Occurred()) PyErr_NoMemory();
+    return done;
+}
+
+/* schema(plans, number of them that are features' and not lists', whether of a SequenceExample) */
+static PyObject *py_schema(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *plans;
+    Py_ssize_t features;
+    int is_sequence;
+    if (!PyArg_ParseTuple(args, "O!np", &PyTuple_Type, &plans, &features, &is_sequence)) return NULL;
+    const Py_ssize_t count = PyTuple_Size(plans);
+    if (features < 0 || features > count || count > 1 << 24) return fail(PyExc_ValueError, "too many plans"), NULL;
+    struct held_schema *held = calloc(1, sizeof *held);
+    if (!held) return PyErr_NoMemory();
+    held->plans = Py_NewRef(plans);
+    held->schema.features = (uint32_t)features;
+    held->schema.lists = (uint32_t)(count - features);
+    held->schema.is_sequence = is_sequence;
+    PyObject *capsule = fill_schema(&held->schema, plans) ? PyCapsule_New(held, SCHEMA, schema_destroy) : NULL;
+    if (!capsule) schema_free(held);
+    return capsule;
+}
+
+/* What measuring and filling have in common. */
+struct parsing {
+    struct views views;
+    struct held_rows held;
+    const struct sr_schema *schema;
+    struct sr_column *columns;
+    PyObject *memory; /* a tuple of columns' tuples */
+};
+
+enum { BUFFERS_A_COLUMN = 4 };
+
+static bool begin_parsing(struct parsing *self, PyObject *capsule, PyObject *rows, PyObject *memory) {
+    *self = (struct parsing){.memory = memory};
+    const struct held_schema *held = PyCapsule_GetPointer(capsule, SCHEMA);
+    if (!held) return false;
+    self->schema = &held->schema;
+    const Py_ssize_t count = self->schema->features + self->schema->lists;
+    if (!PyTuple_Check(memory) || PyTuple_Size(memory) != count) return fail(PyExc_ValueError, "not a tuple a plan");
+    self->columns = calloc((size_t)count + 1, sizeof *self->columns);
+    if (!self->columns) return fail(PyExc_MemoryError, "no memory for the columns' addresses");
+    return views_init(&self->views, buffers_of(rows) + BUFFERS_A_COLUMN * count) &&
+           hold_rows(&self->views, &self->held, rows);
+}
+
+static void end_parsing(struct parsing *self) {
+    free(self->columns);
+    PyMem_Free(self->held.buffers);
+    if (self->views.all) views_release(&self->views);
+}
+
+/* See that a buffer that was given has room for so many items, which is so many a row. */
+static bool has_room(const struct parsing *self, int64_t given, int64_t a_row, int64_t more) {
+    int64_t wanted;
+    if (__builtin_mul_overflow(self->held.rows.count, a_row, &wanted) || given != wanted + more)
+        return fail(PyExc_ValueError, "a column's memory has another size than its rows take");
+    return true;
+}
+
+/* A column's memory for measuring: (values, splits, spans), each None where the plan needs none. */
+static bool take_memory_to_measure(struct parsing *self, uint32_t number) {
+    PyObject *values, *splits, *spans;
+    const struct sr_plan *plan = &self->schema->plans[number];
+    struct sr_column *column = &self->columns[number];
+    int64_t value_bytes, split_count, span_count;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(self->memory, number), "OOO", &values, &splits, &spans)) return false;
+    column->values = view_if_any(&self->views, values, 1, &value_bytes);
+    column->splits = view_if_any(&self->views, splits, 8, &split_count);
+    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    if (PyErr_Occurred()) return false;
+    const bool is_direct = sr_is_direct(plan);
+    if (is_direct ? column->splits || column->spans || (plan->may_lack && !column->values) : !column->spans)
+        return fail(PyExc_ValueError, "a column lacks memory, or has some that it does not need");
+    if (column->values && (uintptr_t)column->values % 8) return fail(PyExc_ValueError, "a column's memory is not aligned");
+    return (!column->values || has_room(self, value_bytes, plan->count * width_of(plan), 0)) &&
+           (!column->splits || has_room(self, split_count, 1, 1)) && (!column->spans || has_room(self, span_count, 2, 0));
+}
+
+static bool take_all(struct parsing *self, bool (*take)(struct parsing *, uint32_t)) {
+    for (uint32_t number = 0; number < self->schema->features + self->schema->lists; number++)
+        if (!take(self, number)) return false;
+    return true;
+}
+
+static PyObject *sizes_of(const struct parsing *self) {
+    const Py_ssize_t count = self->schema->features + self->schema->lists;
+    PyObject *sizes = PyTuple_New(count);
+    for (Py_ssize_t k = 0; sizes && k < count; k++) {
+        const struct sr_column *column = &self->columns[k];
+        PyObject *size = Py_BuildValue("(LLL)", (long long)column->size.values, (long long)column->size.bytes,
+                                       (long long)column->steps);
+        if (!size || PyTuple_SetItem(sizes, k, size) < 0) Py_CLEAR(sizes);
+    }
+    return sizes;
+}
+
+static PyObject *result_of_measuring(const struct parsing *self, struct sr_finding finding) {
+    if (finding.fault == SR_NO_MEMORY) return PyErr_NoMemory();
+    PyObject *sizes = sizes_of(self);
+    if (!sizes) return NULL;
+    return Py_BuildValue("(iLLLN)", (int)finding.fault, (long long)finding.row, (long long)finding.plan,
+                         (long long)finding.offset, sizes);
+}
+
+/* measure(schema, rows, memory): (fault, row, plan, offset, ((values, bytes, steps), ...)) */
+static PyObject *py_measure(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *capsule, *rows, *memory, *result = NULL;
+    struct parsing self;
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
+    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_measure)) {
+        struct sr_finding finding;
+        Py_BEGIN_ALLOW_THREADS;
+        finding = sr_measure(self.schema, &self.held.rows, self.columns);
+        Py_END_ALLOW_THREADS;
+        result = result_of_measuring(&self, finding);
+    }
+    end_parsing(&self);
+    return result;
+}
+
+/* A column's memory for filling: None, or (values, ends of strings, ends of steps, spans). */
+static bool take_memory_to_fill(struct parsing *self, uint32_t number) {
+    PyObject *values, *ends, *step_ends, *spans, *memory = PyTuple_GetItem(self->memory, number);
+    struct sr_column *column = &self->columns[number];
+    const uintptr_t width = (uintptr_t)width_of(&self->schema->plans[number]);
+    int64_t value_bytes, end_count, span_count;
+    if (memory == Py_None) return true;
+    if (!PyArg_ParseTuple(memory, "OOOO", &values, &ends, &step_ends, &spans)) return false;
+    column->sink.values = view_if_any(&self->views, values, 1, &value_bytes);
+    column->sink.ends = view_if_any(&self->views, ends, 8, &end_count);
+    column->step_ends = view_if_any(&self->views, step_ends, 8, &column->steps);
+    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    if (PyErr_Occurred()) return false;
+    if (!column->spans || ((uintptr_t)column->sink.values | (uintptr_t)value_bytes) % width)
+        return fail(PyExc_ValueError, "a column lacks memory, or it is not aligned");
+    column->sink.values_end = column->sink.values + value_bytes;
+    column->sink.ends_end = column->sink.ends ? column->sink.ends + end_count : NULL;
+    return has_room(self, span_count, 2, 0);
+}
+
+/* fill(schema, rows, memory): whether the rows were still those that were measured */
+static PyObject *py_fill(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *capsule, *rows, *memory, *result = NULL;
+    struct parsing self;
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
+    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_fill)) {
+        bool filled;
+        Py_BEGIN_ALLOW_THREADS;
+        filled = sr_fill(self.schema, &self.held.rows, self.columns);
+        Py_END_ALLOW_THREADS;
+        result = PyBool_FromLong(filled);
+    }
+    end_parsing(&self);
+    return result;
+}
+
+/* decode_packed(way, data, out): how many values there are, or -1; way: a number in ways()[1] */
+static PyObject *py_decode_packed(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *data, *out, *result = NULL;
+    int way;
+    struct views views;
+    if (!PyArg_ParseTuple(args, "iOO", &way, &data, &out)) return NULL;
+    if (way < 0 || way >= SR_PACKED_WAYS || !sr_packed_ways[way].decode)
+        return fail(PyExc_ValueError, "there is no such way here"), NULL;
+    if (!views_init(&views, 2)) return NULL;
+    int64_t size = 0, room = 0;
+    const uint8_t *bytes = view(&views, data, 1, READ, &size);
+    int64_t *values = view(&views, out, 8, WRITE, &room);
+    if (!PyErr_Occurred()) {
+        const int64_t *end = sr_packed_ways[way].decode(bytes, bytes + size, values, values + room);
+        result = PyLong_FromLongLong(end ? end - values : -1);
+    }
+    views_release(&views);
+    return result;
+}
+
+/* ways(): how CRCs are computed, and the ways in which packed lists can be decoded, None if not */
+static PyObject *py_ways(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    const char *packed[SR_PACKED_WAYS];
+    for (int k = 0; k < SR_PACKED_WAYS; k++) packed[k] = sr_packed_ways[k].decode ? sr_packed_ways[k].name : NULL;
+    return Py_BuildValue("(s(zzz))", sr_crc32c_name(), packed[0], packed[1], packed[2]);
+}
+
+static PyMethodDef functions[] = {
+    {"crc32c", py_crc32c, METH_VARARGS, NULL},
+    {"scan", py_scan, METH_VARARGS, NULL},
+    {"frame", py_frame, METH_VARARGS, NULL},
+    {"gather", py_gather, METH_VARARGS, NULL},
+    {"schema", py_schema, METH_VARARGS, NULL},
+    {"measure", py_measure, METH_VARARGS, NULL},
+    {"fill", py_fill, METH_VARARGS, NULL},
+    {"decode_packed", py_decode_packed, METH_VARARGS, NULL},
+    {"ways", py_ways, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    sr_crc32c_init();
+    sr_packed_init();
+    return PyModule_Create(&definition);
+}

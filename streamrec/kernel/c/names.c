@@ -1,0 +1,66 @@
+#include "names.h"
+
+#include <stdlib.h>
+
+/* Few bytes as a word: those of a short text overlap, none is read twice as far as its size. */
+static inline uint64_t head_of(const uint8_t *text, uint32_t size) {
+    if (size >= 8) return sr_load64(text);
+    if (size >= 4) return sr_load32(text);
+    return size ? (uint64_t)text[0] | (uint64_t)text[size / 2] << 8 : 0;
+}
+
+static inline uint64_t tail_of(const uint8_t *text, uint32_t size) {
+    if (size >= 8) return sr_load64(text + size - 8);
+    if (size >= 4) return sr_load32(text + size - 4);
+    return size ? text[size - 1] : 0;
+}
+
+static inline bool is_name(const struct sr_name *name, const struct sr_name *wanted) {
+    if (name->size != wanted->size || name->head != wanted->head || name->tail != wanted->tail) return false;
+    return name->size <= 16 || memcmp(name->text, wanted->text, name->size) == 0;
+}
+
+/* A multiplicative hash; the constant is 2^64 over the golden ratio. It takes in every byte: names that
+   are alike at both ends are common, and would all have one slot. */
+static inline uint32_t slot_of(const struct sr_names *names, const struct sr_name *name) {
+    const uint64_t constant = 0x9e3779b97f4a7c15u;
+    uint64_t mixed = (name->head ^ (name->tail << 23 | name->tail >> 41) ^ name->size) * constant;
+    for (uint64_t k = 8; k + 8 < name->size; k += 8) /* the tail has the rest */
+        mixed = (mixed ^ mixed >> 32 ^ sr_load64(name->text + k)) * constant;
+    return (uint32_t)(mixed >> 32) & names->mask;
+}
+
+static void insert(struct sr_names *names, uint32_t number) {
+    uint32_t slot = slot_of(names, &names->names[number]);
+    while (names->table[slot]) slot = (slot + 1) & names->mask;
+    names->table[slot] = number + 1;
+}
+
+bool sr_names_init(struct sr_names *names, const uint8_t *const *texts, const uint32_t *sizes, uint32_t count) {
+    uint32_t slots = 4;
+    while (slots < 4 * (uint64_t)count) slots *= 2;
+    names->names = calloc((size_t)count + 1, sizeof *names->names);
+    names->table = calloc(slots, sizeof *names->table);
+    if (!names->names || !names->table) return false;
+    names->count = count;
+    names->mask = slots - 1;
+    for (uint32_t k = 0; k < count; k++) {
+        names->names[k] = (struct sr_name){texts[k], sizes[k], head_of(texts[k], sizes[k]), tail_of(texts[k], sizes[k])};
+        insert(names, k);
+    }
+    return true;
+}
+
+void sr_names_free(struct sr_names *names) {
+    free(names->names);
+    free(names->table);
+}
+
+int64_t sr_names_find(const struct sr_names *names, const uint8_t *text, uint32_t size, uint32_t likely) {
+    const struct sr_name wanted = {text, size, head_of(text, size), tail_of(text, size)};
+    if (SR_LIKELY(likely < names->count && is_name(&names->names[likely], &wanted))) return likely;
+    uint32_t slot = slot_of(names, &wanted);
+    for (uint32_t number; (number = names->table[slot]); slot = (slot + 1) & names->mask)
+        if (is_name(&names->names[number - 1], &wanted)) return number - 1;
+    return -1;
+}

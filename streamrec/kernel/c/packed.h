@@ -1,0 +1,28 @@
+/* Packed lists of varints: many at once. */
+#ifndef SR_PACKED_H
+#define SR_PACKED_H
+
+#include "wire.h"
+
+/* How many varints stand end to end in the bytes; -1 where they are none. */
+int64_t sr_count_packed(const uint8_t *at, const uint8_t *end);
+
+/* Decode them into `out`; returns where they end there, or NULL where they are none, or more than
+   fit before `out_end`. */
+typedef int64_t *sr_decode(const uint8_t *at, const uint8_t *end, int64_t *out, const int64_t *out_end);
+
+/* The fastest way that the processor has. */
+extern sr_decode *sr_decode_packed;
+
+/* All ways, for tests: the first works everywhere; `decode` is NULL where the processor lacks it. */
+struct sr_packed_way {
+    const char *name;
+    sr_decode *decode;
+};
+enum { SR_PACKED_WAYS = 3 };
+extern struct sr_packed_way sr_packed_ways[SR_PACKED_WAYS];
+
+/* Choose; once, before any other call. */
+void sr_packed_init(void);
+
+#endif

@@ -1,0 +1,18 @@
+"""The kernel in C: the same contract as the twin's, at the speed of the hardware.
+
+Raises ``ImportError`` where the extension was not built. The C sources are in ``kernel/c``; here
+memory is allocated, and codes become :class:`~streamrec.kernel.contract.KernelFault`.
+"""
+
+from __future__ import annotations
+
+from streamrec.kernel.native.examples import Parser
+from streamrec.kernel.native.frames import (
+    crc32c,
+    frame_records,
+    gather,
+    masked_crc32c,
+    scan_frames,
+)
+
+__all__ = ["Parser", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]

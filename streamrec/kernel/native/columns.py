@@ -1,0 +1,159 @@
+"""How each kind of column gets its memory, and what becomes of it.
+
+The extension goes over the rows twice. Measuring decodes what has a place already, and says how
+many values and bytes the other columns take; filling decodes those.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.types import BytesColumn, Ragged
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.kernel.contract import Allocate
+    from streamrec.types import Column, Indices
+
+__all__ = ["Filled", "Filler", "Measured", "Place", "Size", "column_of", "memory"]
+
+# The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
+_KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
+_TYPES = {DataType.BYTES: 1, DataType.FLOAT32: 2, DataType.INT64: 3}
+_DTYPES: dict[DataType, np.dtype[Any]] = {
+    DataType.BYTES: np.dtype(np.uint8),
+    DataType.FLOAT32: np.dtype(np.float32),
+    DataType.INT64: np.dtype(np.int64),
+}
+
+LARGE = 1 << 17
+"""Bytes from which on malloc gives memory back to the system: then every use touches new pages."""
+
+Measured: TypeAlias = "tuple[npt.NDArray[Any] | None, Indices | None, npt.NDArray[Any] | None]"
+"""A column's memory for measuring: its values, its row splits, and where the rows' values are."""
+Size: TypeAlias = tuple[int, int, int]
+"""What measuring found: values, bytes of strings, steps."""
+Filled: TypeAlias = "tuple[npt.NDArray[Any], Indices | None, Indices | None, npt.NDArray[Any]]"
+"""A column's memory for filling: values, ends of strings, ends of steps, where the values are."""
+
+
+class Place:
+    """A column with as many numbers or bytes in every row: each has its place beforehand."""
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self.plan = plan
+        self._shape = plan.shape
+        self._dtype = _DTYPES[plan.dtype]
+        self._least = plan.count if plan.default is None else 0
+
+    def described(self) -> tuple[Any, ...]:
+        """The plan, as the extension takes it."""
+        default: Any = self.plan.default
+        if default is None:
+            return _described(self.plan, b"")
+        is_raw = self.plan.kind is Kind.RAW
+        return _described(
+            self.plan, default[0] if is_raw else np.array(default, self._dtype).tobytes()
+        )
+
+    def measured(self, rows: int, size: int, allocate: Allocate) -> Measured:
+        """The column; none if records of ``size`` bytes cannot hold so many values.
+
+        Then measuring comes upon a row that lacks some.
+        """
+        if rows * self._least > size:
+            return None, None, None
+        return memory((rows, *self._shape), self._dtype, allocate), None, None
+
+    def filled(self, _measured: Measured, _size: Size, _allocate: Allocate) -> None:
+        """Nothing is left to decode."""
+
+    def column(self, measured: Measured, _filled: None) -> Column:
+        """The memory, which is the column."""
+        assert measured[0] is not None
+        return measured[0]
+
+
+class Filler:
+    """A column whose size is known when its rows are measured."""
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self.plan = plan
+        self._has_splits = plan.kind is not Kind.FIXED
+        self._dtype = _DTYPES[plan.dtype]
+
+    def described(self) -> tuple[Any, ...]:
+        """The plan, as the extension takes it."""
+        strings = self.plan.default or ()
+        ends = np.cumsum([len(string) for string in strings], dtype=np.int64)  # type: ignore[arg-type]
+        return _described(self.plan, b"".join(strings), ends.tobytes())  # type: ignore[arg-type]
+
+    def measured(self, rows: int, _size: int, _allocate: Allocate) -> Measured:
+        """Memory for what is found of each row."""
+        splits = _offsets(rows) if self._has_splits else None
+        return None, splits, np.empty(2 * rows, np.uint32)
+
+    def filled(self, measured: Measured, size: Size, allocate: Allocate) -> Filled:
+        """Memory for just what was found."""
+        values, octets, steps = size
+        spans = measured[2]
+        assert spans is not None
+        step_ends = _offsets(steps)[1:] if self.plan.kind is Kind.STEPS else None
+        if self.plan.dtype is DataType.BYTES:
+            return memory((octets,), self._dtype, allocate), _offsets(values)[1:], step_ends, spans
+        return memory((values,), self._dtype, allocate), None, step_ends, spans
+
+    def column(self, measured: Measured, filled: Filled) -> Column:
+        """The memory as the column of its kind."""
+        numbers, ends, step_ends, _ = filled
+        values: npt.NDArray[Any] | BytesColumn = numbers
+        if ends is not None:
+            values = BytesColumn(numbers, _whole(ends), self.plan.shape)
+        if not self._has_splits:
+            return values
+        splits = measured[1]
+        assert splits is not None
+        if step_ends is not None:
+            return Ragged(Ragged(values, _whole(step_ends)), splits)
+        return Ragged(values, splits)
+
+
+def column_of(plan: ColumnPlan) -> Place | Filler:
+    """The column of a plan."""
+    has_place = plan.kind is Kind.RAW
+    has_place |= plan.kind is Kind.FIXED and plan.dtype is not DataType.BYTES
+    return Place(plan) if has_place else Filler(plan)
+
+
+def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> npt.NDArray[Any]:
+    """Memory for values: what is large comes from where the caller has it."""
+    size = prod(shape) * dtype.itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    return allocate(size).view(dtype).reshape(shape)
+
+
+def _described(plan: ColumnPlan, default: bytes, ends: bytes = b"") -> tuple[Any, ...]:
+    """(name, kind, type, count, whether it may lack, the default's values, its strings' ends)."""
+    count = plan.count if plan.kind in (Kind.FIXED, Kind.RAW) else 0
+    may_lack = plan.default is not None
+    return plan.name.encode(), _KINDS[plan.kind], _TYPES[plan.dtype], count, may_lack, default, ends
+
+
+def _offsets(count: int) -> Indices:
+    """Room for a leading 0 and ``count`` ends."""
+    offsets = np.empty(count + 1, np.int64)
+    offsets[0] = 0
+    return offsets
+
+
+def _whole(ends: Indices) -> Indices:
+    """The offsets of which these ends are all but the leading 0."""
+    offsets = ends.base
+    assert isinstance(offsets, np.ndarray)
+    return offsets

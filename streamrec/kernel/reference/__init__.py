@@ -1,0 +1,18 @@
+"""The kernel in Python: its executable specification, and what runs where no compiler is.
+
+Readable first. NumPy, ``crc32c`` and protobuf's own C code do the work on the bytes; what Python
+does is counted per record, never per byte.
+"""
+
+from __future__ import annotations
+
+from streamrec.kernel.reference.examples import Parser
+from streamrec.kernel.reference.frames import (
+    crc32c,
+    frame_records,
+    gather,
+    masked_crc32c,
+    scan_frames,
+)
+
+__all__ = ["Parser", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]

@@ -1,0 +1,255 @@
+"""Serialized Examples and SequenceExamples to columns, by way of protobuf's own messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.kernel import contract
+from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind, fresh
+from streamrec.types import BytesColumn, Ragged, offsets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.kernel.contract import Allocate
+    from streamrec.types import Column, RecordRows
+
+__all__ = ["Parser"]
+
+
+class Parser:
+    """Serialized messages to columns; see :class:`streamrec.kernel.contract.Parser`."""
+
+    def __init__(
+        self,
+        plans: Sequence[ColumnPlan],
+        lists: Sequence[ColumnPlan] | None = None,
+        allocate: Allocate = fresh,  # noqa: ARG002 - NumPy and protobuf bring their own memory
+    ) -> None:
+        self._plans = tuple(plans)
+        self._lists = tuple(lists or ())
+        self._parse = _example if lists is None else _sequence_example
+
+    def parse(self, rows: RecordRows) -> list[Column]:
+        """Parse records into columns; the contract says how."""
+        plans = (*self._plans, *self._lists)
+        builders = [_BUILDERS[plan.kind](plan, len(rows)) for plan in plans]
+        split = len(self._plans)
+        for row, features, lists in self._messages(rows):
+            _add(builders[:split], features, row)
+            _add(builders[split:], lists, row)
+        return [builder.column() for builder in builders]
+
+    def _messages(self, rows: RecordRows) -> Any:
+        """Of each row its number, its features and its feature lists."""
+        from google.protobuf.message import DecodeError
+
+        parse = self._parse()
+        sizes = rows.lengths.tolist()
+        for row, payload in enumerate(rows.payloads()):
+            if sizes[row] > contract.LARGEST_MESSAGE:
+                raise KernelFault(Fault.TOO_LARGE, row)
+            try:
+                yield row, *parse(payload)
+            except DecodeError:
+                raise KernelFault(Fault.MALFORMED, row) from None
+
+
+def _example() -> Callable[[memoryview], tuple[Any, Any]]:
+    from streamrec.kernel.messages import MESSAGES
+
+    parse = MESSAGES["Example"].FromString
+    return lambda payload: (parse(payload).features.feature, None)
+
+
+def _sequence_example() -> Callable[[memoryview], tuple[Any, Any]]:
+    from streamrec.kernel.messages import MESSAGES
+
+    parse = MESSAGES["SequenceExample"].FromString
+
+    def parts(payload: memoryview) -> tuple[Any, Any]:
+        message = parse(payload)
+        return message.context.feature, message.feature_lists.feature_list
+
+    return parts
+
+
+def _add(builders: Sequence[_Builder], values: Any, row: int) -> None:
+    for builder in builders:
+        fault = builder.add(values)
+        if fault:
+            raise KernelFault(fault, row, builder.plan.name)
+
+
+_LISTS = {
+    DataType.INT64: "int64_list",
+    DataType.FLOAT32: "float_list",
+    DataType.BYTES: "bytes_list",
+}
+_LONG = 64
+"""Values from which on one NumPy call a list (2 us) beats one Python object a value (33 ns)."""
+
+
+class _Numbers:
+    """Collects numbers into one array."""
+
+    def __init__(self, dtype: type[np.int64 | np.float32]) -> None:
+        self._dtype = dtype
+        self._chunks: list[npt.NDArray[Any]] = []
+        self._run: list[Any] = []
+
+    def extend(self, values: Any) -> None:
+        if len(values) < _LONG:
+            self._run.extend(values)
+        else:
+            if self._run:
+                self._end_run()
+            self._chunks.append(np.array(values, self._dtype))
+
+    def _end_run(self) -> None:
+        self._chunks.append(np.array(self._run, self._dtype))
+        self._run.clear()
+
+    def array(self) -> npt.NDArray[Any]:
+        self._end_run()
+        return np.concatenate(self._chunks)
+
+
+class _Strings(list[Any]):
+    """Collects byte strings into one column."""
+
+    def array(self, item_shape: tuple[int, ...] = ()) -> BytesColumn:
+        return BytesColumn.of(self, item_shape)
+
+
+def _collector(dtype: DataType) -> Any:
+    if dtype is DataType.BYTES:
+        return _Strings()
+    return _Numbers(np.int64 if dtype is DataType.INT64 else np.float32)
+
+
+class _Builder:
+    """Collects one column's values, row by row."""
+
+    def __init__(self, plan: ColumnPlan, rows: int) -> None:
+        self.plan = plan
+        self.rows = rows
+        self.list_name = _LISTS[plan.dtype]
+        self.values = _collector(plan.dtype)
+        self.extend = self.values.extend
+
+    def add(self, features: Any) -> Fault:
+        """Take the row's values, or say what is wrong with them."""
+        raise NotImplementedError
+
+    def column(self) -> Column:
+        """All rows' values."""
+        raise NotImplementedError
+
+    def why_empty(self, feature: Any) -> Fault:
+        """What it means that a feature has no value of the plan's type; ``NONE``: an empty list.
+
+        A feature of which no list is set counts as absent, as TensorFlow has it.
+        """
+        kind = feature.WhichOneof("kind")
+        if kind is None:
+            return Fault.MISSING
+        return Fault.NONE if kind == self.list_name else Fault.WRONG_KIND
+
+
+class _FixedBuilder(_Builder):
+    def add(self, features: Any) -> Fault:
+        # Indexing a protobuf map makes what it lacks: an absent feature is one without values.
+        feature = features[self.plan.name]
+        values = getattr(feature, self.list_name).value
+        count = len(values)
+        if count == self.plan.count and count:
+            self.extend(values)
+            return Fault.NONE
+        return Fault.WRONG_COUNT if count else self._add_empty(feature)
+
+    def _add_empty(self, feature: Any) -> Fault:
+        fault = self.why_empty(feature)
+        if fault is Fault.MISSING and self.plan.default is not None:
+            self.extend(self.plan.default)
+            return Fault.NONE
+        return Fault.WRONG_COUNT if fault is Fault.NONE and self.plan.count else fault
+
+    def column(self) -> Column:
+        if self.plan.dtype is DataType.BYTES:
+            return BytesColumn.of(self.values, self.plan.shape)
+        numbers: npt.NDArray[Any] = self.values.array()
+        return numbers.reshape(self.rows, *self.plan.shape)
+
+
+class _RawBuilder(_Builder):
+    def add(self, features: Any) -> Fault:
+        feature = features[self.plan.name]
+        strings = feature.bytes_list.value
+        if not strings and self.why_empty(feature) is Fault.MISSING and self.plan.default:
+            strings = self.plan.default
+        if len(strings) == 1 and len(strings[0]) == self.plan.count:
+            self.extend(strings)
+            return Fault.NONE
+        if strings:
+            return Fault.WRONG_SIZE if len(strings) == 1 else Fault.WRONG_COUNT
+        return self.why_empty(feature) or Fault.WRONG_COUNT
+
+    def column(self) -> Column:
+        octets = np.frombuffer(bytearray().join(self.values), np.uint8)
+        return octets.reshape(self.rows, *self.plan.shape)
+
+
+class _VarLenBuilder(_Builder):
+    def __init__(self, plan: ColumnPlan, rows: int) -> None:
+        super().__init__(plan, rows)
+        self._lengths: list[int] = []
+
+    def add(self, features: Any) -> Fault:
+        fault = self.add_one(features[self.plan.name])
+        return Fault.NONE if fault is Fault.MISSING else fault
+
+    def add_one(self, feature: Any) -> Fault:
+        """Take one list's values."""
+        values = getattr(feature, self.list_name).value
+        self._lengths.append(len(values))
+        if values:
+            self.extend(values)
+            return Fault.NONE
+        return self.why_empty(feature)
+
+    def column(self) -> Ragged:
+        return Ragged(self.values.array(), offsets_of(np.array(self._lengths, np.int64)))
+
+
+class _StepsBuilder(_VarLenBuilder):
+    def __init__(self, plan: ColumnPlan, rows: int) -> None:
+        super().__init__(plan, rows)
+        self._steps: list[int] = []
+
+    def add(self, features: Any) -> Fault:
+        if self.plan.name not in features:
+            self._steps.append(0)
+            return Fault.MISSING if self.plan.default is None else Fault.NONE
+        steps = features[self.plan.name].feature
+        self._steps.append(len(steps))
+        for step in steps:
+            if self.add_one(step) is Fault.WRONG_KIND:
+                return Fault.WRONG_KIND
+        return Fault.NONE
+
+    def column(self) -> Ragged:
+        values = super().column()
+        return Ragged(values, offsets_of(np.array(self._steps, np.int64)))
+
+
+_BUILDERS: dict[Kind, type[_Builder]] = {
+    Kind.FIXED: _FixedBuilder,
+    Kind.RAW: _RawBuilder,
+    Kind.VARLEN: _VarLenBuilder,
+    Kind.STEPS: _StepsBuilder,
+}

@@ -1,0 +1,103 @@
+"""CRC32C, TFRecord frames and the copying of records, in Python."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import crc32c as _crc32c
+import numpy as np
+
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
+from streamrec.types import BytesColumn
+
+if TYPE_CHECKING:
+    from streamrec.kernel.contract import Allocate
+    from streamrec.types import Bytes, Octets, RecordRows
+
+__all__ = ["crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+
+_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+# The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.
+# Source of the constant: tensorflow/core/lib/hash/crc32c.h, kMaskDelta.
+_MASK_DELTA = 0xA282EAD8
+_LOW_32 = 0xFFFFFFFF
+
+
+def crc32c(data: Bytes, value: int = 0) -> int:
+    """CRC32C (Castagnoli; RFC 3720, appendix B.4).
+
+    Args:
+        data: The bytes, contiguous.
+        value: The CRC of the bytes before these, to go on from.
+    """
+    return int(_crc32c.crc32c(data, value))
+
+
+def masked_crc32c(data: Bytes) -> int:
+    """CRC32C in the form in which a TFRecord stores it."""
+    return _mask(_crc32c.crc32c(data))
+
+
+def _mask(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _LOW_32
+
+
+def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameScan:
+    """Find the TFRecord frames that stand end to end in a buffer.
+
+    Stops at the first incomplete frame, at the first fault, or at ``end``.
+
+    Args:
+        buffer: uint8, one dimension, contiguous.
+        begin: Where the first frame begins in it, in bytes.
+        end: Where to stop, in bytes.
+        check_crc: Check both CRCs of every frame; else neither.
+    """
+    offsets: list[int] = []
+    lengths: list[int] = []
+    view = buffer.data
+    checksum, unpack_header, unpack_footer = _crc32c.crc32c, _HEADER.unpack_from, _CRC.unpack_from
+    stop, needed, fault = begin, 0, Fault.NONE
+    while stop + HEADER <= end:
+        length, length_crc = unpack_header(view, stop)
+        if check_crc and _mask(checksum(view[stop : stop + 8])) != length_crc:
+            fault = Fault.LENGTH_CRC
+            break
+        payload = stop + HEADER
+        footer = payload + length
+        if footer + FOOTER > end:
+            needed = min(HEADER + length + FOOTER, MAX_NEEDED)
+            break
+        if check_crc and _mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
+            fault = Fault.DATA_CRC
+            break
+        offsets.append(payload)
+        lengths.append(length)
+        stop = footer + FOOTER
+    return FrameScan(np.array(offsets, np.int64), np.array(lengths, np.int64), stop, needed, fault)
+
+
+def frame_records(rows: RecordRows) -> Octets:
+    """Write the TFRecord frames of all rows, end to end, into memory of their own."""
+    parts: list[Bytes] = []
+    for payload in rows.payloads():
+        length = _LENGTH.pack(len(payload))
+        parts += (length, _CRC.pack(masked_crc32c(length)))
+        parts += (payload, _CRC.pack(masked_crc32c(payload)))
+    return np.frombuffer(bytearray().join(parts), np.uint8)
+
+
+def gather(
+    rows: RecordRows,
+    allocate: Allocate = fresh,  # noqa: ARG001 - joining brings its own memory
+) -> BytesColumn:
+    """Copy the rows' payloads into one column of its own memory.
+
+    Args:
+        rows: The records.
+        allocate: Where the memory of a large column may come from.
+    """
+    return BytesColumn.of(list(rows.payloads()))

@@ -1,0 +1,214 @@
+"""What only the kernel in C has: its ways, its glue, and threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.kernel import reference
+from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.types import RecordRows
+from tests.kernel.test_parse import example
+
+_native: Any = pytest.importorskip(
+    "streamrec.kernel._native", reason="the kernel in C was not built"
+)
+native: Any = pytest.importorskip("streamrec.kernel.native")
+
+WAYS = [k for k, name in enumerate(_native.ways()[1]) if name]
+INTS = st.integers(0, 127) | st.integers(0, 50_000) | st.integers(0, 2**64 - 1)
+
+
+def varint(value: int) -> bytes:
+    low, rest = value & 127, value >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def decoded(way: int, data: bytes, room: int) -> list[int] | None:
+    out = np.full(room, -77, np.int64)
+    count = _native.decode_packed(way, data, out)
+    return None if count < 0 else out[:count].tolist()
+
+
+def as_int64(values: list[int]) -> list[int]:
+    return [value - 2**64 if value >= 2**63 else value for value in values]
+
+
+class TestPacked:
+    def test_the_first_way_is_everywhere(self) -> None:
+        assert WAYS[0] == 0
+
+    @pytest.mark.parametrize("way", WAYS)
+    @given(values=st.lists(INTS, max_size=300))
+    def test_every_way_decodes_what_was_encoded(self, way: int, values: list[int]) -> None:
+        data = b"".join(map(varint, values))
+        assert decoded(way, data, len(values)) == as_int64(values)
+        if values:
+            assert decoded(way, data, len(values) - 1) is None
+            assert decoded(way, data[:-1], len(values)) != as_int64(values)
+
+    @pytest.mark.parametrize("way", WAYS[1:])
+    @given(
+        data=st.binary(max_size=200)
+        | st.lists(st.sampled_from([b"\x01", b"\x80", b"\xff" * 9, b"\x80" * 10]), max_size=99).map(
+            b"".join
+        )
+    )
+    def test_every_way_refuses_what_the_first_one_refuses(self, way: int, data: bytes) -> None:
+        assert decoded(way, data, len(data)) == decoded(0, data, len(data))
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_varint_ends_after_ten_bytes(self, way: int) -> None:
+        for before in range(70):
+            ones = b"\x01" * before
+            assert decoded(way, ones + b"\xff" * 9 + b"\x7f", 99) == [1] * before + [-1]
+            assert decoded(way, ones + b"\xff" * 10 + b"\x01", 99) is None
+
+    def test_a_way_that_is_not_here_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="no such way"):
+            _native.decode_packed(99, b"", np.empty(0, np.int64))
+
+
+class TestCrc:
+    @given(data=st.binary(max_size=2000), times=st.sampled_from([1, 90]), begin=st.integers(0, 9))
+    def test_the_tables_and_the_processor_agree(self, data: bytes, times: int, begin: int) -> None:
+        long = (data * times)[begin:]
+        assert _native.crc32c(long, 7) == _native.crc32c(long, 7, True)
+        assert _native.crc32c(long, 7) == reference.crc32c(long, 7)
+
+    def test_the_way_has_a_name(self) -> None:
+        assert _native.ways()[0] in ("sse4.2", "armv8", "table")
+
+
+def held(*records: bytes, **changes: Any) -> Any:
+    rows = RecordRows.of(records)
+    arrays = {"index": rows.buffer_index, "offsets": rows.offsets, "lengths": rows.lengths}
+    return (rows.buffers, *(arrays | changes).values())
+
+
+class TestGlue:
+    """Whatever is handed in, nothing is read or written outside of it."""
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"index": np.array([1], np.int32)},
+            {"index": np.array([-1], np.int32)},
+            {"offsets": np.array([-1])},
+            {"offsets": np.array([4])},
+            {"offsets": np.array([1])},
+            {"offsets": np.array([2**63 - 1])},
+            {"lengths": np.array([-1])},
+            {"lengths": np.array([4])},
+            {"lengths": np.array([2**63 - 1])},
+        ],
+    )
+    def test_rows_outside_of_their_buffer_are_refused(self, changes: Any) -> None:
+        with pytest.raises(ValueError, match="row 0 lies outside"):
+            _native.gather(held(b"abc", **changes), np.empty(3, np.uint8), np.empty(2, np.int64))
+
+    @pytest.mark.parametrize(("size", "count"), [(2, 2), (4, 2), (3, 1)])
+    def test_memory_of_another_size_is_refused(self, size: int, count: int) -> None:
+        with pytest.raises(ValueError, match="another number"):
+            _native.gather(held(b"abc"), np.empty(size, np.uint8), np.empty(count, np.int64))
+
+    @pytest.mark.parametrize("size", [0, 18, 20])
+    def test_frames_of_another_size_are_refused(self, size: int) -> None:
+        with pytest.raises(ValueError, match="another number"):
+            _native.frame(held(b"abc"), np.empty(size, np.uint8))
+
+    def test_arrays_of_other_lengths_are_refused(self) -> None:
+        rows = held(b"abc", lengths=np.array([1, 1]))
+        with pytest.raises(ValueError, match="different lengths"):
+            _native.gather(rows, np.empty(3, np.uint8), np.empty(2, np.int64))
+
+    def test_memory_that_is_not_aligned_is_refused(self) -> None:
+        odd = np.empty(17, np.uint8)[1:]
+        with pytest.raises(ValueError, match="aligned"):
+            _native.gather(held(b"abc"), np.empty(3, np.uint8), odd)
+
+    def test_memory_that_cannot_be_written_is_refused(self) -> None:
+        with pytest.raises((ValueError, BufferError)):
+            _native.gather(held(b"abc"), b"abc", np.empty(2, np.int64))
+
+    @pytest.mark.parametrize(("begin", "end"), [(-1, 4), (3, 2), (0, 5)])
+    def test_a_scan_stays_in_its_buffer(self, begin: int, end: int) -> None:
+        room = np.empty(1, np.int64)
+        with pytest.raises(ValueError, match="begin and end"):
+            _native.scan(bytes(4), begin, end, True, room, room)
+
+    @pytest.mark.parametrize(
+        "plan",
+        [
+            (b"a", 4, 3, 1, False, b"", b""),
+            (b"a", 0, 0, 1, False, b"", b""),
+            (b"a", 0, 3, -1, False, b"", b""),
+            (b"a", 1, 3, 1, False, b"", b""),
+            (b"a", 2, 3, 1, False, b"", b""),
+            (b"a", 0, 3, 1, True, b"1234567", b""),
+            (b"a", 0, 1, 1, True, b"ab", bytes(8)),
+            (b"a", 0, 3, 2**62, False, b"", b""),
+        ],
+    )
+    def test_plans_that_contradict_themselves_are_refused(self, plan: Any) -> None:
+        with pytest.raises(ValueError, match="contradicts"):
+            _native.schema((plan,), 1, False)
+
+    def test_columns_without_their_memory_are_refused(self) -> None:
+        schema = _native.schema(((b"a", 1, 3, 0, False, b"", b""),), 1, False)
+        rows = held(b"")
+        for memory in ((), ((None, None, None),), ((None, np.empty(1, np.int64), None),)):
+            with pytest.raises(ValueError):
+                _native.measure(schema, rows, memory)
+        spans = np.empty(2, np.uint32)
+        with pytest.raises(ValueError, match="another size"):
+            _native.measure(schema, rows, ((None, np.empty(3, np.int64), spans),))
+
+    def test_what_no_longer_fits_is_not_filled(self) -> None:
+        schema = _native.schema(((b"a", 1, 3, 0, False, b"", b""),), 1, False)
+        rows = held(example(a=(DataType.INT64, [1, 2])))
+        spans = np.empty(2, np.uint32)
+        fault, *_, sizes = _native.measure(schema, rows, ((None, np.empty(2, np.int64), spans),))
+        assert (fault, sizes) == (0, ((2, 0, 0),))
+        for size, fits in ((1, False), (2, True), (3, False)):
+            memory = ((np.empty(size, np.int64), None, None, spans),)
+            assert _native.fill(schema, rows, memory) is fits
+
+
+class TestParser:
+    PLANS = (
+        ColumnPlan("a", Kind.FIXED, DataType.INT64),
+        ColumnPlan("b", Kind.VARLEN, DataType.FLOAT32),
+        ColumnPlan("c", Kind.FIXED, DataType.BYTES),
+        ColumnPlan("d", Kind.RAW, DataType.BYTES, (3,)),
+    )
+    RECORD = example(
+        a=(DataType.INT64, [5]),
+        b=(DataType.FLOAT32, [1, 2]),
+        c=(DataType.BYTES, [b"xy"]),
+        d=(DataType.BYTES, [b"rgb"]),
+    )
+
+    def test_nothing_is_allocated_for_what_cannot_be_there(self) -> None:
+        plan = ColumnPlan("a", Kind.FIXED, DataType.INT64, (10**12,))
+        with pytest.raises(native.examples.KernelFault, match="WRONG_COUNT"):
+            native.Parser([plan]).parse(RecordRows.of([self.RECORD]))
+
+    def test_a_fault_says_where_it_shows(self) -> None:
+        with pytest.raises(native.examples.KernelFault) as caught:
+            native.Parser(self.PLANS).parse(RecordRows.of([b"\x52\x01x\x0a\xff"]))
+        assert caught.value.offset == 3
+
+    def test_one_parser_serves_many_threads(self) -> None:
+        parser, rows = native.Parser(self.PLANS), RecordRows.of([self.RECORD] * 500)
+        with ThreadPoolExecutor(4) as threads:
+            for a, b, c, d in threads.map(lambda _: parser.parse(rows), range(40)):
+                assert a.tolist() == [5] * 500
+                assert b.to_list() == [[1, 2]] * 500
+                assert c.to_list() == [b"xy"] * 500
+                assert d.tobytes() == b"rgb" * 500
