@@ -24,15 +24,27 @@ if TYPE_CHECKING:
     from streamrec.errors import StateError as StateError
     from streamrec.errors import StoreError as StoreError
     from streamrec.errors import StreamrecError as StreamrecError
+    from streamrec.formats.encode import encode_examples as encode_examples
     from streamrec.formats.example import Example as Example
     from streamrec.formats.example import Feature as Feature
     from streamrec.formats.example import Features as Features
     from streamrec.formats.example import SequenceExample as SequenceExample
     from streamrec.formats.example import encode_example as encode_example
+    from streamrec.formats.example import encode_sequence_example as encode_sequence_example
     from streamrec.formats.features import FixedLenFeature as FixedLenFeature
+    from streamrec.formats.features import FixedLenSequenceFeature as FixedLenSequenceFeature
+    from streamrec.formats.features import RaggedFeature as RaggedFeature
+    from streamrec.formats.features import SparseFeature as SparseFeature
     from streamrec.formats.features import VarLenFeature as VarLenFeature
     from streamrec.formats.features import parse_example as parse_example
     from streamrec.formats.features import parse_single_example as parse_single_example
+    from streamrec.formats.raw import decode_raw as decode_raw
+    from streamrec.formats.sequences import parse_sequence_example as parse_sequence_example
+    from streamrec.formats.sequences import (
+        parse_single_sequence_example as parse_single_sequence_example,
+    )
+    from streamrec.formats.tensor import parse_tensor as parse_tensor
+    from streamrec.formats.tensor import serialize_tensor as serialize_tensor
     from streamrec.stream import Stream as Stream
     from streamrec.stream import connect as connect
     from streamrec.stream import open as open  # noqa: A004 - the public name
@@ -53,19 +65,27 @@ _HOMES = {
         "StoreError",
         "StreamrecError",
     ),
+    "streamrec.formats.encode": ("encode_examples",),
     "streamrec.formats.example": (
         "Example",
         "Feature",
         "Features",
         "SequenceExample",
         "encode_example",
+        "encode_sequence_example",
     ),
     "streamrec.formats.features": (
         "FixedLenFeature",
+        "FixedLenSequenceFeature",
+        "RaggedFeature",
+        "SparseFeature",
         "VarLenFeature",
         "parse_example",
         "parse_single_example",
     ),
+    "streamrec.formats.raw": ("decode_raw",),
+    "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
+    "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.stream": ("Stream", "connect", "open"),
     "streamrec.types": ("Batch", "BytesColumn", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),

@@ -46,7 +46,7 @@ class DatasetSettings(_Settings):
     source: str | list[str]
     """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
     features: dict[str, Any] | Literal["infer"] | None = None
-    """Specs in their plain form (``formats.features.describe``), or ``None`` for raw records."""
+    """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
     batch_size: PositiveInt | None = None
     """Records per rank and batch; ``None``: single records."""
     shuffle: bool = False

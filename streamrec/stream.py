@@ -15,7 +15,8 @@ from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.features import describe
+from streamrec.formats.descriptions import describe
+from streamrec.formats.sequences import parser_of
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.session import EngineSession, LoopSession, ThreadSession
 
@@ -123,7 +124,7 @@ class FeederReader:
 
 def open(  # noqa: A001 - the public name: streamrec.open
     source: str | Sequence[str],
-    features: Mapping[str, Any] | str | None = None,
+    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
     **settings: Any,
 ) -> Stream:
     """Open shards as a stream of batches: ``streamrec.open``.
@@ -132,7 +133,8 @@ def open(  # noqa: A001 - the public name: streamrec.open
 
     Args:
         source: A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
-        features: Specs by feature name, ``"infer"``, or ``None`` for raw records.
+        features: Specs by feature name; a pair (context, sequence) of such mappings for
+            SequenceExamples; ``"infer"``; or ``None`` for raw records.
         **settings: Those of :class:`streamrec.config.StreamSettings`; docs/settings.md explains
             each.
 
@@ -141,6 +143,8 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     source = source if isinstance(source, str) else [str(url) for url in source]
     plain = features if isinstance(features, str) else describe(features)
+    if isinstance(plain, dict):
+        parser_of(plain)
     values = {"source": source, "features": plain, **settings}
     return Stream(DatasetReader(validate(StreamSettings, values)))
 

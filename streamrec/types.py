@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -29,6 +29,7 @@ __all__ = [
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 Octets: TypeAlias = "npt.NDArray[np.uint8]"
+Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Ragged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,17 +124,31 @@ class RecordRows:
             np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
         )
 
-    def take(self, rows: Indices | slice) -> RecordRows:
+    def part(self, first: int, last: int | None) -> RecordRows:
+        """The rows from ``first`` to before ``last``, as views; holds all the buffers."""
+        return self._pick(slice(first, last))
+
+    def take(self, rows: Indices) -> RecordRows:
         """Some of the rows, in the order of the indices; holds the buffers of these alone."""
-        index = self.buffer_index[rows]
-        buffers = self.buffers
-        if len(buffers) > 1 or not len(index):
-            used = np.bincount(index, minlength=len(buffers)) > 0
-            index = (np.cumsum(used, dtype=np.int32) - 1)[index].astype(np.int32, copy=False)
-            buffers = tuple(buffers[k] for k in np.flatnonzero(used).tolist())
+        return self._pick(rows).prune()
+
+    def reorder(self, order: Indices) -> RecordRows:
+        """All of the rows in another order, which is a permutation of them."""
+        return self._pick(order)
+
+    def prune(self) -> RecordRows:
+        """The same rows, without the buffers that none of them is in."""
+        if len(self.buffers) <= 1 and len(self):
+            return self
+        used = np.bincount(self.buffer_index, minlength=len(self.buffers)) > 0
+        index = (np.cumsum(used, dtype=np.int32) - 1)[self.buffer_index]
+        buffers = tuple(self.buffers[k] for k in np.flatnonzero(used).tolist())
+        return replace(self, buffers=buffers, buffer_index=index.astype(np.int32, copy=False))
+
+    def _pick(self, rows: Indices | slice) -> RecordRows:
         return RecordRows(
-            buffers,
-            index,
+            self.buffers,
+            self.buffer_index[rows],
             self.offsets[rows],
             self.lengths[rows],
             self.shards[rows],
@@ -229,11 +244,12 @@ class Ragged:
     """Rows of different lengths.
 
     Args:
-        values: All rows' values end to end: an array or a :class:`BytesColumn`.
+        values: All rows' values end to end: an array, a :class:`BytesColumn`, or a :class:`Ragged`
+            where the values are of different lengths too.
         row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
     """
 
-    values: npt.NDArray[Any] | BytesColumn
+    values: Values
     row_splits: Indices
 
     def __len__(self) -> int:
@@ -243,44 +259,62 @@ class Ragged:
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         first, last = self.row_splits[row % len(self) :][:2].tolist()
-        if isinstance(self.values, BytesColumn):
-            return [self.values[i] for i in range(first, last)]
-        return self.values[first:last]
+        part = cut(self.values, first, last)
+        return part.to_list() if isinstance(part, BytesColumn) else part
 
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[list[Any]]:
-        """Each row as a list."""
-        return [row if isinstance(row, list) else row.tolist() for row in self]
+        """Each row as a list, at every depth."""
+        first = int(self.row_splits[0])
+        values = cut(self.values, first, int(self.row_splits[-1]))
+        items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
+        return [items[a:b] for a, b in pairwise((self.row_splits - first).tolist())]
 
     def to_dense(self, default: Any = None, width: int | None = None) -> npt.NDArray[Any]:
-        """One array ``[rows, width]``, short rows filled up.
+        """One array ``[rows, width, ...]``, short rows filled up; every ragged dimension is.
 
         Args:
             default: The filling; ``None`` means 0 for numbers and ``b""`` for strings.
             width: Values a row; ``None`` means those of the longest row. Longer rows are cut.
+                Dimensions further in are always as long as their longest row.
         """
-        lengths = np.diff(self.row_splits)
+        first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
+        values = _array(cut(self.values, first, int(self.row_splits[-1])), default)
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)
-        dense = _filled((len(self), len(places)), self.values, default)
+        dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
         taken = places < lengths[:, None]
-        dense[taken] = _array(self.values)[(self.row_splits[:-1, None] + places)[taken]]
+        dense[taken] = values[(self.row_splits[:-1, None] - first + places)[taken]]
         return dense
 
 
-def _array(values: npt.NDArray[Any] | BytesColumn) -> npt.NDArray[Any]:
-    """The values as an array that NumPy can index: strings as objects."""
-    return values if isinstance(values, np.ndarray) else np.array(values.to_list(), object)
+def cut(values: Values, first: int, last: int) -> Values:
+    """The values ``first … last-1``, as views of the same memory."""
+    if isinstance(values, Ragged):
+        return Ragged(values.values, values.row_splits[first : last + 1])
+    if isinstance(values, BytesColumn):
+        strings = values.strings_per_row
+        offsets = values.offsets[first * strings : last * strings + 1]
+        return BytesColumn(values.values, offsets, values.item_shape)
+    return values[first:last]
 
 
-def _filled(
-    shape: tuple[int, ...], values: npt.NDArray[Any] | BytesColumn, default: Any
-) -> npt.NDArray[Any]:
-    """An array for such values, filled with the default, or with their kind's own."""
+def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
+    """The values as an array that NumPy can index: strings as objects, ragged ones filled up."""
+    if isinstance(values, Ragged):
+        return values.to_dense(default)
     if isinstance(values, np.ndarray):
-        return np.full(shape, 0 if default is None else default, values.dtype)
-    return np.full(shape, b"" if default is None else default, object)
+        return values
+    objects = np.empty(len(values.offsets) - 1, object)
+    objects[:] = BytesColumn(values.values, values.offsets).to_list()
+    return objects.reshape(len(values), *values.item_shape)
+
+
+def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
+    """An array for such values, filled with the default, or with their kind's own."""
+    none = b"" if values.dtype == object else 0
+    return np.full(shape, none if default is None else default, values.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,11 +334,27 @@ class Sparse:
     def __len__(self) -> int:
         return self.dense_shape[0]
 
+    def __getitem__(self, row: int) -> Sparse:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        places = np.flatnonzero(self.indices[:, 0] == row % len(self))
+        return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
+
+    def __iter__(self) -> Iterator[Sparse]:
+        return (self[row] for row in range(len(self)))
+
     def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
         """One array of ``dense_shape``; what has no value gets ``default`` (0 or ``b""``)."""
-        dense = _filled(self.dense_shape, self.values, default)
-        dense[tuple(self.indices.T)] = _array(self.values)
+        values = _array(self.values)
+        dense = _filled(self.dense_shape, values, default)
+        dense[tuple(self.indices.T)] = values
         return dense
+
+
+def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
+    if isinstance(values, np.ndarray):
+        return values[places]
+    return BytesColumn.of([values[place] for place in places.tolist()])
 
 
 Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Ragged | Sparse"

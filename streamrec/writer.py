@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from streamrec import kernel
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.formats.encode import encode_examples
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
 from streamrec.types import Bytes, BytesColumn, RecordRows
@@ -80,11 +81,16 @@ class TFRecordWriter:
         """
         self._append(frame(_payload(record)), 1)
 
-    def write_many(self, records: Iterable[Record] | BytesColumn) -> None:
-        """Append records; a :class:`BytesColumn` is framed as a whole.
+    def write_many(self, records: Iterable[Record] | BytesColumn | Mapping[str, Any]) -> None:
+        """Append records.
 
-        If one is refused, those before it have been written.
+        Args:
+            records: One by one, as :meth:`write` takes them: if one is refused, those before it
+                have been written. Faster, as a whole: a :class:`BytesColumn` of records; or a
+                mapping of columns or a batch, which :func:`encode_examples` serializes.
         """
+        if isinstance(records, Mapping):
+            records = encode_examples(records)
         if isinstance(records, BytesColumn):
             frames = kernel.frame_records(RecordRows.from_column(records))
             self._append(frames.data, len(records.offsets) - 1)

@@ -11,9 +11,12 @@ import streamrec
 
 PUBLIC = [
     "Batch", "BytesColumn", "ConfigError", "DataError", "Example", "Feature", "Features",
-    "FeedError", "FixedLenFeature", "Ragged", "SequenceExample", "Sparse", "StateError",
+    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Ragged", "RaggedFeature",
+    "SequenceExample", "Sparse", "SparseFeature", "StateError",
     "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
-    "connect", "encode_example", "open", "parse_example", "parse_single_example",
+    "connect", "decode_raw", "encode_example", "encode_examples", "encode_sequence_example",
+    "open", "parse_example", "parse_sequence_example", "parse_single_example",
+    "parse_single_sequence_example", "parse_tensor", "serialize_tensor",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from streamrec.types import (
     RecordBlock,
     RecordRows,
     Sparse,
+    cut,
     offsets_of,
 )
 
@@ -79,7 +80,7 @@ class TestRowsTogether:
 
     def test_what_is_not_taken_is_let_go(self) -> None:
         rows = RecordRows.concatenate([RecordRows.of([b"a"]), RecordRows.of([b"b"])])
-        taken = rows.take(slice(1, 2))
+        taken = rows.take(np.arange(1, 2))
         assert len(taken.buffers) == 1
         assert [bytes(payload) for payload in taken.payloads()] == [b"b"]
 
@@ -190,7 +191,75 @@ class TestRagged:
         assert dense.tolist() == [[b"1", b"-"], [b"-", b"-"]]
 
 
+NESTED = st.lists(st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=3), max_size=4)
+
+
+def nested(rows: list[list[list[int]]]) -> Ragged:
+    inner = ragged([step for row in rows for step in row])
+    return Ragged(inner, offsets_of(int64(*map(len, rows))))
+
+
+class TestNestedRagged:
+    @given(rows=NESTED)
+    def test_is_a_sequence_of_ragged_rows(self, rows: list[list[list[int]]]) -> None:
+        column = nested(rows)
+        assert len(column) == len(rows)
+        assert column.to_list() == rows
+        assert [row.to_list() for row in column] == rows
+        for row, wanted in zip(column, rows, strict=True):
+            assert [step.tolist() for step in row] == wanted
+
+    @given(rows=NESTED, default=st.none() | st.integers(-99, 99))
+    def test_to_dense_fills_every_dimension_up(
+        self, rows: list[list[list[int]]], default: int | None
+    ) -> None:
+        dense = nested(rows).to_dense(default)
+        wide = max(map(len, rows), default=0)
+        deep = max((len(step) for row in rows for step in row), default=0)
+        assert dense.shape == (len(rows), wide, deep)
+        wanted = np.full(dense.shape, default or 0)
+        for i, row in enumerate(rows):
+            for j, step in enumerate(row):
+                wanted[i, j, : len(step)] = step
+        assert dense.tolist() == wanted.tolist()
+
+    @given(rows=NESTED)
+    def test_a_row_is_filled_up_by_itself(self, rows: list[list[list[int]]]) -> None:
+        for row, wanted in zip(nested(rows), rows, strict=True):
+            assert row.to_dense().tolist() == ragged(wanted).to_dense().tolist()
+
+    def test_the_width_is_the_outermost_s(self) -> None:
+        dense = nested([[[1], [2, 3]], [[4]]]).to_dense(width=1)
+        assert dense.tolist() == [[[1, 0]], [[4, 0]]]
+        assert nested([[[1]]]).to_dense(width=3).shape == (1, 3, 1)
+
+    def test_strings_and_items_of_a_shape(self) -> None:
+        strings = BytesColumn.of([b"a", b"b", b"c", b"d"], (2,))
+        column = Ragged(Ragged(strings, int64(0, 1, 2)), int64(0, 2))
+        assert column.to_list() == [[[[b"a", b"b"]], [[b"c", b"d"]]]]
+        assert column.to_dense().shape == (1, 2, 1, 2)
+        items = Ragged(np.arange(6).reshape(3, 2), int64(0, 1, 3))
+        assert items.to_list() == [[[0, 1]], [[2, 3], [4, 5]]]
+        assert items.to_dense(-1).tolist() == [[[0, 1], [-1, -1]], [[2, 3], [4, 5]]]
+
+    def test_cut(self) -> None:
+        rows = [[[1], []], [[2, 3]], [], [[4]]]
+        part = cut(nested(rows), 1, 3)
+        assert isinstance(part, Ragged)
+        assert part.to_list() == rows[1:3]
+        assert part.to_dense().tolist() == [[[2, 3]], [[0, 0]]]
+
+
 class TestSparse:
+    def test_rows(self) -> None:
+        column = Sparse(int64(0, 1, 2, 0, 2, 2).reshape(3, 2), int64(5, 6, 7), (3, 3))
+        assert [row.to_dense().tolist() for row in column] == [[0, 5, 0], [0, 0, 0], [6, 0, 7]]
+        assert column[-1].dense_shape == (3,)
+        words = Sparse(column.indices, BytesColumn.of([b"a", b"b", b"c"]), (3, 3))
+        assert words[2].values.to_list() == [b"b", b"c"]  # type: ignore[union-attr]
+        with pytest.raises(IndexError, match="row 3 of 3"):
+            column[3]
+
     def test_numbers(self) -> None:
         column = Sparse(np.array([[0, 1], [2, 0]]), np.array([5, 6], np.float32), (3, 2))
         assert len(column) == 3

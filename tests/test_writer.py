@@ -85,6 +85,16 @@ class TestWrite:
             writer.write_many(BytesColumn.of([]))
         assert read(content(place)) == [b"a", encode_example({"b": 1}), b"c", b"", b"d"]
 
+    def test_columns(self, place: Any) -> None:
+        with TFRecordWriter(place) as writer:
+            writer.write_many({"a": np.arange(3), "b": BytesColumn.of([b"x", b"", b"z"])})
+            writer.write_many({})
+            with pytest.raises(WrongFeatureType, match="feature b: the column has 1 rows"):
+                writer.write_many({"a": [1, 2], "b": ["x"]})
+            assert writer.records == 3
+        rows = [{"a": 0, "b": b"x"}, {"a": 1, "b": b""}, {"a": 2, "b": b"z"}]
+        assert read(content(place)) == [encode_example(row) for row in rows]
+
     def test_an_empty_shard_is_an_empty_object(self, place: Any) -> None:
         TFRecordWriter(place).close()
         assert content(place) == b""

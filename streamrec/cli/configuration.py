@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, host_and_port
-from streamrec.formats.features import from_description
+from streamrec.formats.sequences import parser_of
 from streamrec.stores.base import display_url
 from streamrec.stores.sources import expand, scheme_of
 
@@ -43,7 +43,7 @@ def _check_dataset(dataset: DatasetSettings) -> None:
     for url in expand(dataset.source):
         scheme_of(url)
     if isinstance(dataset.features, dict):
-        from_description(dataset.features)
+        parser_of(dataset.features)
 
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec import kernel
 from streamrec.cli.printing import no_progress
 from streamrec.config import DatasetSettings, validate
-from streamrec.errors import MalformedExample, StoreError, WrongFeatureType
+from streamrec.errors import ConfigError, MalformedExample, StoreError, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.retry import Backoff
 from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
@@ -168,7 +168,7 @@ def _infer(records: Sequence[bytes]) -> tuple[Mapping[str, FeatureSpec] | None, 
         return infer_features(records), None
     except MalformedExample:
         return None, "the records are not of tf.train.Example, so there are no features to name"
-    except WrongFeatureType as error:
+    except (ConfigError, WrongFeatureType) as error:
         return None, f"the features cannot be inferred: {error}"
 
 

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from streamrec.errors import LocalProtocolError, RemoteProtocolError, StateError
+from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
+from streamrec.formats.dtypes import numpy_dtype
 from streamrec.plan.position import Position
 from streamrec.schema import Field, build
-from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse
+from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse, cut
 from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
 
@@ -39,6 +40,7 @@ DTYPES = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
+"""The dtypes that travel; bfloat16, of another package, does too where that is installed."""
 MOST_DIMENSIONS = 32
 
 _PROTO = build(
@@ -50,7 +52,11 @@ _PROTO = build(
             Field("uint64", "count", 2),
             Field("repeated uint64", "item_shape", 3),
         ],
-        "Values": [Field("Array", "array", 1, "kind"), Field("Bytes", "bytes", 2, "kind")],
+        "Values": [
+            Field("Array", "array", 1, "kind"),
+            Field("Bytes", "bytes", 2, "kind"),
+            Field("Ragged", "ragged", 3, "kind"),  # as the values of another Ragged alone
+        ],
         "Ragged": [Field("Values", "values", 1)],
         "Sparse": [
             Field("Values", "values", 1),
@@ -116,10 +122,7 @@ class _Payload:
 
 def _encode_column(proto: Any, column: Column, payload: _Payload) -> None:
     if isinstance(column, Ragged):
-        first, last = int(column.row_splits[0]), int(column.row_splits[-1])
-        proto.ragged.SetInParent()
-        payload.add(column.row_splits.astype(np.int64, copy=False) - first)
-        _encode_values(proto.ragged.values, _cut(column.values, first, last), payload)
+        _encode_ragged(proto.ragged, column, payload)
     elif isinstance(column, Sparse):
         proto.sparse.count = len(column.indices)
         proto.sparse.dense_shape.extend(column.dense_shape)
@@ -129,20 +132,21 @@ def _encode_column(proto: Any, column: Column, payload: _Payload) -> None:
         _encode_values(proto.values, column, payload)
 
 
-def _cut(
-    values: npt.NDArray[Any] | BytesColumn, first: int, last: int
-) -> npt.NDArray[Any] | BytesColumn:
-    if isinstance(values, BytesColumn):
-        strings = values.strings_per_row
-        offsets = values.offsets[first * strings : last * strings + 1]
-        return BytesColumn(values.values, offsets, values.item_shape)
-    return values[first:last]
+def _encode_ragged(proto: Any, column: Ragged, payload: _Payload) -> None:
+    first, last = int(column.row_splits[0]), int(column.row_splits[-1])
+    proto.SetInParent()
+    payload.add(column.row_splits.astype(np.int64, copy=False) - first)
+    values = cut(column.values, first, last)
+    if isinstance(values, Ragged):
+        _encode_ragged(proto.values.ragged, values, payload)
+    else:
+        _encode_values(proto.values, values, payload)
 
 
 def _encode_values(proto: Any, values: npt.NDArray[Any] | BytesColumn, payload: _Payload) -> None:
     if isinstance(values, BytesColumn):
         _encode_bytes(proto.bytes, values, payload)
-    elif values.dtype.name in DTYPES and values.ndim:
+    elif values.dtype.name in (*DTYPES, "bfloat16") and values.ndim:
         proto.array.dtype = values.dtype.name
         proto.array.shape.extend(values.shape)
         payload.add(values)
@@ -186,6 +190,16 @@ def decode(message: BatchMessage) -> Batch:
     return Batch(columns, rows, int(metadata.epoch), Origin(shards, records), position, mask)
 
 
+def _dtype(name: str) -> np.dtype[Any] | None:
+    """The dtype of this name; ``None`` if none travels under it."""
+    if name != "bfloat16":
+        return DTYPES.get(name)
+    try:
+        return numpy_dtype(name)
+    except ConfigError as error:
+        raise RemoteProtocolError(f"a batch cannot be received: {error}") from None
+
+
 def _check(valid: bool, message: str) -> None:
     if not valid:
         raise RemoteProtocolError(f"a batch does not fit its description: {message}")
@@ -210,32 +224,35 @@ class _Reader:
         return len(self._payload) - self._begin
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        _check(dtype in DTYPES, f"there is no dtype {dtype!r}")
+        kind = _dtype(dtype)
+        _check(kind is not None, f"there is no dtype {dtype!r}")
+        assert kind is not None
         _check(len(shape) <= MOST_DIMENSIONS, f"an array has {len(shape)} dimensions")
-        size = math.prod(shape) * DTYPES[dtype].itemsize
+        size = math.prod(shape) * kind.itemsize
         if not size:
             _check(all(side < 1 << 62 for side in shape), f"an array has the shape {shape}")
-            return _empty(shape, dtype)
+            return _empty(shape, kind)
         begin = self._begin + -self._begin % ALIGNMENT
         _check(size <= len(self._payload) - begin, f"an array of {size} bytes is not there")
         self._begin = begin + size
-        return _view(self._payload[begin : self._begin], dtype, shape)
+        return _view(self._payload[begin : self._begin], kind, shape)
 
 
-def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     try:
-        return np.empty(shape, DTYPES[dtype])
+        return np.empty(shape, dtype)
     except ValueError:  # NumPy multiplies the sides that are not 0, and refuses an overflow
         raise RemoteProtocolError(f"there is no array of the shape {shape}") from None
 
 
-def _view(memory: memoryview, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    array = np.frombuffer(memory, DTYPES[dtype].newbyteorder("<"))
-    if dtype == "bool":
+def _view(memory: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    octets = np.frombuffer(memory, np.uint8)
+    array: npt.NDArray[Any] = octets.view(dtype.newbyteorder("<"))
+    if dtype == np.bool_:
         _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
     if sys.byteorder == "big":  # NumPy's computations want the machine's own order
-        array = array.byteswap(inplace=True).view(DTYPES[dtype])
-    return array.reshape(shape)
+        array = array.byteswap(inplace=True)
+    return array.view(dtype).reshape(shape)
 
 
 def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
@@ -248,9 +265,16 @@ def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
     return _decode_values(proto.values, rows, reader)
 
 
-def _decode_ragged(proto: Any, rows: int, reader: _Reader) -> Ragged:
+def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ragged:
+    _check(depth < MOST_DIMENSIONS, f"rows within rows, {depth} deep")
     splits = reader.array("int64", (rows + 1,))
-    values = _decode_values(proto.values, None, reader)
+    values: npt.NDArray[Any] | BytesColumn | Ragged
+    if proto.values.WhichOneof("kind") == "ragged":
+        inner = int(splits[-1])
+        _check(0 <= inner < 1 << 62, f"an array has {inner} rows")
+        values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)
+    else:
+        values = _decode_values(proto.values, None, reader)
     _check_offsets(splits, len(values))
     return Ragged(values, splits)
 

@@ -1,4 +1,4 @@
-"""``tf.train.Example``: its protobuf messages, and encoding from plain values.
+"""``tf.train.Example`` and ``SequenceExample``: the messages, and encoding from plain values.
 
 The messages are wire-compatible with TensorFlow's and live in a descriptor pool of their own, so
 both can be used in one process. Sources: tensorflow/core/example/feature.proto, example.proto.
@@ -6,14 +6,14 @@ both can be used in one process. Sources: tensorflow/core/example/feature.proto,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from streamrec.errors import WrongFeatureType
+from streamrec.formats.coerce import ONE, as_feature, is_message
+from streamrec.formats.wire_format import FIRST, SECOND, framed
+from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.kernel.messages import MESSAGES
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Int64List",
     "SequenceExample",
     "encode_example",
+    "encode_sequence_example",
 ]
 
 BytesList: Any = MESSAGES["BytesList"]
@@ -43,11 +44,13 @@ SequenceExample: Any = MESSAGES["SequenceExample"]
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """Serialize one ``tf.train.Example``.
 
-    A value is one of these, or a sequence or an array of any shape, which is stored flat:
+    A value is one of these, or a sequence, an array of any shape, a :class:`BytesColumn` or a
+    :class:`Ragged` of them, which is stored flat:
 
     - ``bytes`` and the like, ``str`` (as UTF-8): a bytes list;
     - ``bool``, ``int``, NumPy's integers: an int64 list;
-    - ``float``, NumPy's floats: a float list, rounded to float32; so are ints beside floats;
+    - ``float``, floats of NumPy and ``ml_dtypes``: a float list, rounded to float32; so are ints
+      beside floats;
     - an ``Enum``: its value;
     - a ``Feature`` message, also TensorFlow's own: as it is.
 
@@ -64,101 +67,99 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises:
         WrongFeatureType: A value has no representation; the error names the feature.
     """
-    example = Example()
-    for name, value in features.items():
-        if not isinstance(name, str):
-            raise WrongFeatureType(f"a feature's name is a str, not {name!r}")
+    entries = _entries(features, _feature)
+    return bounded(FIRST + framed(entries) if entries else b"")
+
+
+def encode_sequence_example(
+    context: Mapping[str, Any] | None, feature_lists: Mapping[str, Iterable[Any]]
+) -> bytes:
+    """Serialize one ``tf.train.SequenceExample``.
+
+    Args:
+        context: The features of the whole sequence, as :func:`encode_example` takes them; ``None``
+            means none.
+        feature_lists: The steps by the lists' names: a sequence, an array ``[steps, ...]`` or a
+            ``FeatureList`` message, also TensorFlow's own. A step is a value as
+            :func:`encode_example` takes it; steps may differ in length. A list without steps is
+            written, as one that is there and empty.
+
+    Returns:
+        The serialized message; equal values give equal bytes.
+
+    Raises:
+        WrongFeatureType: A value has no representation; the error names the feature and the step.
+    """
+    features, lists = _entries(context or {}, _feature), _entries(feature_lists, _feature_list)
+    message = FIRST + framed(features) if features else b""
+    return bounded(message + SECOND + framed(lists) if lists else message)
+
+
+_REFUSED = (TypeError, ValueError, OverflowError)
+
+
+def _entries(features: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes:
+    """The entries of a map in the names' order: that of protobuf's own differs by its version."""
+    entries = []
+    for key, name in sorted((name_octets(name), name) for name in features):
         try:
-            example.features.feature[name].CopyFrom(_feature(value))
-        except (TypeError, ValueError, OverflowError) as error:
+            value = encode(features[name])
+        except _REFUSED as error:
             raise WrongFeatureType(f"cannot be encoded: {error}", feature=name) from None
-    return bytes(example.SerializeToString(deterministic=True))
+        entries.append(FIRST + framed(FIRST + framed(key) + SECOND + framed(value)))
+    return b"".join(entries)
 
 
-def _feature(value: Any) -> Any:
-    descriptor = getattr(value, "DESCRIPTOR", None)
-    if getattr(descriptor, "full_name", None) == Feature.DESCRIPTOR.full_name:
-        return Feature.FromString(value.SerializeToString())
-    if isinstance(value, bytes):
-        return Feature(bytes_list=BytesList(value=[value]))
-    if hasattr(value, "__array__"):
-        array = np.asarray(value).ravel()
-        return _from_list(array.tolist()) if array.dtype == object else _from_array(array)
-    if isinstance(value, _ONE):
-        return _from_list([value])
-    if isinstance(value, Sequence):
-        return _from_list(_flatten(value))
-    raise TypeError(f"a {type(value).__name__} is no value of a feature")
+def name_octets(name: Any) -> bytes:
+    """A feature's name on the wire.
+
+    Raises:
+        WrongFeatureType: It is no ``str``, or has no UTF-8 form.
+    """
+    if not isinstance(name, str):
+        raise WrongFeatureType(f"a feature's name is a str, not {name!r}")
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise WrongFeatureType(f"the name cannot be encoded: {error}", feature=name) from None
 
 
-_ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
-"""One value, even where it is a sequence of others."""
+def bounded(message: bytes) -> bytes:
+    """The message, if readers can take it.
+
+    Raises:
+        WrongFeatureType: It is longer than protobuf allows.
+    """
+    if len(message) > LARGEST_MESSAGE:
+        raise WrongFeatureType(too_large(len(message)))
+    return message
 
 
-def _flatten(values: Sequence[Any]) -> list[Any]:
-    if not any(isinstance(value, list | tuple | np.ndarray) for value in values):
-        return list(values)
-    # As objects: NumPy's own strings would lose trailing zero bytes. It refuses uneven nesting.
-    flat: list[Any] = np.array(values, object).ravel().tolist()
-    return flat
+def too_large(size: int) -> str:
+    """What to say of a record of so many bytes."""
+    return f"the record takes {size} bytes, but a message {LARGEST_MESSAGE} at most; split it"
 
 
-def _from_array(array: npt.NDArray[Any]) -> Any:
-    if array.dtype.kind in "biu":
-        return _from_ints(array)
-    if array.dtype.kind == "f":
-        return _from_floats(array)
-    if array.dtype.kind in "SU":
-        return _from_list(array.tolist())
-    raise TypeError(f"an array of {array.dtype} is neither integers, floats nor strings")
+def _feature(value: Any) -> bytes:
+    return bytes(as_feature(value).SerializeToString())
 
 
-def _from_list(values: list[Any]) -> Any:
-    values = [_plain(value) for value in values]
-    kinds = {_kind(value) for value in values}
-    if not kinds:
-        return Feature()
-    if kinds == {bytes}:
-        return Feature(bytes_list=BytesList(value=[_octets(value) for value in values]))
-    if bytes in kinds:
-        raise TypeError("strings and numbers are mixed in one list")
-    return _from_floats(np.array(values, np.float64)) if float in kinds else _from_ints(values)
+def _feature_list(steps: Any) -> bytes:
+    return b"".join(FIRST + framed(feature) for feature in _each(_steps(steps)))
 
 
-def _plain(value: Any) -> Any:
-    """A scalar as Python's own."""
-    if isinstance(value, Enum):
-        return value.value
-    if hasattr(value, "__array__"):
-        array = np.asarray(value)
-        return array.item() if array.ndim == 0 else array
+def _steps(value: Any) -> Iterable[Any]:
+    if is_message(value, FeatureList):
+        steps: Iterable[Any] = value.feature
+        return steps
+    if isinstance(value, (*ONE, Mapping, AbstractSet)) or not isinstance(value, Iterable):
+        raise TypeError(f"a {type(value).__name__} is no sequence of steps")
     return value
 
 
-def _kind(value: Any) -> type:
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return bytes
-    if isinstance(value, int):
-        return int
-    if isinstance(value, float):
-        return float
-    raise TypeError(f"a {type(value).__name__} is no value of a feature")
-
-
-def _octets(value: str | bytes | bytearray | memoryview) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
-
-
-def _from_ints(values: Sequence[int] | npt.NDArray[Any]) -> Any:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biu" or array.max(initial=0) > np.iinfo(np.int64).max:
-        raise OverflowError("an integer is beyond the range of int64")
-    return Feature(int64_list=Int64List(value=array.astype(np.int64).tolist()))
-
-
-def _from_floats(values: npt.NDArray[Any]) -> Any:
-    with np.errstate(over="ignore"):
-        rounded = values.astype(np.float32)
-    if np.any(np.isinf(rounded) & np.isfinite(values)):
-        raise OverflowError("a number is beyond the range of float32")
-    return Feature(float_list=FloatList(value=rounded.tolist()))
+def _each(steps: Iterable[Any]) -> Iterator[bytes]:
+    for number, step in enumerate(steps):
+        try:
+            yield _feature(step)
+        except _REFUSED as error:
+            raise ValueError(f"step {number}: {error}") from None

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
 from streamrec import kernel
-from streamrec.errors import (
-    ConfigError,
-    DataError,
-    MalformedExample,
-    MissingFeature,
-    WrongFeatureType,
-)
-from streamrec.formats.example import Example
+from streamrec.errors import ConfigError, MalformedExample, WrongFeatureType
+from streamrec.formats.columns import compile_spec
+from streamrec.formats.descriptions import as_python, describe, from_description
+from streamrec.formats.example import Example, SequenceExample
+from streamrec.formats.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
+from streamrec.formats.needs import Needs
 from streamrec.formats.specs import (
     FeatureSpec,
     FixedLenFeature,
+    FixedLenSequenceFeature,
+    RaggedFeature,
+    SparseFeature,
     VarLenFeature,
-    as_python,
     as_specs,
-    describe,
-    from_description,
 )
-from streamrec.kernel.contract import Fault, KernelFault
+from streamrec.kernel.contract import KernelFault, fresh
 from streamrec.types import Bytes, BytesColumn, Column, RecordRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     import numpy as np
     import numpy.typing as npt
 
+    from streamrec.kernel.contract import Allocate
+
+
 __all__ = [
+    "FeatureParser",
     "FeatureSpec",
     "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "RaggedFeature",
+    "SparseFeature",
     "VarLenFeature",
     "as_python",
     "as_specs",
@@ -43,42 +48,53 @@ __all__ = [
     "from_description",
     "infer_features",
     "parse_example",
-    "parse_rows",
     "parse_single_example",
+    "rows_of",
 ]
 
-UrlOf: TypeAlias = Callable[[int], str]
 
-_DTYPES = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
-
-
-def parse_rows(
-    rows: RecordRows, features: Mapping[str, Any], *, url_of: UrlOf | None = None
-) -> dict[str, Column]:
-    """Parse serialized ``tf.train.Example`` records into columns.
+class FeatureParser:
+    """Parses serialized Examples; prepared once, used from any number of threads.
 
     Args:
-        rows: The records.
         features: Specs by feature name.
-        url_of: Gives the URL of a shard's number, for errors.
-
-    Returns:
-        By feature name: for :class:`FixedLenFeature` an array ``[rows, *shape]`` or a
-        :class:`BytesColumn` with that ``item_shape``; for :class:`VarLenFeature` a :class:`Ragged`.
+        pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
+            a :class:`Ragged` of items, so that a row does not depend on those beside it.
+        allocate: Where the memory of large columns comes from; newly allocated by default.
 
     Raises:
-        ConfigError: A spec is wrong.
-        MalformedExample: A record is no Example.
-        MissingFeature: A record lacks a feature, and its spec has no default.
-        WrongFeatureType: A record holds another kind or number of values than the spec says.
+        ConfigError: A spec is wrong, or two need the same feature in different ways.
     """
-    specs = as_specs(features)
-    plans = [spec.plan(name) for name, spec in specs.items()]
-    try:
-        columns = kernel.parse_examples(rows, plans)
-    except KernelFault as fault:
-        raise _explain(fault, rows, specs, url_of) from None
-    return dict(zip(specs, columns, strict=True))
+
+    def __init__(
+        self, features: Mapping[str, Any], *, pad: bool = True, allocate: Allocate = fresh
+    ) -> None:
+        needs = Needs()
+        specs = as_specs(features)
+        self._make = {name: compile_spec(name, specs[name], needs, pad=pad) for name in specs}
+        self._needs = {(name, False): need for name, need in needs.by_name.items()}
+        self._parser = kernel.Parser(needs.plans, None, allocate)
+
+    def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
+        """Parse records into columns.
+
+        Args:
+            rows: The records.
+            url_of: Gives the URL of a shard's number, for errors.
+
+        Returns:
+            By feature name, as the spec's class says; docs/formats.md has the table.
+
+        Raises:
+            MalformedExample: A record is no Example.
+            MissingFeature: A record lacks a feature, and its spec has no default.
+            WrongFeatureType: A record holds other values than the spec says.
+        """
+        try:
+            columns = self._parser.parse(rows)
+            return {name: make(columns) for name, make in self._make.items()}
+        except (KernelFault, ColumnFault) as fault:
+            raise explain(fault, rows, self._needs, sequence=False, url_of=url_of) from None
 
 
 def parse_example(
@@ -92,24 +108,41 @@ def parse_example(
         features: Specs by feature name.
 
     Returns:
-        One column a feature, as :func:`parse_rows`; ``record`` in an error is the row's number.
+        One column a feature, as :meth:`FeatureParser.parse`; ``record`` in an error is the row's
+        number.
+    """
+    return FeatureParser(features).parse(rows_of(serialized, "parse_single_example"))
+
+
+def rows_of(
+    serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn, single: str
+) -> RecordRows:
+    """A batch of serialized records as rows.
+
+    Args:
+        serialized: The records.
+        single: The function that takes one record.
+
+    Raises:
+        ConfigError: It is one record.
     """
     if isinstance(serialized, BytesColumn):
-        return parse_rows(RecordRows.from_column(serialized), features)
+        return RecordRows.from_column(serialized)
     if isinstance(serialized, bytes | bytearray | memoryview | str):
-        raise ConfigError("serialized is a batch of records; for one use parse_single_example")
-    return parse_rows(RecordRows.of(list(serialized)), features)
+        raise ConfigError(f"serialized is a batch of records; for one use {single}")
+    return RecordRows.of(list(serialized))
 
 
 def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict[str, Any]:
     """Parse one serialized Example, as ``tf.io.parse_single_example`` does.
 
     Returns:
-        By feature name: a NumPy scalar or an array of the spec's shape, or ``bytes`` or lists of
-        them; for :class:`VarLenFeature` all values, as an array or a list of ``bytes``.
+        By feature name the only row of the column: a NumPy scalar or an array, ``bytes`` or lists
+        of them, or for nested rows a :class:`Ragged`, for :class:`SparseFeature` a
+        :class:`Sparse`. :class:`FixedLenSequenceFeature` gives as many items as there are.
     """
-    columns = parse_example([serialized], features)
-    return {name: column[0] for name, column in columns.items()}  # type: ignore[index]
+    columns = FeatureParser(features, pad=False).parse(RecordRows.of([serialized]))
+    return {name: column[0] for name, column in columns.items()}
 
 
 def infer_features(records: Iterable[Bytes]) -> dict[str, FeatureSpec]:
@@ -124,7 +157,7 @@ def infer_features(records: Iterable[Bytes]) -> dict[str, FeatureSpec]:
         lacks the feature. A feature that never holds a list is left out.
 
     Raises:
-        ConfigError: There are no records.
+        ConfigError: There are no records, or they are SequenceExamples.
         MalformedExample: A record is no Example.
         WrongFeatureType: A feature's kind differs between records.
     """
@@ -143,8 +176,21 @@ def _read(record: Bytes, number: int) -> Mapping[str, Any]:
     try:
         features: Mapping[str, Any] = Example.FromString(record).features.feature
     except DecodeError:
-        raise MalformedExample(_MALFORMED, record=number) from None
+        raise MalformedExample(malformed("Example"), record=number) from None
+    if _has_feature_lists(record):
+        raise ConfigError(
+            "the records are SequenceExamples, whose features are not inferred; give them as a "
+            "pair (context, sequence) of mappings from names to specs"
+        )
     return features
+
+
+def _has_feature_lists(record: Bytes) -> bool:
+    """A SequenceExample is an Example, too, with its context for features and a field unknown."""
+    try:
+        return len(SequenceExample.FromString(record).feature_lists.feature_list) > 0
+    except DecodeError:
+        return False
 
 
 def _note(
@@ -156,7 +202,7 @@ def _note(
     before = kinds.setdefault(name, kind)
     if before != kind:
         raise WrongFeatureType(
-            f"holds {_DTYPES[kind]}, but {_DTYPES[before]} in records before; "
+            f"holds {DTYPES[kind]}, but {DTYPES[before]} in records before; "
             "write one type of value",
             record=number,
             feature=name,
@@ -166,56 +212,5 @@ def _note(
 
 def _infer(kind: str, counts: list[int], records: int) -> FeatureSpec:
     if len(counts) < records or len(set(counts)) > 1 or not counts[0]:
-        return VarLenFeature(_DTYPES[kind])
-    return FixedLenFeature(() if counts[0] == 1 else (counts[0],), _DTYPES[kind])
-
-
-_MALFORMED = (
-    "not a serialized tf.train.Example; leave the features out to read the records as they are"
-)
-
-
-def _explain(
-    fault: KernelFault, rows: RecordRows, specs: Mapping[str, FeatureSpec], url_of: UrlOf | None
-) -> DataError:
-    """The error for a fault; what the record holds instead is read from the record itself."""
-    url = url_of(int(rows.shards[fault.record])) if url_of else None
-    ordinal = int(rows.ordinals[fault.record])
-    if fault.feature is None:
-        return MalformedExample(_MALFORMED, url=url, record=ordinal)
-    start = int(rows.offsets[fault.record])
-    buffer = rows.buffers[int(rows.buffer_index[fault.record])]
-    record = buffer[start : start + int(rows.lengths[fault.record])].tobytes()
-    kind, message = _words(fault.code, fault.feature, specs, _read(record, ordinal))
-    return kind(message, url=url, record=ordinal, feature=fault.feature)
-
-
-def _words(
-    code: Fault, name: str, specs: Mapping[str, FeatureSpec], features: Mapping[str, Any]
-) -> tuple[type[DataError], str]:
-    spec = specs[name]
-    if code is Fault.MISSING:
-        return MissingFeature, (
-            f"the record has no such feature{_nearest(name, features, specs)}; "
-            "correct the name, give the spec a default_value, or use VarLenFeature"
-        )
-    kind = features[name].WhichOneof("kind")
-    if code is Fault.WRONG_KIND:
-        return WrongFeatureType, (
-            f"the record holds {_DTYPES[kind]}, but the spec says {spec.dtype}; "
-            f"give the spec dtype {_DTYPES[kind]!r}"
-        )
-    shape = spec.shape if isinstance(spec, FixedLenFeature) else ()
-    count = len(getattr(features[name], kind).value)
-    return WrongFeatureType, (
-        f"the record holds {count} values, but shape {shape} takes {spec.plan(name).count}; "
-        "correct the shape, or use VarLenFeature"
-    )
-
-
-def _nearest(name: str, features: Mapping[str, Any], specs: Mapping[str, Any]) -> str:
-    others = sorted(other for other in features if other not in specs)
-    near = difflib.get_close_matches(name, others, n=1)
-    if near:
-        return f" (did you mean {near[0]!r}?)"
-    return f" (it has {', '.join(map(repr, sorted(features)[:8]))})" if features else " (nor any)"
+        return VarLenFeature(DTYPES[kind])
+    return FixedLenFeature(() if counts[0] == 1 else (counts[0],), DTYPES[kind])

@@ -1,46 +1,51 @@
-"""Feature specs: what to parse out of an Example, in TensorFlow's words.
-
-A spec has a plain form too, for configuration files and the wire: a mapping with ``kind``,
-``shape``, ``dtype`` and ``default``.
-"""
+"""Feature specs: what to parse out of an Example or a SequenceExample, in TensorFlow's words."""
 
 from __future__ import annotations
 
-import base64
-import difflib
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
 
 from streamrec.errors import ConfigError
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.formats.defaults import normal_default, normal_raw, normal_shape
+from streamrec.formats.dtypes import dtype_name
 
 __all__ = [
     "FeatureSpec",
     "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "Partition",
+    "RaggedFeature",
+    "SparseFeature",
+    "UniformRowLength",
     "VarLenFeature",
-    "as_python",
     "as_specs",
-    "describe",
-    "from_description",
 ]
 
-_BY_PYTHON_TYPE = {int: "int64", float: "float32", bytes: "bytes", str: "bytes", object: "bytes"}
-_ALSO_BYTES = ("string", "str", "object")
+
+class _Spec:
+    """What all specs share."""
+
+    dtype: Any
+
+    def _set(self, **values: Any) -> None:
+        """Put arguments into their normal form; specs are frozen for everybody else."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
-class FixedLenFeature:
+class FixedLenFeature(_Spec):
     """A feature with the same number of values in every record.
 
     Args:
         shape: The shape of one record's values; ``()`` for one value; an int is one dimension.
-        dtype: int64, float32 or bytes: a name, a NumPy or Python type, or a ``tf.DType``.
+        dtype: int64, float32, bytes, or what these can be narrowed to: a name, a NumPy or Python
+            type, or a ``tf.DType``.
         default_value: What a record without the feature has: as many values as ``shape`` holds.
             ``None``: a record without it is an error.
+        raw: The feature is one byte string of just the size of such an array, little-endian; its
+            bytes are the values. ``default_value`` may then be bytes, too.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -49,38 +54,53 @@ class FixedLenFeature:
     shape: Any
     dtype: Any
     default_value: Any = None
+    raw: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", _shape(self.shape))
-        object.__setattr__(self, "dtype", _dtype(self.dtype))
-        object.__setattr__(self, "default_value", self._default())
-        if self.dtype == "bytes" and 0 in self.shape:
-            raise ConfigError(f"shape {self.shape} holds no string; use VarLenFeature")
-
-    def _default(self) -> Any:
-        if self.default_value is None:
-            return None
-        values = [_value(value, self.dtype) for value in _flatten(self.default_value)]
-        if len(values) != math.prod(self.shape):
-            raise ConfigError(
-                f"default_value holds {len(values)} values, but shape {self.shape} "
-                f"takes {math.prod(self.shape)}"
-            )
-        return tuple(values) if self.shape else values[0]
-
-    def plan(self, name: str) -> ColumnPlan:
-        """The column that the feature of this name becomes."""
-        default = self.default_value if self.shape else (self.default_value,)
-        given = None if self.default_value is None else default
-        return ColumnPlan(name, Kind.FIXED, DataType(self.dtype), self.shape, given)
+        _check_bool("raw", self.raw)
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
+        normal = normal_raw if self.raw else normal_default
+        self._set(shape=shape, dtype=dtype, default_value=normal(self.default_value, dtype, shape))
+        if dtype == "bytes" and 0 in shape:
+            raise ConfigError(f"shape {shape} holds no string; use VarLenFeature")
 
 
 @dataclass(frozen=True)
-class VarLenFeature:
+class FixedLenSequenceFeature(_Spec):
+    """A feature with any number of items of the same shape: an array, short rows filled up.
+
+    Args:
+        shape: The shape of one item; ``()`` for one value. An item is so many values in a row of
+            an Example's list, or a step of a SequenceExample's feature list.
+        dtype: As :class:`FixedLenFeature`'s.
+        allow_missing: A record without the feature has no items. In an Example, and in the context
+            of a SequenceExample, it has to be True.
+        default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any
+    dtype: Any
+    allow_missing: bool = False
+    default_value: Any = None
+
+    def __post_init__(self) -> None:
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype)
+        default = normal_default(self.default_value, dtype, ())
+        self._set(shape=shape, dtype=dtype, default_value=default)
+        _check_bool("allow_missing", self.allow_missing)
+        if 0 in shape:
+            raise ConfigError(f"shape {shape} holds no value; use VarLenFeature")
+
+
+@dataclass(frozen=True)
+class VarLenFeature(_Spec):
     """A feature with any number of values a record; a record without it has none.
 
     Args:
-        dtype: int64, float32 or bytes: a name, a NumPy or Python type, or a ``tf.DType``.
+        dtype: As :class:`FixedLenFeature`'s.
 
     Raises:
         ConfigError: Another dtype.
@@ -89,14 +109,163 @@ class VarLenFeature:
     dtype: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _dtype(self.dtype))
-
-    def plan(self, name: str) -> ColumnPlan:
-        """The column that the feature of this name becomes."""
-        return ColumnPlan(name, Kind.VARLEN, DataType(self.dtype))
+        self._set(dtype=dtype_name(self.dtype))
 
 
-FeatureSpec: TypeAlias = FixedLenFeature | VarLenFeature
+@dataclass(frozen=True)
+class _KeyPartition:
+    key: str
+
+    def __post_init__(self) -> None:
+        _check_key("a partition's key", self.key)
+
+
+class RowSplits(_KeyPartition):
+    """Row ``i`` is the values from ``key[i]`` to ``key[i + 1]``; the first split is 0."""
+
+
+class RowLengths(_KeyPartition):
+    """Row ``i`` has ``key[i]`` values."""
+
+
+class RowStarts(_KeyPartition):
+    """Row ``i`` begins at value ``key[i]``; the first at 0."""
+
+
+class RowLimits(_KeyPartition):
+    """Row ``i`` ends before value ``key[i]``; the last with the values."""
+
+
+class ValueRowIds(_KeyPartition):
+    """Value ``i`` belongs to row ``key[i]``; the rows go up."""
+
+
+@dataclass(frozen=True)
+class UniformRowLength:
+    """Every row has so many values."""
+
+    length: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.length, int) or isinstance(self.length, bool) or self.length < 1:
+            raise ConfigError(f"a uniform row length is a number from 1 up, not {self.length!r}")
+
+
+Partition: TypeAlias = (
+    RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength
+)
+
+
+@dataclass(frozen=True)
+class RaggedFeature(_Spec):
+    """A feature with any number of values a record, in rows that other features describe.
+
+    Args:
+        dtype: As :class:`FixedLenFeature`'s.
+        value_key: The feature that holds the values; ``None``: the one of the spec's own name.
+        partitions: How the values fall into rows, from the outermost to the innermost:
+            ``RaggedFeature.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
+            ``ValueRowIds`` and ``UniformRowLength(length)``.
+        row_splits_dtype: TensorFlow's: int32 or int64. Row splits are int64 here, always.
+        validate: TensorFlow's. Partitions are checked here, always.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    RowSplits: ClassVar = RowSplits
+    RowLengths: ClassVar = RowLengths
+    RowStarts: ClassVar = RowStarts
+    RowLimits: ClassVar = RowLimits
+    ValueRowIds: ClassVar = ValueRowIds
+    UniformRowLength: ClassVar = UniformRowLength
+
+    dtype: Any
+    value_key: str | None = None
+    partitions: Any = ()
+    row_splits_dtype: Any = "int32"
+    validate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.value_key is not None:
+            _check_key("value_key", self.value_key)
+        if not isinstance(self.partitions, list | tuple):
+            raise ConfigError(f"partitions is a list of partitions, not {self.partitions!r}")
+        splits = dtype_name(self.row_splits_dtype)
+        if splits not in ("int32", "int64"):
+            raise ConfigError(f"row_splits_dtype is 'int32' or 'int64', not {splits!r}")
+        _check_bool("validate", self.validate)
+        partitions = tuple(_partition(partition) for partition in self.partitions)
+        self._set(dtype=dtype_name(self.dtype), partitions=partitions, row_splits_dtype=splits)
+
+
+@dataclass(frozen=True)
+class SparseFeature(_Spec):
+    """Values and their coordinates, each in a feature of its own.
+
+    Args:
+        index_key: The int64 feature with the values' places; a list of one a dimension.
+        value_key: The feature with the values.
+        dtype: As :class:`FixedLenFeature`'s.
+        size: The size of the dimension; a list where ``index_key`` is one.
+        already_sorted: The coordinates stay in the order in which the record has them.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    index_key: Any
+    value_key: str
+    dtype: Any
+    size: Any
+    already_sorted: bool = False
+
+    def __post_init__(self) -> None:
+        several = not isinstance(self.index_key, str)
+        if several == isinstance(self.size, int) or (several and not self.index_key):
+            raise ConfigError(
+                f"index_key is a name and size a number, or both are lists of them, "
+                f"not {self.index_key!r} and {self.size!r}"
+            )
+        self._set(dtype=dtype_name(self.dtype), size=normal_shape(self.size))
+        _check_key("value_key", self.value_key)
+        for key in self.index_keys:
+            _check_key("index_key", key)
+        if len(self.index_keys) != len(self.size):
+            raise ConfigError(
+                f"index_key names {len(self.index_keys)} features, but size has {len(self.size)}"
+            )
+        _check_bool("already_sorted", self.already_sorted)
+        self._set(
+            index_key=self.index_keys if several else self.index_key,
+            size=self.size if several else self.size[0],
+        )
+
+    @property
+    def index_keys(self) -> tuple[str, ...]:
+        """The features with the coordinates, one a dimension."""
+        return (self.index_key,) if isinstance(self.index_key, str) else tuple(self.index_key)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return (self.size,) if isinstance(self.size, int) else tuple(self.size)
+
+
+FeatureSpec: TypeAlias = (
+    FixedLenFeature | FixedLenSequenceFeature | VarLenFeature | RaggedFeature | SparseFeature
+)
+
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(FixedLenFeature, FixedLenSequenceFeature, VarLenFeature, RaggedFeature, SparseFeature),
+    )
+}
+_PARTITIONS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (RowSplits, RowLengths, RowStarts, RowLimits, ValueRowIds, UniformRowLength)
+}
 
 
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
@@ -110,179 +279,53 @@ def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
             "features is a mapping from names to specs, such as "
             f"{{'label': FixedLenFeature((), 'int64')}}, not {type(features).__name__}"
         )
-    return {_name(name): _spec(name, spec) for name, spec in features.items()}
+    return {feature_name(name): _spec(name, spec) for name, spec in features.items()}
 
 
-def describe(features: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The plain, JSON-able form of specs; ``None`` (raw records) stays ``None``.
-
-    Raises:
-        ConfigError: As :func:`as_specs`.
-    """
-    if features is None:
-        return None
-    return {name: _describe(spec) for name, spec in as_specs(features).items()}
-
-
-def from_description(plain: Mapping[str, Any]) -> dict[str, FeatureSpec]:
-    """Build specs from their plain form.
+def feature_name(name: Any) -> str:
+    """The name, if it is one.
 
     Raises:
-        ConfigError: A kind, key, dtype, shape or default is wrong; the error names the feature.
+        ConfigError: It is no str.
     """
-    if not isinstance(plain, Mapping):
-        raise ConfigError(f"features is a table of features, not {plain!r}")
-    return {_name(name): _from_plain(name, spec) for name, spec in plain.items()}
-
-
-def as_python(features: Mapping[str, Any]) -> str:
-    """Specs as Python code, ready to paste below ``import streamrec as sr``."""
-    lines = [f"    {name!r}: {_code(spec)},\n" for name, spec in as_specs(features).items()]
-    return "features = {\n" + "".join(lines) + "}"
-
-
-def _code(spec: FeatureSpec) -> str:
-    if isinstance(spec, VarLenFeature):
-        return f"sr.VarLenFeature({spec.dtype!r})"
-    default = "" if spec.default_value is None else f", default_value={spec.default_value!r}"
-    return f"sr.FixedLenFeature({spec.shape!r}, {spec.dtype!r}{default})"
-
-
-def _name(name: Any) -> str:
     if not isinstance(name, str):
         raise ConfigError(f"a feature's name is a str, not {name!r}")
     return name
 
 
 def _spec(name: str, spec: Any) -> FeatureSpec:
-    if isinstance(spec, FixedLenFeature | VarLenFeature):
+    if isinstance(spec, FeatureSpec):
         return spec
     kind = type(spec).__name__
+    if kind not in _CLASSES:
+        known = ", ".join(_CLASSES)
+        raise ConfigError(f"feature {name!r}: the spec is one of {known}, not {kind}")
     try:
-        if kind == "FixedLenFeature":
-            return FixedLenFeature(spec.shape, spec.dtype, spec.default_value)
-        if kind == "VarLenFeature":
-            return VarLenFeature(spec.dtype)
+        return _copy(_CLASSES[kind], spec)  # type: ignore[no-any-return]
     except (ConfigError, AttributeError) as error:
         raise ConfigError(f"feature {name!r}: {error}") from None
-    raise ConfigError(
-        f"feature {name!r}: the spec is a FixedLenFeature or a VarLenFeature, not {kind}"
-    )
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise ConfigError(
-                f"shape is () or sizes from 0 up, not {shape!r}; "
-                "for a number of values that varies use VarLenFeature"
-            )
-    return tuple(int(size) for size in sizes)
+def _copy(kind: Any, other: Any) -> Any:
+    """An object of our class with the fields of another library's, which has no ``raw``."""
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: getattr(other, name) for name in names if name != "raw"})
 
 
-def _dtype(dtype: Any) -> str:
-    """One of the three names that :class:`DataType` has."""
-    name = _dtype_name(dtype)
-    if name in _ALSO_BYTES or name.startswith(("bytes", "str")):
-        return "bytes"
-    names = [known.value for known in DataType]
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, [*names, *_ALSO_BYTES], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "convert the parsed column"
-    raise ConfigError(f"dtype {name!r}: an Example holds int64, float32 and bytes; {hint}")
+def _partition(partition: Any) -> Partition:
+    if isinstance(partition, Partition):
+        return partition
+    kind = type(partition).__name__
+    if kind not in _PARTITIONS:
+        raise ConfigError(f"a partition is one of {', '.join(_PARTITIONS)}, not {partition!r}")
+    return _copy(_PARTITIONS[kind], partition)  # type: ignore[no-any-return]
 
 
-def _dtype_name(dtype: Any) -> str:
-    if isinstance(dtype, type) and dtype in _BY_PYTHON_TYPE:
-        return _BY_PYTHON_TYPE[dtype]
-    dtype = getattr(dtype, "as_numpy_dtype", dtype)
-    if isinstance(dtype, str):
-        return dtype
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return str(getattr(dtype, "name", dtype))
+def _check_key(what: str, key: Any) -> None:
+    if not isinstance(key, str) or not key:
+        raise ConfigError(f"{what} is the name of a feature, not {key!r}")
 
 
-def _flatten(value: Any) -> list[Any]:
-    if hasattr(value, "__array__"):
-        value = np.asarray(value).tolist()
-    if not isinstance(value, list | tuple):
-        return [value]
-    return [leaf for item in value for leaf in _flatten(item)]
-
-
-def _value(value: Any, dtype: str) -> Any:
-    """One default value as Python's own type for the dtype."""
-    if dtype == "bytes" and isinstance(value, str | bytes):
-        return value.encode() if isinstance(value, str) else bytes(value)
-    if dtype == "int64" and isinstance(value, int) and -(2**63) <= value < 2**63:
-        return int(value)
-    if dtype == "float32" and isinstance(value, int | float) and _fits_float32(value):
-        return float(value)
-    raise ConfigError(f"default_value {value!r} is no {dtype}")
-
-
-def _fits_float32(value: float) -> bool:
-    return not math.isfinite(value) or abs(value) <= float(np.finfo(np.float32).max)
-
-
-_KINDS = {"fixed": ("kind", "shape", "dtype", "default"), "varlen": ("kind", "dtype")}
-
-
-def _describe(spec: FeatureSpec) -> dict[str, Any]:
-    if isinstance(spec, VarLenFeature):
-        return {"kind": "varlen", "dtype": spec.dtype}
-    plain = {"kind": "fixed", "shape": list(spec.shape), "dtype": spec.dtype}
-    if spec.default_value is not None:
-        plain["default"] = _plain_default(spec.default_value)
-    return plain
-
-
-def _plain_default(value: Any) -> Any:
-    """Strings as text where they are text; other bytes as a table with their base64."""
-    if isinstance(value, tuple):
-        return [_plain_default(item) for item in value]
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
-def _from_plain(name: str, plain: Any) -> FeatureSpec:
-    if not isinstance(plain, Mapping):
-        raise ConfigError(f"feature {name!r}: a table with kind and dtype, not {plain!r}")
-    kind = plain.get("kind", "fixed")
-    _require(name, "kind", kind, _KINDS)
-    for key in plain:
-        _require(name, "key", key, _KINDS[kind])
-    if "dtype" not in plain:
-        raise ConfigError(f"feature {name!r}: the key 'dtype' is missing")
-    try:
-        if kind == "varlen":
-            return VarLenFeature(plain["dtype"])
-        default = _given_default(plain.get("default"))
-        return FixedLenFeature(plain.get("shape", ()), plain["dtype"], default)
-    except (ConfigError, ValueError) as error:
-        raise ConfigError(f"feature {name!r}: {error}") from None
-
-
-def _require(name: str, what: str, word: Any, known: Iterable[str]) -> None:
-    known = list(known)
-    if word in known:
-        return
-    near = difflib.get_close_matches(str(word), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise ConfigError(f"feature {name!r}: there is no {what} {word!r}; {hint}")
-
-
-def _given_default(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_given_default(item) for item in value]
-    if isinstance(value, Mapping):
-        return base64.b64decode(str(value.get("base64")), validate=True)
-    return value
+def _check_bool(what: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{what} is True or False, not {value!r}")

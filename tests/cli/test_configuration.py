@@ -8,6 +8,8 @@ from streamrec.cli.configuration import HIDDEN, check, effective
 from streamrec.config import DaemonSettings, validate
 from streamrec.errors import ConfigError
 
+RAGGED = {"kind": "ragged", "dtype": "int64"}
+
 
 def daemon(server: dict[str, Any] | None = None, **dataset: Any) -> DaemonSettings:
     values = {"server": server or {}, "datasets": {"train": {"source": "shards-*", **dataset}}}
@@ -22,6 +24,8 @@ def test_what_is_right_passes() -> None:
     features = {"id": {"dtype": "int64"}, "image": {"kind": "varlen", "dtype": "bytes"}}
     check(daemon({"listen": ["tcp://[::1]:0", "unix:///run/x.sock"]}, features=features))
     check(daemon({"status": None}))
+    steps = {"frames": {"kind": "sequence", "shape": [2], "dtype": "float32"}}
+    check(daemon(features={"context": features, "sequence": steps}))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,16 @@ def test_what_is_right_passes() -> None:
         ({}, {"source": ["a", "gs://b"]}, "not read yet"),
         ({}, {"source": "x-{9..1}"}, "backwards"),
         ({}, {"features": {"id": {"dtype": "int46"}}}, "feature 'id': dtype 'int46'.*'int64'"),
+        (
+            {},
+            {"features": {"id": {"dtype": "int64"}, "r": {**RAGGED, "value_key": "id"}}},
+            "feature 'id' is needed as fixed int64 and as varlen int64",
+        ),
+        (
+            {},
+            {"features": {"context": {"id": {"dtype": "int64"}}, "sequence": {"id": RAGGED}}},
+            "feature 'id': the context and the sequence both give a column",
+        ),
         ({}, {"features": {"id": {"dtipe": "int64"}}}, "did you mean 'dtype'"),
     ],
 )

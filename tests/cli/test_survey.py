@@ -113,7 +113,7 @@ class TestCompression:
     @pytest.mark.parametrize(
         ("data", "name"),
         [
-            (gzip.compress(frame(b"x")), "gzip"),
+            (gzip.compress(frame(b"x"), mtime=0), "gzip"),
             (zlib.compress(frame(b"x")), "zlib"),
             (b"\x28\xb5\x2f\xfd rest of a frame", "zstd"),
         ],

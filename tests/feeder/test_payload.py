@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def bytes_columns(draw: st.DrawFn, rows: int) -> BytesColumn:
 
 @st.composite
 def columns(draw: st.DrawFn, rows: int) -> Column:
-    kind = draw(st.sampled_from(["array", "bytes", "ragged", "sparse"]))
+    kind = draw(st.sampled_from(["array", "bytes", "ragged", "nested", "sparse"]))
     if kind == "array":
         return draw(npst.arrays(draw(DTYPES), (rows, *draw(SHAPES))))
     if kind == "bytes":
@@ -47,6 +48,10 @@ def columns(draw: st.DrawFn, rows: int) -> Column:
     lengths = draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows))
     total = sum(lengths)
     values = draw(st.one_of(npst.arrays(np.float32, total), bytes_columns(total)))
+    if kind == "nested":
+        splits = np.cumsum([0, *lengths], dtype=np.int64)
+        inner = draw(columns(total).filter(lambda column: not isinstance(column, Sparse)))
+        return Ragged(inner, splits)  # type: ignore[arg-type]
     if kind == "ragged":
         return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))
     row_numbers = np.repeat(np.arange(rows), lengths)
@@ -116,6 +121,62 @@ def test_nothing_is_copied() -> None:
     decoded[0] = 5
     assert np.frombuffer(memory.payload[0], np.uint8).any()
     assert np.shares_memory(decoded, np.frombuffer(memory.payload[0], np.uint8))
+
+
+def test_bfloat16_travels_where_it_is_installed() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    columns: Any = {
+        "a": np.array([[1.5], [-2.0]], bfloat16),
+        "b": Ragged(np.array([0.5], bfloat16), np.array([0, 0, 1])),
+    }
+    got = payload.decode(received(payload.encode(of_columns(columns, 2))))
+    assert got["a"].dtype == got["b"].values.dtype == bfloat16
+    assert got["a"].tolist() == [[1.5], [-2.0]]
+    assert got["b"].to_list() == [[], [0.5]]
+
+
+def test_bfloat16_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    message = changed(setting("columns.1.values.array.dtype", "bfloat16"))
+    with pytest.raises(RemoteProtocolError, match="pip install ml_dtypes"):
+        payload.decode(message)
+
+
+def rows_in_rows(depth: int) -> Ragged:
+    column = Ragged(np.arange(3), np.array([0, 1, 3]))
+    for _ in range(depth):
+        column = Ragged(column, np.array([0, 1, 2]))
+    return column
+
+
+def test_rows_in_rows() -> None:
+    batch = of_columns({"a": rows_in_rows(5)}, 2)
+    same(payload.decode(received(payload.encode(batch)))["a"], rows_in_rows(5))
+    with pytest.raises(RemoteProtocolError, match="rows within rows, 32 deep"):
+        payload.decode(received(payload.encode(of_columns({"a": rows_in_rows(40)}, 2))))
+
+
+@pytest.mark.parametrize("outer", [[0, 2, 1], [0, 1, 7], [0, 1, -1], [1, 1, 2], [0, 1, 1 << 62]])
+def test_outer_splits_that_lead_elsewhere(outer: list[int]) -> None:
+    message = received(payload.encode(of_columns({"a": rows_in_rows(1)}, 2)))
+    splits = np.frombuffer(message.payload[0], np.int64, 3, offset=128)  # behind the origin
+    assert splits.tolist() == [0, 1, 2]
+    splits[:] = outer
+    with pytest.raises(RemoteProtocolError):
+        payload.decode(message)
+
+
+def test_ragged_values_of_other_columns_are_refused() -> None:
+    for path in ("values", "sparse.values"):
+
+        def change(metadata: Any, path: str = path) -> None:
+            proto = metadata.columns[1]
+            for part in path.split("."):
+                proto = getattr(proto, part)
+            proto.ragged.SetInParent()
+
+        with pytest.raises(RemoteProtocolError):
+            payload.decode(changed(change))
 
 
 def test_parts_of_columns_travel_as_wholes() -> None:

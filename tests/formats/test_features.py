@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,17 @@ from streamrec.errors import (
     MissingFeature,
     WrongFeatureType,
 )
-from streamrec.formats.example import Feature, Int64List, encode_example
+from streamrec.formats.example import Feature, Int64List, SequenceExample, encode_example
 from streamrec.formats.features import (
+    FeatureParser,
     FixedLenFeature,
     VarLenFeature,
     from_description,
     infer_features,
     parse_example,
-    parse_rows,
     parse_single_example,
 )
+from streamrec.kernel.contract import Fault, KernelFault
 from streamrec.types import BytesColumn, RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
 
@@ -159,27 +161,76 @@ class TestErrors:
         self, record: bytes, name: str, spec: Any, kind: type[DataError], message: str
     ) -> None:
         good = encode_example(
-            {name: Feature(int64_list=Int64List(value=[1] * spec.plan(name).count))}
+            {name: Feature(int64_list=Int64List(value=[1] * math.prod(getattr(spec, "shape", ()))))}
         )
         rows = RecordRows.of([good, record])
         with pytest.raises(kind) as caught:
-            parse_rows(rows, {name: spec})
+            FeatureParser({name: spec}).parse(rows)
         assert caught.value.fields() == {"record": 1, "feature": name}
         assert message in str(caught.value)
 
     def test_carries_url_and_ordinal(self) -> None:
         features = {"id": FixedLenFeature((), int)}
         with pytest.raises(MissingFeature) as caught:
-            parse_rows(self.rows(b""), features, url_of=lambda shard: f"s3://b/{shard}")
+            FeatureParser(features).parse(self.rows(b""), lambda shard: f"s3://b/{shard}")
         assert caught.value.fields() == {"url": "s3://b/5", "record": 200, "feature": "id"}
 
     def test_a_malformed_record_has_no_feature(self) -> None:
         with pytest.raises(MalformedExample, match="leave the features out") as caught:
-            parse_rows(self.rows(b"\xff"), {"id": FixedLenFeature((), int)}, url_of=str)
+            FeatureParser({"id": FixedLenFeature((), int)}).parse(self.rows(b"\xff"), str)
         assert caught.value.fields() == {"url": "5", "record": 200}
 
 
+class TestFaultsOfARecord:
+    """What only a kernel, or a record of 2 GiB, can bring about."""
+
+    def explained(
+        self, fault: KernelFault, monkeypatch: pytest.MonkeyPatch, record: bytes = RECORD
+    ) -> DataError:
+        parser = FeatureParser({"id": FixedLenFeature((), int)})
+
+        def fail(rows: RecordRows) -> None:
+            raise fault
+
+        monkeypatch.setattr(parser._parser, "parse", fail)
+        with pytest.raises(DataError) as caught:
+            parser.parse(RecordRows.of([RECORD, record]), str)
+        assert caught.value.record == 1
+        assert caught.value.url == "0"
+        return caught.value
+
+    def test_the_place_is_named_where_it_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = self.explained(KernelFault(Fault.MALFORMED, 1, None, 17), monkeypatch)
+        assert isinstance(error, MalformedExample)
+        assert "not a serialized tf.train.Example, which shows at its byte 17; leave" in str(error)
+
+    def test_a_record_that_is_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = self.explained(KernelFault(Fault.TOO_LARGE, 1), monkeypatch)
+        assert isinstance(error, MalformedExample)
+        assert f"has {len(RECORD)} bytes, and no protobuf message more than 2,147,483,647" in str(
+            error
+        )
+
+    @pytest.mark.parametrize("record", [RECORD, b"\xff"])
+    def test_a_record_of_which_protobuf_thinks_otherwise(
+        self, monkeypatch: pytest.MonkeyPatch, record: bytes
+    ) -> None:
+        error = self.explained(KernelFault(Fault.WRONG_KIND, 1, "id"), monkeypatch, record)
+        assert isinstance(error, MalformedExample)
+
+
 class TestInfer:
+    def test_sequence_examples_are_recognised(self) -> None:
+        message = SequenceExample()
+        message.feature_lists.feature_list["x"].feature.add()
+        with pytest.raises(ConfigError, match=r"a pair \(context, sequence\)"):
+            infer_features([message.SerializeToString()])
+
+    def test_a_field_unknown_is_no_feature_list(self) -> None:
+        assert infer_features([encode_example({"a": 1}) + b"\x12\x01x"]) == {
+            "a": FixedLenFeature((), int)
+        }
+
     def test_constant_counts_are_fixed(self) -> None:
         assert infer_features([RECORD, RECORD]) == {
             "id": FixedLenFeature((), int),

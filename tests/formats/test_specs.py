@@ -1,25 +1,19 @@
 from __future__ import annotations
 
-import json
-import tomllib
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import streamrec.formats.specs as sr
 from streamrec.errors import ConfigError
 from streamrec.formats.specs import (
     FixedLenFeature,
+    FixedLenSequenceFeature,
+    RaggedFeature,
+    SparseFeature,
     VarLenFeature,
-    as_python,
     as_specs,
-    describe,
-    from_description,
 )
-from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 
 
 class DType:
@@ -36,60 +30,6 @@ INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
 def foreign(name: str, **fields: Any) -> Any:
     """A spec of another library's class of the same name."""
     return type(name, (), fields)()
-
-
-class Named:
-    """A dtype of another library, that has only a name."""
-
-    name = "float32"
-
-
-@pytest.mark.parametrize(
-    ("dtype", "name"),
-    [
-        ("int64", "int64"),
-        (np.int64, "int64"),
-        (np.dtype("int64"), "int64"),
-        (int, "int64"),
-        (INT64, "int64"),
-        ("float32", "float32"),
-        (np.float32, "float32"),
-        (float, "float32"),
-        (Named(), "float32"),
-        ("bytes", "bytes"),
-        ("string", "bytes"),
-        (bytes, "bytes"),
-        (str, "bytes"),
-        (object, "bytes"),
-        (np.bytes_, "bytes"),
-        (np.str_, "bytes"),
-        (np.dtype("S7"), "bytes"),
-        (STRING, "bytes"),
-    ],
-)
-def test_dtypes(dtype: Any, name: str) -> None:
-    assert FixedLenFeature((), dtype).dtype == name
-    assert VarLenFeature(dtype) == VarLenFeature(name)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "hint"),
-    [
-        ("in64", "did you mean 'int64'"),
-        ("float", "did you mean 'float32'"),
-        (np.float64, "did you mean"),
-        ("uint8", "int64, float32 and bytes"),
-        (np.bool_, "convert the parsed column"),
-        (complex, "int64, float32 and bytes"),
-        (None, "int64, float32 and bytes"),
-        (object(), "int64, float32 and bytes"),
-    ],
-)
-def test_other_dtypes_are_refused(dtype: Any, hint: str) -> None:
-    with (
-        pytest.raises(ConfigError, match=hint) if dtype is not None else pytest.raises(ConfigError)
-    ):
-        VarLenFeature(dtype)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +66,10 @@ def test_strings_without_a_place_are_refused() -> None:
         ((), int, 3, 3),
         ((), int, [3], 3),
         ((), int, True, 1),
+        ((2,), bool, [True, 0], (True, False)),
+        ((), "uint64", 2**63 - 1, 2**63 - 1),
+        ((), "float16", 65504, 65504.0),
+        ((), "float64", 1e38, 1e38),
         ((), int, np.int32(4), 4),
         ((2,), int, (1, 2), (1, 2)),
         ((2, 2), int, [[1, 2], [3, 4]], (1, 2, 3, 4)),
@@ -151,6 +95,13 @@ def test_defaults(shape: Any, dtype: Any, default: Any, expected: Any) -> None:
         ((), int, 2**63, "is no int64"),
         ((), int, "a", "'a' is no int64"),
         ((), float, 1e39, "is no float32"),
+        ((), "float64", 1e39, "is no float64"),
+        ((), "float16", 65520, "is no float16"),
+        ((), "uint8", 256, "256 is no uint8"),
+        ((), "uint8", -1, "-1 is no uint8"),
+        ((), "uint64", 2**63, "is no uint64"),
+        ((), bool, 2, "2 is no bool"),
+        ((), bool, 1.0, "1.0 is no bool"),
         ((), float, "a", "is no float32"),
         ((), bytes, 3, "3 is no bytes"),
     ],
@@ -168,95 +119,109 @@ def test_specs_are_values() -> None:
         spec.shape = ()  # type: ignore[misc]
 
 
-def test_plans() -> None:
-    assert FixedLenFeature((), int, 3).plan("a") == ColumnPlan(
-        "a", Kind.FIXED, DataType.INT64, (), (3,)
-    )
-    assert FixedLenFeature((2,), float).plan("a").default is None
-    assert FixedLenFeature((2, 3), float).plan("a").count == 6
-    assert VarLenFeature(bytes).plan("b") == ColumnPlan("b", Kind.VARLEN, DataType.BYTES)
-
-
-VALUES = {"int64": st.integers(-(2**63), 2**63 - 1), "bytes": st.binary(max_size=5)}
-VALUES["float32"] = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
-@st.composite
-def specs(draw: st.DrawFn) -> Any:
-    dtype = draw(st.sampled_from(sorted(VALUES)))
-    if draw(st.booleans()):
-        return VarLenFeature(dtype)
-    shape = draw(st.lists(st.integers(1, 3), max_size=2))
-    count = int(np.prod(shape, dtype=int))
-    values = st.lists(VALUES[dtype], min_size=count, max_size=count)
-    return FixedLenFeature(shape, dtype, draw(st.none() | values))
-
-
-FEATURES = st.dictionaries(st.text(max_size=5), specs(), max_size=4)
-
-
-class TestPlainForm:
-    @given(features=FEATURES)
-    def test_round_trip(self, features: dict[str, Any]) -> None:
-        plain = describe(features)
-        assert plain is not None
-        assert from_description(json.loads(json.dumps(plain))) == features
-
-    def test_raw_records_have_none(self) -> None:
-        assert describe(None) is None
-
-    def test_reads_well(self) -> None:
-        assert describe(
-            {
-                "a": FixedLenFeature((), int),
-                "b": FixedLenFeature((2,), bytes, ["ü", b"\xff"]),
-                "c": VarLenFeature(float),
-            }
-        ) == {
-            "a": {"kind": "fixed", "shape": [], "dtype": "int64"},
-            "b": {
-                "kind": "fixed",
-                "shape": [2],
-                "dtype": "bytes",
-                "default": ["ü", {"base64": "/w=="}],
-            },
-            "c": {"kind": "varlen", "dtype": "float32"},
-        }
-
-    def test_comes_from_toml(self) -> None:
-        plain = tomllib.loads(
-            """
-            image = { dtype = "bytes" }
-            label = { kind = "fixed", shape = [], dtype = "int64", default = -1 }
-            tokens = { kind = "varlen", dtype = "int64" }
-            """
-        )
-        assert from_description(plain) == {
-            "image": FixedLenFeature((), bytes),
-            "label": FixedLenFeature((), int, -1),
-            "tokens": VarLenFeature(int),
-        }
+class TestSequence:
+    def test_arguments(self) -> None:
+        spec = FixedLenSequenceFeature([2], "string", True, "-")
+        assert spec == FixedLenSequenceFeature((2,), bytes, allow_missing=True, default_value=b"-")
+        assert FixedLenSequenceFeature((), int).default_value is None
 
     @pytest.mark.parametrize(
-        ("plain", "message"),
+        ("arguments", "message"),
         [
-            ({"a": {"kind": "fixd", "dtype": "int64"}}, "no kind 'fixd'; did you mean 'fixed'"),
-            ({"a": {"kind": "x", "dtype": "int64"}}, "there are fixed, varlen"),
-            ({"a": {"kind": [], "dtype": "int64"}}, "no kind"),
-            ({"a": {"dtyp": "int64"}}, "no key 'dtyp'; did you mean 'dtype'"),
-            ({"a": {"kind": "varlen", "dtype": "int64", "shape": []}}, "no key 'shape'"),
-            ({"a": {"kind": "fixed"}}, "the key 'dtype' is missing"),
-            ({"a": {"dtype": "int46"}}, "feature 'a': dtype 'int46'.* 'int64'"),
-            ({"a": {"dtype": "int64", "shape": [-1]}}, "feature 'a': shape"),
-            ({"a": {"dtype": "bytes", "default": {"base64": "?"}}}, "feature 'a'"),
-            ({"a": "int64"}, "a table with kind and dtype"),
-            ({3: {"dtype": "int64"}}, "name is a str"),
-            ([], "a table of features"),
+            (((0,), int), "holds no value; use VarLenFeature"),
+            (((), int, 1), "allow_missing is True or False, not 1"),
+            (((2,), int, True, [1, 2]), r"holds 2 values, but shape \(\) takes 1"),
         ],
     )
-    def test_faults_name_the_feature(self, plain: Any, message: str) -> None:
+    def test_what_is_refused(self, arguments: Any, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
-            from_description(plain)
+            FixedLenSequenceFeature(*arguments)
+
+
+class TestRaw:
+    def test_defaults_are_little_endian_bytes(self) -> None:
+        assert FixedLenFeature((2,), "int16", [1, -2], raw=True).default_value == b"\1\0\xfe\xff"
+        assert FixedLenFeature((2,), "int16", b"abcd", raw=True).default_value == b"abcd"
+        assert FixedLenFeature((), "uint8", "a", raw=True).default_value == b"a"
+        assert FixedLenFeature((), "bool", True, raw=True).default_value == b"\1"
+        assert FixedLenFeature((), "complex64", raw=True).default_value is None
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (((2,), "int16", b"abc"), r"is 3 bytes, but shape \(2,\) of int16 takes 4"),
+            (((2,), "int16", [1]), r"holds 1 values, but shape \(2,\) takes 2"),
+            (((), "uint8", 256), "256 is no uint8"),
+            (((), "uint8", [None]), "is no uint8"),
+            (((), bytes, None), "dtype 'bytes': bytes decode to numbers"),
+        ],
+    )
+    def test_what_is_refused(self, arguments: tuple[Any, Any, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            FixedLenFeature(arguments[0], arguments[1], arguments[2], raw=True)
+
+
+class TestRagged:
+    def test_arguments(self) -> None:
+        spec = RaggedFeature("int64", "v", [RaggedFeature.RowSplits("s")], np.int64, True)
+        assert spec.partitions == (RaggedFeature.RowSplits("s"),)
+        assert spec.row_splits_dtype == "int64"
+        assert RaggedFeature(int) == RaggedFeature("int64", None, (), "int32", False)
+        assert len({RaggedFeature.RowSplits("s"), RaggedFeature.RowLengths("s")}) == 2
+        assert hash(spec) == hash(
+            RaggedFeature(int, "v", (RaggedFeature.RowSplits("s"),), int, True)
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"value_key": ""}, "value_key is the name of a feature, not ''"),
+            ({"value_key": 3}, "value_key is the name of a feature, not 3"),
+            ({"partitions": "s"}, "partitions is a list of partitions, not 's'"),
+            ({"partitions": ["s"]}, "a partition is one of RowSplits.*, not 's'"),
+            ({"row_splits_dtype": "float32"}, "is 'int32' or 'int64', not 'float32'"),
+            ({"validate": None}, "validate is True or False, not None"),
+        ],
+    )
+    def test_what_is_refused(self, arguments: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            RaggedFeature("int64", **arguments)
+
+    @pytest.mark.parametrize("length", [0, -1, True, 1.0, "2"])
+    def test_uniform_lengths(self, length: Any) -> None:
+        with pytest.raises(ConfigError, match="a number from 1 up"):
+            RaggedFeature.UniformRowLength(length)
+
+    def test_keys_of_partitions(self) -> None:
+        with pytest.raises(ConfigError, match="a partition's key is the name"):
+            RaggedFeature.RowStarts(3)  # type: ignore[arg-type]
+
+
+class TestSparse:
+    def test_one_dimension_or_several(self) -> None:
+        one, several = SparseFeature("i", "v", int, 5), SparseFeature(["i", "j"], "v", int, [5, 6])
+        assert (one.index_keys, one.sizes) == (("i",), (5,))
+        assert (several.index_keys, several.sizes) == (("i", "j"), (5, 6))
+        assert (one.index_key, one.size) == ("i", 5)
+        assert several == SparseFeature(("i", "j"), "v", int, (5, 6))
+        assert hash(several) == hash(SparseFeature(("i", "j"), "v", int, (5, 6)))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("i", "v", int, [5]), "or both are lists"),
+            ((["i"], "v", int, 5), "or both are lists"),
+            (([], "v", int, []), "or both are lists"),
+            ((["i", "j"], "v", int, [5]), "names 2 features, but size has 1"),
+            (("i", "", int, 5), "value_key is the name of a feature"),
+            (([3], "v", int, [5]), "index_key is the name of a feature, not 3"),
+            (("i", "v", int, -5), "shape is"),
+            (("i", "v", int, 5, "yes"), "already_sorted is True or False"),
+        ],
+    )
+    def test_what_is_refused(self, arguments: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            SparseFeature(*arguments)
 
 
 class TestAsSpecs:
@@ -267,10 +232,37 @@ class TestAsSpecs:
         }
         assert as_specs(features) == {"a": FixedLenFeature(2, int), "b": VarLenFeature(bytes)}
 
+    def test_takes_every_class(self) -> None:
+        splits = foreign("RowSplits", key="s")
+        ragged = {"dtype": INT64, "value_key": "v", "partitions": [splits]}
+        features = {
+            "a": foreign(
+                "SparseFeature",
+                index_key="i",
+                value_key="v",
+                dtype=INT64,
+                size=5,
+                already_sorted=True,
+            ),
+            "b": foreign(
+                "FixedLenSequenceFeature",
+                shape=[],
+                dtype=INT64,
+                allow_missing=True,
+                default_value=-1,
+            ),
+            "c": foreign("RaggedFeature", **ragged, row_splits_dtype=INT64, validate=False),
+        }
+        assert as_specs(features) == {
+            "a": SparseFeature("i", "v", int, 5, already_sorted=True),
+            "b": FixedLenSequenceFeature((), int, True, -1),
+            "c": RaggedFeature(int, "v", [RaggedFeature.RowSplits("s")], int),
+        }
+
     @pytest.mark.parametrize(
         ("features", "message"),
         [
-            ({"a": 3}, "feature 'a': the spec is a FixedLenFeature or a VarLenFeature, not int"),
+            ({"a": 3}, "feature 'a': the spec is one of FixedLenFeature, .*SparseFeature, not int"),
             ({"a": "int64"}, "not str"),
             ([1], "features is a mapping .* not list"),
             ({3: VarLenFeature(int)}, "name is a str, not 3"),
@@ -281,20 +273,3 @@ class TestAsSpecs:
     def test_others_are_refused(self, features: Any, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             as_specs(features)
-
-
-class TestAsPython:
-    def test_reads_well(self) -> None:
-        features = {"id": FixedLenFeature((), int, 3), "x y": VarLenFeature(bytes)}
-        assert as_python(features) == (
-            "features = {\n"
-            "    'id': sr.FixedLenFeature((), 'int64', default_value=3),\n"
-            "    'x y': sr.VarLenFeature('bytes'),\n"
-            "}"
-        )
-
-    @given(features=FEATURES)
-    def test_evaluates_to_the_same(self, features: dict[str, Any]) -> None:
-        scope: dict[str, Any] = {"sr": sr}
-        exec(as_python(features), scope)
-        assert scope["features"] == features

@@ -1,0 +1,152 @@
+"""Shapes and default values of specs, in their one normal form."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.formats.dtypes import HELD_AS, Overflow, narrow, numpy_dtype, range_of
+from streamrec.kernel.contract import DataType
+
+__all__ = ["as_plain", "from_plain", "normal_default", "normal_raw", "normal_shape"]
+
+
+def normal_shape(shape: Any) -> tuple[int, ...]:
+    """The sizes of an array's dimensions.
+
+    Args:
+        shape: A sequence of sizes, or one size.
+
+    Raises:
+        ConfigError: A size is none.
+    """
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise ConfigError(
+                f"shape is () or sizes from 0 up, not {shape!r}; "
+                "for a number of values that varies use VarLenFeature"
+            )
+    return tuple(int(size) for size in sizes)
+
+
+def normal_default(default: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """A default value as Python's own: one value for shape ``()``, else a flat tuple of them.
+
+    Args:
+        default: A value, or a sequence or an array of them, or ``None`` for none.
+        dtype: The name of the feature's dtype.
+        shape: The shape that it fills.
+
+    Raises:
+        ConfigError: It has another number of values, or one is not of the dtype.
+    """
+    if default is None:
+        return None
+    values = tuple(_value(value, dtype) for value in _flatten(default))
+    _check_count(len(values), shape)
+    return values if shape else values[0]
+
+
+def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None:
+    """A default of fixed-size bytes: these bytes themselves, little-endian.
+
+    Raises:
+        ConfigError: It is neither as many bytes nor as many numbers as the shape takes.
+    """
+    if default is None:
+        return None
+    kind = numpy_dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if isinstance(default, str | bytes):
+        data = default.encode() if isinstance(default, str) else bytes(default)
+        if len(data) != size:
+            raise ConfigError(
+                f"default_value is {len(data)} bytes, but shape {shape} of {dtype} takes {size}"
+            )
+        return data
+    values = _flatten(default)
+    _check_count(len(values), shape)
+    try:
+        array = np.array(values, kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"default_value {default!r} is no {dtype}: {error}") from None
+    return array.astype(kind.newbyteorder("<")).tobytes()
+
+
+def _check_count(count: int, shape: tuple[int, ...]) -> None:
+    if count != math.prod(shape):
+        raise ConfigError(
+            f"default_value holds {count} values, but shape {shape} takes {math.prod(shape)}"
+        )
+
+
+def _flatten(value: Any) -> list[Any]:
+    if hasattr(value, "__array__"):
+        value = np.asarray(value).tolist()
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [leaf for item in value for leaf in _flatten(item)]
+
+
+def _value(value: Any, dtype: str) -> Any:
+    """One default value as Python's own type for the dtype."""
+    if dtype == "bytes":
+        if isinstance(value, str | bytes):
+            return value.encode() if isinstance(value, str) else bytes(value)
+    elif isinstance(value, int | float) and _fits(value, dtype):
+        return _PYTHON_TYPES.get(numpy_dtype(dtype).kind, float)(value)
+    raise ConfigError(f"default_value {value!r} is no {dtype}")
+
+
+_PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int}
+
+
+def _fits(value: float, dtype: str) -> bool:
+    least, greatest = range_of(dtype)
+    if HELD_AS[dtype] is DataType.FLOAT32:
+        return _fits_float(value, dtype)
+    # No list holds what is beyond int64, whatever the dtype.
+    return isinstance(value, int) and least <= value <= min(greatest, 2**63 - 1)
+
+
+def _fits_float(value: float, dtype: str) -> bool:
+    if not math.isfinite(value):
+        return True
+    if abs(value) > float(np.finfo(np.float32).max):
+        return False
+    try:
+        narrow(np.array([value], np.float32), dtype)
+    except Overflow:
+        return False
+    return True
+
+
+def as_plain(value: Any) -> Any:
+    """A default without bytes: text where they are text, else a table with their base64."""
+    if isinstance(value, tuple):
+        return [as_plain(item) for item in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def from_plain(value: Any) -> Any:
+    """The default that :func:`as_plain` gave.
+
+    Raises:
+        ValueError: A table holds no base64.
+    """
+    if isinstance(value, list | tuple):
+        return [from_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return base64.b64decode(str(value.get("base64")), validate=True)
+    return value

@@ -1,0 +1,178 @@
+"""The dtypes of features: what an Example holds, and what its values can be narrowed to."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.kernel.contract import DataType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["HELD_AS", "RAW", "Overflow", "dtype_name", "narrow", "numpy_dtype", "range_of"]
+
+HELD_AS = {
+    "int64": DataType.INT64,
+    "float32": DataType.FLOAT32,
+    "bytes": DataType.BYTES,
+    "bool": DataType.INT64,
+    "int8": DataType.INT64,
+    "int16": DataType.INT64,
+    "int32": DataType.INT64,
+    "uint8": DataType.INT64,
+    "uint16": DataType.INT64,
+    "uint32": DataType.INT64,
+    "uint64": DataType.INT64,
+    "float16": DataType.FLOAT32,
+    "bfloat16": DataType.FLOAT32,
+    "float64": DataType.FLOAT32,
+}
+"""The lists of an Example that hold the values of each dtype."""
+RAW = (*(name for name in HELD_AS if name != "bytes"), "complex64", "complex128")
+"""The dtypes that fixed-size bytes can hold."""
+
+_BY_PYTHON_TYPE: dict[Any, str] = {
+    int: "int64",
+    float: "float32",
+    bytes: "bytes",
+    str: "bytes",
+    object: "bytes",
+}
+_ALSO_BYTES = ("string", "str", "object")
+_MEANT = {"float": "float32", "int": "int64", "double": "float64"}
+"""What names mean that leave the size open; NumPy has another opinion, TensorFlow none."""
+
+
+def dtype_name(dtype: Any, *, raw: bool = False) -> str:
+    """The name of a dtype that a spec was given.
+
+    Args:
+        dtype: A name, a NumPy or Python type, or a ``tf.DType``.
+        raw: It is that of fixed-size bytes.
+
+    Raises:
+        ConfigError: No feature can have it, or it is of a package that is not installed.
+    """
+    name = _name_of(dtype)
+    if name in _ALSO_BYTES or name.startswith(("bytes", "str")):
+        name = "bytes"
+    names = RAW if raw else tuple(HELD_AS)
+    if name in names:
+        numpy_dtype(name)
+        return name
+    near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    holds = "bytes decode to numbers" if raw else "an Example holds int64, float32 and bytes"
+    raise ConfigError(f"dtype {name!r}: {holds}; {hint}")
+
+
+def _name_of(dtype: Any) -> str:
+    if isinstance(dtype, type) and dtype in _BY_PYTHON_TYPE:
+        return _BY_PYTHON_TYPE[dtype]
+    dtype = getattr(dtype, "as_numpy_dtype", dtype)
+    if isinstance(dtype, str) or dtype is None:  # NumPy takes None for float64
+        return str(dtype)
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return str(getattr(dtype, "name", dtype))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of this name; that of strings is object.
+
+    Raises:
+        ConfigError: It is bfloat16, and ``ml_dtypes`` is not installed.
+    """
+    if name == "bytes":
+        return np.dtype(object)
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ConfigError(
+            "dtype 'bfloat16' is that of the package ml_dtypes, which is not installed: "
+            "pip install ml_dtypes, or use 'float16' or 'float32'"
+        ) from None
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+class Overflow(Exception):
+    """A value that its dtype cannot hold.
+
+    Args:
+        index: Its place among the values.
+        value: The value.
+    """
+
+    def __init__(self, index: int, value: Any) -> None:
+        super().__init__(index, value)
+        self.index = index
+        self.value = value
+
+
+class Range(NamedTuple):
+    """The finite values of a dtype, from the least to the greatest."""
+
+    least: Any
+    greatest: Any
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.greatest}"
+
+
+def range_of(name: str) -> Range:
+    """What a number of this dtype can be."""
+    if name == "bool":
+        return Range(0, 1)
+    if HELD_AS[name] is DataType.INT64:
+        integers = np.iinfo(name)
+        return Range(int(integers.min), int(integers.max))
+    greatest = _GREATEST_BFLOAT16 if name == "bfloat16" else float(np.finfo(name).max)
+    return Range(-greatest, greatest)
+
+
+_GREATEST_BFLOAT16 = float.fromhex("0x1.fep127")
+
+
+def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """The numbers of a list, as another dtype; all at once.
+
+    Args:
+        values: int64 or float32, as the list holds them.
+        name: The dtype. Floats are rounded to the nearest.
+
+    Raises:
+        Overflow: A value is beyond the dtype's range: a float, if it is finite and would not be.
+    """
+    dtype = numpy_dtype(name)
+    if values.dtype == dtype:
+        return values
+    if values.dtype == np.int64:
+        return _narrow_integers(values, name).astype(dtype)
+    with np.errstate(over="ignore"):
+        narrowed = values.astype(dtype)
+    # float64 holds them all; of the others, a wrong one can only have become infinite.
+    if dtype.itemsize < values.dtype.itemsize and not np.isfinite(narrowed).all():
+        _refuse(values, np.isfinite(values) & ~np.isfinite(narrowed))
+    return narrowed
+
+
+def _narrow_integers(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    least, greatest = range_of(name)
+    if values.size and (values.min() < least or values.max() > greatest):
+        # Python's integers: 2**64 - 1 is beyond int64.
+        _refuse(values, (values < least) | (values > min(greatest, 2**63 - 1)))
+    return values
+
+
+def _refuse(values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> None:
+    if wrong.any():
+        index = int(wrong.reshape(-1).argmax())
+        raise Overflow(index, values.reshape(-1)[index].item())

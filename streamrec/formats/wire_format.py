@@ -1,0 +1,74 @@
+"""The parts of protobuf's wire format that are written by hand, a column at a time.
+
+Source: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.types import BytesColumn
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.types import Octets
+
+__all__ = ["FIRST", "SECOND", "framed", "varint", "varints"]
+
+FIRST = b"\x0a"
+"""The tag of field 1, of bytes or of a message: the number, times 8, plus 2."""
+SECOND = b"\x12"
+"""The tag of field 2."""
+
+
+def framed(octets: bytes) -> bytes:
+    """Bytes behind their length."""
+    return varint(len(octets)) + octets
+
+
+def varint(value: int) -> bytes:
+    """One integer from 0 up: seven bits a byte, the lowest first, the top bit says "more"."""
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
+
+
+def varints(values: npt.NDArray[np.int64]) -> BytesColumn:
+    """Many integers, each as one string of the column; negative ones take ten bytes.
+
+    Args:
+        values: int64 ``[n]``, contiguous.
+    """
+    parts = range(0, len(values), _PART) or (0,)
+    octets, lengths = zip(
+        *(_varints(values[begin : begin + _PART].view(np.uint64)) for begin in parts), strict=True
+    )
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.concatenate(lengths), dtype=np.int64, out=offsets[1:])
+    return BytesColumn(np.concatenate(octets), offsets)
+
+
+_PART = 1 << 14
+"""Integers at once: what is computed on the way stays in the processor's cache."""
+
+
+def _varints(left: npt.NDArray[np.uint64]) -> tuple[Octets, Octets]:
+    """The bytes end to end, and how many each integer takes."""
+    groups = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
+    octets = np.empty((len(left), groups), np.uint8)
+    taken = np.ones(octets.shape, np.bool_)
+    lengths = np.ones(len(left), np.uint8)
+    for group in range(groups):
+        more = left > 0x7F
+        # Where more follows, the eighth bit is set, whatever it was; else it is 0 already.
+        octets[:, group] = left.astype(np.uint8) | (more.view(np.uint8) << 7)
+        taken[:, group + 1 : group + 2] = more[:, None]
+        lengths += more.view(np.uint8)
+        left = left >> np.uint64(7)
+    return octets[taken], lengths
