@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Pool"]
+__all__ = ["BatchMemory", "Pool"]
 
 
 class Pool:
@@ -78,3 +78,29 @@ class _Lease:
 
     def __del__(self) -> None:
         self._pool._give_back(self._memory)  # noqa: SLF001 - one mechanism in two classes
+
+
+class BatchMemory:
+    """Memory for the columns of batches, used again once nobody refers to them any more.
+
+    What the consumer holds is its own for as long as it likes. As much memory as it holds, at
+    most, waits to be used again.
+    """
+
+    def __init__(self) -> None:
+        self._pool = Pool(lambda: None)
+
+    def __repr__(self) -> str:
+        return f"<BatchMemory {self._pool.in_use} bytes in use, {self._pool.idle} idle>"
+
+    def allocate(self, size: int) -> npt.NDArray[np.uint8]:
+        """An array of ``size`` bytes with undefined contents."""
+        memory = self._pool.acquire(_rounded(size))
+        self._pool.trim(self._pool.in_use)
+        return memory[:size]
+
+
+def _rounded(size: int) -> int:
+    """At most an eighth more, so that columns of about the same size have the same memory."""
+    step = max(1 << 12, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step

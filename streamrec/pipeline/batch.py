@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.pipeline.lanes import Lane
+    from streamrec.plan.round_robin import Merge
 
 __all__ = ["Batcher", "Chunk"]
 
-SMALLEST_MERGE = 1024
-"""Rows merged at a time, at least: the cost of a merge is one of lanes, not of rows."""
+LARGEST_MERGE = 4096
+"""Rows merged at a time beyond those that are wanted, at most: a merge costs what the lanes cost,
+however few rows come of it."""
+MERGE_BYTES = 4 << 20
+"""The same in bytes: what is merged keeps its ranges until it has left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +42,11 @@ class Chunk:
         return len(self.rows)
 
     def cut(self, first: int, last: int | None) -> Chunk:
-        """The rows from ``first`` to before ``last``."""
-        part = slice(first, last)
-        return Chunk(self.rows.take(part), self.lanes[part], self.epochs[part])
+        """The rows from ``first`` to before ``last``; all of them are the chunk itself."""
+        if first == 0 and last == len(self):
+            return self
+        rows = self.rows.part(first, last)
+        return Chunk(rows, self.lanes[first:last], self.epochs[first:last])
 
     @classmethod
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
@@ -66,12 +72,14 @@ class Batcher:
         self._merged = taken.copy()
         self._delivered = taken.copy()
         self._skip = skip
-        self._pending = empty_chunk()
+        self._chunk = empty_chunk()
+        self._first = 0  # of the chunk's rows that are in no batch yet
+        self._merge_rows = 0
 
     @property
     def pending(self) -> int:
         """Rows that are merged and in no batch yet."""
-        return len(self._pending)
+        return len(self._chunk) - self._first
 
     def gather(self, wanted: int) -> int:
         """Merge until ``wanted`` rows are pending.
@@ -82,17 +90,23 @@ class Batcher:
         """
         blocking = -1
         while (missing := wanted + self._skip - self.pending) > 0:
-            most = max(missing, SMALLEST_MERGE)
+            most = max(missing, self._merge_rows)
             self._poll(most)
             blocking, rows = self._merge(most)
             if not rows:
                 break
         self._drop_skipped()
-        return blocking if self.pending < wanted else -1
+        if self.pending >= wanted:
+            return -1
+        self._let_go()
+        return blocking
 
     def cut(self, rows: int) -> Chunk:
         """Take so many pending rows; the lanes move past them."""
-        chunk, self._pending = self._pending.cut(0, rows), self._pending.cut(rows, None)
+        chunk = self._chunk.cut(self._first, self._first + rows)
+        self._first += rows
+        if not self.pending:
+            self._chunk, self._first = empty_chunk(), 0
         counts = np.bincount(chunk.lanes, minlength=len(self._lanes))
         self._delivered += counts
         for lane in np.flatnonzero(counts).tolist():
@@ -115,19 +129,33 @@ class Batcher:
         available = np.array([lane.available for lane in self._lanes], np.int64)
         ended = np.array([lane.ended for lane in self._lanes])
         plan = merge(self._merged, available, ended, most)
-        if not len(plan.order):
-            return plan.blocking, 0
-        self._merged += plan.counts
-        self._pending = Chunk.concatenate([self._pending, self._collect(plan.counts, plan.order)])
+        if len(plan.order):
+            self._merged += plan.counts
+            self._append(self._collect(plan))
         return plan.blocking, len(plan.order)
 
-    def _collect(self, counts: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> Chunk:
-        given = np.flatnonzero(counts).tolist()
-        parts = [part for lane in given for part in self._lanes[lane].take(int(counts[lane]))]
-        rows = RecordRows.concatenate([rows for rows, _ in parts])
+    def _append(self, chunk: Chunk) -> None:
+        row_bytes = chunk.rows.nbytes // len(chunk) + 1
+        self._merge_rows = min(LARGEST_MERGE, MERGE_BYTES // row_bytes)
+        if self.pending:
+            chunk = Chunk.concatenate([self._chunk.cut(self._first, None), chunk])
+        self._chunk, self._first = chunk, 0
+
+    def _let_go(self) -> None:
+        """Before waiting: what waits holds no range of which all rows have left.
+
+        Else the memory that the missing rows need might be what is held.
+        """
+        if self._chunk.rows.buffers:
+            rest = self._chunk.cut(self._first, None)
+            self._chunk, self._first = replace(rest, rows=rest.rows.prune()), 0
+
+    def _collect(self, plan: Merge) -> Chunk:
+        given = np.flatnonzero(plan.counts).tolist()
+        parts = [part for lane in given for part in self._lanes[lane].take(int(plan.counts[lane]))]
+        rows = RecordRows.concatenate([rows for rows, _ in parts]).reorder(plan.order)
         epochs = np.repeat([epoch for _, epoch in parts], [len(rows) for rows, _ in parts])
-        lanes = np.repeat(np.arange(len(counts)), counts)
-        return Chunk(rows.take(order), lanes[order], epochs[order].astype(np.int64))
+        return Chunk(rows, plan.lanes, epochs[plan.order].astype(np.int64, copy=False))
 
     def _drop_skipped(self) -> None:
         dropped = min(self._skip, self.pending)
@@ -137,6 +165,9 @@ class Batcher:
 
 
 def empty_chunk() -> Chunk:
-    """No rows."""
-    none = np.empty(0, np.int64)
-    return Chunk(RecordRows.of([]), none, none)
+    """No rows, which hold no buffer."""
+    return _EMPTY
+
+
+_NONE = np.empty(0, np.int64)
+_EMPTY = Chunk(RecordRows.concatenate([]), _NONE, _NONE)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Self
 
 from streamrec import config
 from streamrec.errors import ConfigError
-from streamrec.formats.features import describe, infer_features
+from streamrec.formats.descriptions import describe
+from streamrec.formats.features import infer_features
 from streamrec.pipeline.fetch import Shards
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec import kernel
-from streamrec.formats.features import from_description, parse_rows
+from streamrec.flow.pool import BatchMemory
+from streamrec.formats.sequences import parser_of
 from streamrec.types import Batch, Column, Origin
 
 if TYPE_CHECKING:
@@ -26,11 +27,20 @@ class Decoder:
     Args:
         features: The specs in their plain form, or ``None`` for raw records.
         urls: Of the shards, for errors.
+        single: The rows are delivered one by one, so none may depend on those beside it.
+
+    Raises:
+        ConfigError: A spec is wrong.
     """
 
-    def __init__(self, features: dict[str, Any] | None, urls: Sequence[str]) -> None:
-        self._specs = None if features is None else from_description(features)
+    def __init__(
+        self, features: dict[str, Any] | None, urls: Sequence[str], *, single: bool = False
+    ) -> None:
         self._urls = urls
+        self._allocate = BatchMemory().allocate
+        self._parser = None
+        if features is not None:
+            self._parser = parser_of(features, pad=not single, allocate=self._allocate)
 
     def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
         """Decode a batch.
@@ -51,9 +61,9 @@ class Decoder:
         return Batch(self._columns(rows), len(rows), epoch, origin, position, mask)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
-        if self._specs is None:
-            return {"records": kernel.gather(rows)}
-        return parse_rows(rows, self._specs, url_of=self._urls.__getitem__)
+        if self._parser is None:
+            return {"records": kernel.gather(rows, self._allocate)}
+        return self._parser.parse(rows, self._urls.__getitem__)
 
 
 def _padded(numbers: Any, padding: int) -> Any:

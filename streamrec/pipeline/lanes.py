@@ -211,7 +211,7 @@ class Lane:
             first = segment.merged
             segment.merged = min(first + count, len(segment.rows))
             if segment.merged > first:
-                parts.append((segment.rows.take(slice(first, segment.merged)), segment.epoch))
+                parts.append((segment.rows.part(first, segment.merged), segment.epoch))
             count -= segment.merged - first
         return parts
 

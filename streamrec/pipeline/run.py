@@ -10,12 +10,15 @@ from itertools import count, takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from streamrec.errors import DataError, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores, Shards
 from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, Stage, WindowShuffle
+from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position
 from streamrec.plan.ranges import LaneRanges, MemoryPlan
 from streamrec.plan.window import Windows
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    import numpy.typing as npt
+
     from streamrec.config import DatasetSettings
-    from streamrec.plan.order import Extent, Order
+    from streamrec.plan.order import Order
     from streamrec.types import Batch
 
 __all__ = ["Run", "RunPlan"]
@@ -123,13 +128,15 @@ class Run:
 
     async def __aenter__(self) -> Self:
         plan = self._plan
-        self._decoder = Decoder(plan.settings.features, self._shards.urls)  # type: ignore[arg-type]
+        features: Any = plan.settings.features
+        self._decoder = Decoder(features, self._shards.urls, single=plan.batch_size is None)
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(
             plan.memory.reserve // 2, channel_most
         )
         self._fetcher = self._make_fetcher()
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
+        self._whereabouts = _Whereabouts(plan, self._shards)
         self._batcher = Batcher(self._lanes, plan.position.lanes[TAKEN], plan.position.skip)
         self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "streamrec-decode")
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
@@ -293,20 +300,47 @@ class Run:
 
     def _position(self, step: int) -> Position:
         lanes = self._batcher.coordinates()
-        extents = [
-            self._plan.order.extent(lane, int(number))
-            for lane, number in zip(self._plan.own_lanes, lanes[EXTENT], strict=True)
-        ]
+        self._whereabouts.follow(lanes)
         return replace(
             self._plan.position,
             step=step,
-            epoch=min(extent.epoch for extent in extents),
+            epoch=self._whereabouts.epoch,
             lanes=lanes,
-            tags=tuple(
-                self._shards.tag(extent.shard) if offset > extent.begin or row else None
-                for extent, offset, row in zip(extents, lanes[OFFSET], lanes[ROW], strict=True)
-            ),
+            tags=self._whereabouts.tags(lanes),
             skip=0,
+        )
+
+
+class _Whereabouts:
+    """The extents in which the lanes stand; they change with the shards, not with the batches."""
+
+    def __init__(self, plan: RunPlan, shards: Shards) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._numbers = np.full(len(plan.own_lanes), -1, np.int64)
+        self._begins = self._numbers.copy()
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.own_lanes)
+        self.epoch = 0
+        """The lowest epoch of the extents."""
+
+    def follow(self, lanes: npt.NDArray[np.int64]) -> None:
+        """Look up the extents that are others than before; ``lanes`` as in a position."""
+        changed = np.flatnonzero(self._numbers != lanes[EXTENT]).tolist()
+        if not changed:
+            return
+        self._numbers = lanes[EXTENT].copy()
+        for j in changed:
+            extent = self._plan.order.extent(self._plan.own_lanes[j], int(self._numbers[j]))
+            self._extents[j] = extent
+            self._begins[j] = extent.begin
+        self.epoch = min(extent.epoch for extent in self._extents)
+
+    def tags(self, lanes: npt.NDArray[np.int64]) -> tuple[str | None, ...]:
+        """The versions of the objects in the middle of which the lanes stand."""
+        inside = (lanes[OFFSET] > self._begins) | (lanes[ROW] > 0)
+        return tuple(
+            self._shards.tag(extent.shard) if is_inside else None
+            for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
         )
 
 

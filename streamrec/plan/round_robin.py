@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Merge", "merge"]
 
+_NONE = np.empty(0, np.int64)
+
 
 class Merge(NamedTuple):
     """What can be delivered now."""
@@ -24,8 +26,10 @@ class Merge(NamedTuple):
     """int64 ``[lanes]``: how many records each lane gives."""
     order: npt.NDArray[np.int64]
     """int64 ``[rows]``: the delivery order, as indices into the lanes' records end to end."""
+    lanes: npt.NDArray[np.int64]
+    """int64 ``[rows]``: the lane that each row is from."""
     blocking: int
-    """The lane whose next record is needed next; -1 when every lane has ended and is empty."""
+    """The lane that holds back what follows; -1 when every lane has ended and is empty."""
 
 
 def merge(
@@ -34,31 +38,37 @@ def merge(
     ended: npt.NDArray[np.bool_],
     most: int,
 ) -> Merge:
-    """Merge what the lanes have, up to about ``most`` rows.
+    """Merge what the lanes have, ``most`` rows at most.
 
     Args:
         taken: int64 ``[lanes]``: how many records each lane has given so far.
         available: int64 ``[lanes]``: how many more it has at hand.
         ended: bool ``[lanes]``: whether nothing will follow these.
-        most: Rows wanted; whole rounds are merged, so up to ``lanes`` more may come.
+        most: Rows wanted.
     """
     lanes = len(taken)
     numbers = np.arange(lanes)
     waiting = np.flatnonzero(~ended | (available > 0))
     if not len(waiting):
-        return Merge(np.zeros(lanes, np.int64), np.empty(0, np.int64), -1)
+        return Merge(np.zeros(lanes, np.int64), _NONE, _NONE, -1)
     horizon = int(taken[waiting].min()) + -(-most // len(waiting)) + 1
     edge = np.where(ended, horizon, np.minimum(taken + available, horizon)) * lanes + numbers
     first_missing = int(edge[waiting].min())
     counts = np.clip((first_missing - numbers + lanes - 1) // lanes - taken, 0, available)
-    counts = counts.astype(np.int64, copy=False)
-    return Merge(counts, _delivery_order(taken, counts), first_missing % lanes)
+    return _in_order(taken, counts.astype(np.int64, copy=False), most, first_missing % lanes)
 
 
-def _delivery_order(
-    taken: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    starts = np.cumsum(counts) - counts
-    lane = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(lane)) - starts[lane] + taken[lane]
-    return np.argsort(number * len(counts) + lane, kind="stable")
+def _in_order(
+    taken: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], most: int, blocking: int
+) -> Merge:
+    """The first ``most`` of the rows that the lanes can give, by a grid of numbers and lanes."""
+    gives = counts > 0
+    if not gives.any():
+        return Merge(counts, _NONE, _NONE, blocking)
+    first = taken - int(taken[gives].min())
+    numbers = np.arange(int((first + counts)[gives].max()))[:, None]
+    keys = np.flatnonzero((numbers >= first) & (numbers < first + counts))[:most]
+    number, lane = np.divmod(keys, len(taken))
+    counts = np.bincount(lane, minlength=len(taken))
+    before = np.cumsum(counts) - counts
+    return Merge(counts, (before - first)[lane] + number, lane, blocking)

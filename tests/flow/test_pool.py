@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import Pool
+from streamrec.flow.pool import BatchMemory, Pool, _rounded
 
 
 def new_pool() -> tuple[Pool, list[None]]:
@@ -100,3 +100,40 @@ def test_what_is_in_use_is_what_is_held(steps: list[tuple[bool, int]]) -> None:
         elif held:
             held.pop(size % len(held))
         assert pool.in_use == sum(map(len, held))
+
+
+class TestBatchMemory:
+    def test_memory_is_used_again_when_nobody_refers_to_it(self) -> None:
+        memory = BatchMemory()
+        first = memory.allocate(1 << 20)
+        other = memory.allocate(1 << 20)
+        assert not np.shares_memory(first, other)
+        address = first.ctypes.data
+        del first
+        assert memory.allocate((1 << 20) - 99).ctypes.data == address
+
+    def test_a_view_of_it_is_a_reference(self) -> None:
+        memory = BatchMemory()
+        view = memory.allocate(1 << 20)[5:9].view(np.int32)
+        view[0] = 7
+        memory.allocate(1 << 20)[:] = 255
+        assert view[0] == 7
+
+    @given(st.lists(st.integers(1, 1 << 14), min_size=1, max_size=30))
+    def test_what_waits_is_no_more_than_what_is_held(self, sizes: list[int]) -> None:
+        memory, held = BatchMemory(), []
+        for size in sizes:
+            array = memory.allocate(size)
+            assert len(array) == size
+            assert array.flags.writeable
+            assert memory._pool.idle <= memory._pool.in_use
+            if size % 3 == 0:
+                held.append(array)
+            del array
+
+    @given(st.integers(1, 1 << 40))
+    def test_sizes_are_rounded_by_an_eighth_at_most(self, size: int) -> None:
+        assert size <= _rounded(size) <= size + max(size // 8, 4096)
+
+    def test_its_state_in_one_line(self) -> None:
+        assert repr(BatchMemory()) == "<BatchMemory 0 bytes in use, 0 idle>"

@@ -64,19 +64,20 @@ def test_rows_to_skip_come_before_the_first_batch(counts: list[int], skip: int) 
     assert keys(batcher.cut(batcher.pending)) == expected[skip:]
 
 
-def test_a_batch_holds_the_buffers_of_its_rows_alone() -> None:
-    batcher = Batcher([lane_of(0, 3), lane_of(1, 3)], np.zeros(2, np.int64))
-    batcher.gather(6)
+def test_rows_that_wait_hold_the_buffers_of_these_alone() -> None:
+    batcher = Batcher([lane_of(0, 3), lane_of(1, 1)], np.zeros(2, np.int64))
+    assert batcher.gather(3) == -1
+    assert len(batcher.cut(3).rows.buffers) == 2
+    assert (batcher.gather(2), batcher.pending) == (-1, 1)
     assert len(batcher.cut(1).rows.buffers) == 1
-    assert len(batcher.cut(2).rows.buffers) == 2
 
 
 def test_no_rows_hold_no_buffer() -> None:
     batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
     batcher.gather(3)
-    chunk = batcher.cut(3)
-    assert len(chunk.rows.buffers) == 1
-    assert chunk.cut(3, None).rows.buffers == ()
+    assert len(batcher.cut(3).rows.buffers) == 1
+    batcher.gather(1)
+    assert batcher.cut(0).rows.buffers == ()
 
 
 def test_an_empty_chunk_is_neutral() -> None:

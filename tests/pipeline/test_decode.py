@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamrec.errors import MissingFeature
-from streamrec.formats.example import encode_example
-from streamrec.formats.features import FixedLenFeature, describe
+from streamrec.errors import ConfigError, MissingFeature
+from streamrec.formats.descriptions import describe
+from streamrec.formats.example import SequenceExample, encode_example
+from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, RaggedFeature
 from streamrec.pipeline.batch import Chunk
 from streamrec.pipeline.decode import Decoder
 from streamrec.plan.position import Fingerprint, Position
@@ -44,6 +45,40 @@ def test_no_padding_where_some_is_possible() -> None:
     batch = Decoder(None, ["u"]).decode(chunk([b"a"]), POSITION, 0)
     assert batch.mask is not None
     assert batch.mask.tolist() == [True]
+
+
+SEQUENCE = ({"id": FixedLenFeature((), "int32")}, {"x": FixedLenSequenceFeature((), "float32")})
+
+
+def sequence_example(number: int, steps: list[float]) -> bytes:
+    message = SequenceExample()
+    message.context.feature["id"].int64_list.value.append(number)
+    features = message.feature_lists.feature_list["x"].feature
+    for step in steps:
+        features.add().float_list.value.append(step)
+    return bytes(message.SerializeToString())
+
+
+def test_sequence_examples() -> None:
+    decoder = Decoder(describe(SEQUENCE), ["u"])
+    records = [sequence_example(1, [0.5, 1.5]), sequence_example(2, [])]
+    batch = decoder.decode(chunk(records), POSITION, None)
+    assert batch["id"].tolist() == [1, 2]
+    assert batch["x"].tolist() == [[0.5, 1.5], [0.0, 0.0]]
+    assert batch["x/length"].tolist() == [2, 0]
+
+
+def test_single_records_do_not_depend_on_those_beside_them() -> None:
+    decoder = Decoder(describe(SEQUENCE), ["u"], single=True)
+    records = [sequence_example(1, [0.5, 1.5]), sequence_example(2, [])]
+    batch = decoder.decode(chunk(records), POSITION, None)
+    assert [row.tolist() for row in batch["x"]] == [[0.5, 1.5], []]
+
+
+def test_specs_that_contradict_are_refused_at_once() -> None:
+    features = describe({"a": FixedLenFeature((), int), "b": RaggedFeature(int, "a")})
+    with pytest.raises(ConfigError, match="'a' is needed as fixed int64 and as varlen int64"):
+        Decoder(features, ["u"])
 
 
 def test_examples_and_their_faults_name_the_shard() -> None:

@@ -20,13 +20,14 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
     while True:
         most = landings.draw(st.integers(1, 20))
         plan = merge(taken, landed - taken, landed == total, most)
-        assert len(plan.order) == plan.counts.sum() <= most + 2 * len(lengths)
+        assert len(plan.order) == plan.counts.sum() <= most
         owners = np.repeat(np.arange(len(lengths)), plan.counts)
         starts = np.cumsum(plan.counts) - plan.counts
         numbers = np.arange(len(owners)) - starts[owners] + taken[owners]
+        assert plan.lanes.tolist() == owners[plan.order].tolist()
         out += zip(owners[plan.order].tolist(), numbers[plan.order].tolist(), strict=True)
         taken += plan.counts
-        if plan.blocking < 0:
+        if plan.blocking < 0 and not len(plan.order):
             return out
         if not len(plan.order):
             missing = int(total[plan.blocking] - landed[plan.blocking])
