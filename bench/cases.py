@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.measure import Case, Comparison, Help
 from bench.services import STORE_KEYS, feeder
-from streamrec.formats.features import FixedLenFeature, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +57,7 @@ class Scene:
         """For the stream's reader: an idle trainer in a plain ``for`` behind the store."""
         common = {"loop": None, "iterations": 0, "spinning": False, "batch_size": BATCH_SIZE}
         place = {"source": self.dataset.url, "storage_options": self.storage_options}
-        return {**common, **place, **more}
+        return {**common, **place, "features": self.dataset.features, **more}
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,9 @@ def _through_feeder(scene: Scene) -> Case:
         "source": scene.dataset.url,
         "batch_size": BATCH_SIZE,
         "storage_options": scene.storage_options,
-        "features": describe(
-            {"image": FixedLenFeature((), bytes), "label": FixedLenFeature((), "int64")}
-        ),
+        "features": {
+            name: {"kind": "fixed", **plain} for name, plain in scene.dataset.features.items()
+        },
     }
 
     @contextlib.contextmanager
@@ -170,7 +169,12 @@ def _tf_data(scene: Scene) -> list[Case]:
             LOCAL,
             name,
             "bench.readers.tf_data",
-            {"paths": paths, "batch_size": BATCH_SIZE, "deterministic": ordered},
+            {
+                "paths": paths,
+                "features": scene.dataset.features,
+                "batch_size": BATCH_SIZE,
+                "deterministic": ordered,
+            },
             python=scene.tensorflow_python,
             comparisons=(OF_TF_DATA,),
         )

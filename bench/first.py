@@ -13,27 +13,23 @@ the trainer's own event loop. bench/results/README.md says how each number is ma
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 
 from bench import machine
 from bench.cases import BATCH_SIZE, Scene, all_cases
+from bench.console import complain, default_data, run, wanted
 from bench.datasets import images
-from bench.measure import Case, Result, measure
+from bench.measure import quantities
 from bench.readers.trainer import iterations_in
 from bench.services import store
 from bench.table import as_table, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STEP_SECONDS = 0.01
 """Of pure Python after each batch, in the busy trainer."""
@@ -49,11 +45,6 @@ class Settings:
     bandwidth: float
     tensorflow_python: str | None
     only: tuple[str, ...]
-
-
-def default_data() -> Path:
-    """Where datasets are kept between runs."""
-    return Path(tempfile.gettempdir(), f"streamrec-bench-{os.getuid()}")
 
 
 @click.command()
@@ -77,7 +68,7 @@ def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -
     with store(dataset.root, latency=settings.latency, bandwidth=settings.bandwidth) as served:
         scene = Scene(dataset, *served, iterations, python if tensorflow else None)
         cases = [case for case in all_cases(scene) if wanted(case, settings.only)]
-        results = run(cases, scene, settings.repeat)
+        results = run(cases, lambda _, report: quantities(report, dataset), settings.repeat)
     console.print(as_table(results, f"{dataset.name}, {settings.repeat} rounds, medians"))
     if tensorflow is None:
         console.print(f"tf.data is skipped: {python} has no TensorFlow; see --tensorflow-python")
@@ -87,32 +78,6 @@ def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -
         facts["machine"]["libraries"]["tensorflow"] = tensorflow
         write_json(target, results, facts)
     sys.exit(any(result.failures for result in results))
-
-
-def wanted(case: Case, only: Sequence[str]) -> bool:
-    """Whether the command line asks for the case."""
-    return not only or any(part in case.title for part in only)
-
-
-def run(cases: Sequence[Case], scene: Scene, repeat: int) -> list[Result]:
-    """Measure, and say on a terminal how far it is."""
-    console = Console(stderr=True)
-    with console.status("") as status:
-        done = 0
-
-        def progress(name: str) -> None:
-            nonlocal done
-            done += 1
-            status.update(f"{done} of {len(cases) * repeat}: {name}")
-
-        return measure(cases, scene.dataset, repeat, progress)
-
-
-def complain(results: Sequence[Result], console: Console) -> None:
-    """Print what went wrong."""
-    for result in results:
-        for failure in result.failures:
-            console.print(f"{result.case.title}: {failure}", markup=False)
 
 
 def describe(settings: Settings, scene: Scene, date: str | None) -> dict[str, Any]:

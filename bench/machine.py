@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from streamrec import __version__, kernel
 
-__all__ = ["ROOT", "describe", "tensorflow_version"]
+__all__ = ["ROOT", "describe", "kernels", "tensorflow_version"]
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = (
@@ -80,3 +81,18 @@ def tensorflow_version(python: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return asked.stdout.strip()
+
+
+def kernels() -> list[str]:
+    """The implementations of the kernel that run here, the faster one first."""
+    return [name for name in ("native", "python") if _runs(name)]
+
+
+def _runs(name: str) -> bool:
+    program = "from streamrec import kernel; print(kernel.implementation)"
+    environment = {**os.environ, "STREAMREC_KERNEL": name}
+    command = [sys.executable, "-c", program]
+    asked = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() == name

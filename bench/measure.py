@@ -19,7 +19,7 @@ from bench.machine import ROOT
 if TYPE_CHECKING:
     from bench.datasets import Dataset
 
-__all__ = ["Case", "Comparison", "Failure", "Result", "measure", "ratio"]
+__all__ = ["Case", "Comparison", "Failure", "Judge", "Result", "measure", "quantities", "ratio"]
 
 PATIENCE = 900.0
 """Seconds for one reading; the slowest case here takes about twenty."""
@@ -37,6 +37,8 @@ class Comparison(NamedTuple):
     label: str
     cases: tuple[str, ...]
 
+
+Judge = Callable[["Case", Mapping[str, Any]], dict[str, float]]
 
 Help = tuple[Mapping[str, Any], Mapping[str, int]]
 """What a service adds to the order, and its processes by name."""
@@ -58,6 +60,7 @@ class Case:
         module: The reader: what runs as ``python -m``.
         order: What it is to do, plain.
         python: The interpreter that runs it.
+        environment: What it has besides this process's.
         service: Started anew for each measurement, before the reader.
         companions: Processes that work for it, by name: their ids.
         comparisons: In the table.
@@ -68,6 +71,7 @@ class Case:
     module: str
     order: Mapping[str, Any]
     python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
     service: Callable[[], AbstractContextManager[Help]] = no_service
     companions: Mapping[str, int] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
@@ -108,7 +112,7 @@ class Result:
 
 def measure(
     cases: Sequence[Case],
-    dataset: Dataset,
+    judge: Judge,
     rounds: int,
     progress: Callable[[str], None],
 ) -> list[Result]:
@@ -116,7 +120,7 @@ def measure(
 
     Args:
         cases: In the order of the table.
-        dataset: What each of them reads.
+        judge: Makes quantities of a case's report, or raises :class:`Failure`.
         rounds: How often.
         progress: Called with a case's title before each measurement.
     """
@@ -125,7 +129,7 @@ def measure(
         for result in Random(number).sample(results, len(results)):
             progress(result.case.title)
             try:
-                result.measurements.append(quantities(_run(result.case), dataset))
+                result.measurements.append(judge(result.case, _run(result.case)))
             except Failure as failure:
                 result.failures.append(str(failure))
     return results
@@ -175,6 +179,7 @@ def _run(case: Case) -> dict[str, Any]:
         command = [case.python, "-m", case.module, json.dumps(order)]
         environment = {
             **os.environ,
+            **case.environment,
             "AWS_EC2_METADATA_DISABLED": "true",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.usage import Usage, children, usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Stopwatch"]
+__all__ = ["Done", "Stopwatch", "repeat"]
 
 
 class Stopwatch:
@@ -56,8 +56,12 @@ class Stopwatch:
             self._before["engine"] = Usage(0.0, 0.0)
             self._after["engine"] = usage(pid)
 
-    def print(self) -> None:
-        """Print what was measured as one JSON line."""
+    def print(self, **more: object) -> None:
+        """Print what was measured as one JSON line.
+
+        Args:
+            more: What else the reader has to say, plain.
+        """
         report = {
             "seconds": self._stopped - self._started,
             "first_batch_seconds": self._first and self._first - self._started,
@@ -71,5 +75,37 @@ class Stopwatch:
             },
             "peak_megabytes": {name: after.peak_megabytes for name, after in self._after.items()},
             "idle_megabytes": self._before["client"].peak_megabytes,
+            **more,
         }
         print(json.dumps(report), flush=True)
+
+
+class Done(NamedTuple):
+    """A piece of work."""
+
+    records: int
+    label_sum: int | None = None
+    """Of the records, where they were parsed."""
+    nbytes: int | None = None
+    """Of their frames, where they were not."""
+
+
+def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> None:
+    """Time work without end for a while, and print the report.
+
+    Args:
+        work: Begins anew with each call. Its first piece is done once before, untimed.
+        seconds: How long at least; the piece that is in hand then is finished.
+    """
+    next(work())
+    watch = Stopwatch({})
+    watch.start()
+    end = time.perf_counter() + seconds
+    for done in work():
+        watch.take(done.records, done.label_sum or 0)
+        if done.nbytes is not None:
+            watch.nbytes = (watch.nbytes or 0) + done.nbytes
+        if time.perf_counter() >= end:
+            break
+    watch.stop()
+    watch.print()

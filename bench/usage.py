@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Usage", "children", "usage"]
+__all__ = ["Usage", "children", "resident_megabytes", "usage"]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -23,9 +23,18 @@ class Usage(NamedTuple):
 def usage(pid: int) -> Usage:
     """What a running process has used since its start."""
     fields = _stat(pid)
+    return Usage((int(fields[11]) + int(fields[12])) / TICKS, _status_megabytes(pid, "VmHWM:"))
+
+
+def resident_megabytes(pid: int) -> float:
+    """What a running process has in memory now."""
+    return _status_megabytes(pid, "VmRSS:")
+
+
+def _status_megabytes(pid: int, name: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return Usage((int(fields[11]) + int(fields[12])) / TICKS, int(peak.split()[1]) * 1024 / 1e6)
+    line = next(line for line in status.splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def children(pid: int) -> list[int]:

@@ -9,13 +9,11 @@ from importlib import import_module
 from typing import Any
 
 import streamrec as sr
+from bench.readers.specs import specs
 from bench.readers.trainer import Trainer
 from bench.stopwatch import Stopwatch
 from streamrec.flow.bridge import new_event_loop
 
-__all__ = ["FEATURES"]
-
-FEATURES = {"image": sr.FixedLenFeature((), bytes), "label": sr.FixedLenFeature((), "int64")}
 IMPORTED_BEFORE = ("aiobotocore.session", "streamrec.stores.local", "streamrec.stores.s3")
 """What the first use of a store would import; an engine process imports it anew all the same."""
 
@@ -26,8 +24,9 @@ def opened(order: dict[str, Any]) -> sr.Stream:
         return sr.connect(order["address"], rank=0, world_size=1)
     return sr.open(
         order["source"],
-        FEATURES,
+        specs(order["features"]),
         batch_size=order["batch_size"],
+        epochs=order.get("epochs", 1),
         engine=order.get("engine"),
         storage_options=order["storage_options"],
         rank=0,

@@ -1,0 +1,1 @@
+"""What :mod:`bench.kernel` measures, and how it is shown."""

@@ -1,0 +1,231 @@
+"""Whether anything takes more than twice as long for twice as much: input of extreme sizes.
+
+::
+
+    python -m bench.extremes --json bench/results/extremes.json
+
+Each case works on input of a size, of twice the size and of four times the size, in turns; the
+least time of all rounds counts. A case is linear where every doubling takes at most ``MOST`` times
+as long: caches, fresh memory and the allocator's ways make a little more than 2 of it. Where one
+takes longer the exit code is 1. It measures the kernel that ``STREAMREC_KERNEL`` says.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from bench import machine
+from bench.markdown import table
+from streamrec import kernel
+from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.types import RecordRows
+from tests.kernel import extremes
+from tests.kernel.wire_bytes import (
+    bytes_list,
+    delimited,
+    entry,
+    example,
+    feature_lists,
+    float_list,
+    int64_list,
+    steps,
+    tag,
+    varint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from streamrec.types import Octets
+
+MOST = 3.0
+"""Times as long for twice as much. Quadratic work takes 4 times as long."""
+DOUBLINGS = 2
+MANY = 100_000
+
+INT64, BYTES = DataType.INT64, DataType.BYTES
+RAGGED = ColumnPlan("a", Kind.VARLEN, INT64)
+ONE = ColumnPlan("a", Kind.FIXED, INT64, (), (7,))
+LISTS = ColumnPlan("a", Kind.STEPS, INT64)
+STRINGS = ColumnPlan("a", Kind.VARLEN, BYTES)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something of which there may be much."""
+
+    name: str
+    size: int
+    """How much of it at first."""
+    prepare: Callable[[int], Callable[[], object]]
+    """Makes the work for that much, which is measured then."""
+
+
+def scanning(shard: Octets) -> Callable[[], object]:
+    return lambda: kernel.scan_frames(shard, 0, len(shard), True)
+
+
+def parsing(
+    rows: RecordRows, plans: Sequence[ColumnPlan], lists: Sequence[ColumnPlan] | None = None
+) -> Callable[[], object]:
+    parser = kernel.Parser(plans, lists)
+    return lambda: parser.parse(rows)
+
+
+def parsing_one(record: bytes, plan: ColumnPlan) -> Callable[[], object]:
+    rows = RecordRows.of([record])
+    return parsing(rows, [], [plan]) if plan.kind is Kind.STEPS else parsing(rows, [plan])
+
+
+def plans_of(numbers: Sequence[int]) -> list[ColumnPlan]:
+    return [ColumnPlan(extremes.name(number), Kind.FIXED, INT64) for number in numbers]
+
+
+def in_any_order(n: int) -> list[int]:
+    order: list[int] = np.random.RandomState(n).permutation(n).tolist()
+    return order
+
+
+def features(n: int, numbers: Sequence[int]) -> Callable[[], object]:
+    return parsing(extremes.rows_of(extremes.many_features(n)), plans_of(numbers))
+
+
+def preparing(n: int) -> Callable[[], object]:
+    plans = plans_of(range(n))
+    return lambda: kernel.Parser(plans)
+
+
+def large_record(n: int) -> Callable[[], object]:
+    return scanning(extremes.zeros_in_a_frame(n << 20))
+
+
+def packed(n: int) -> Callable[[], object]:
+    return parsing(extremes.rows_of(extremes.packed_values(n)), [RAGGED])
+
+
+def unpacked(n: int) -> bytes:
+    return example(entry("a", delimited(3, (tag(1, 0) + varint(5)) * n)))
+
+
+def of_two_kinds(n: int) -> bytes:
+    return example(entry("a", (float_list(0.5) + int64_list(1)) * n))
+
+
+def in_pieces(n: int) -> bytes:
+    return example(entry("a", int64_list(1)), entry("b", int64_list(1))) * n
+
+
+def many_values_of_an_entry(n: int) -> bytes:
+    return example(delimited(1, delimited(1, b"a") + delimited(2, int64_list(1)) * n))
+
+
+def unknown_fields(n: int) -> bytes:
+    return (tag(9, 0) + varint(1) + tag(9, 3) + tag(8, 3) + tag(8, 4) + tag(9, 4)) * n
+
+
+CASES = (
+    Case("empty records, scanned", 10 * MANY, lambda n: scanning(extremes.empty_records(n))),
+    Case(
+        "empty records, parsed", 10 * MANY, lambda n: parsing(extremes.empty_rows(n), [RAGGED, ONE])
+    ),
+    Case("MiB of one record, scanned", 768, large_record),
+    Case("packed values of a feature", 250 * MANY, packed),
+    Case("unpacked values of a feature", 5 * MANY, lambda n: parsing_one(unpacked(n), RAGGED)),
+    Case(
+        "empty strings of a feature",
+        5 * MANY,
+        lambda n: parsing_one(example(entry("a", bytes_list(*[b""] * n))), STRINGS),
+    ),
+    Case(
+        "steps of a feature list",
+        5 * MANY,
+        lambda n: parsing_one(feature_lists(entry("a", steps(*[int64_list(1)] * n))), LISTS),
+    ),
+    Case("features, three of them planned", MANY, lambda n: features(n, (0, n // 2, n - 1))),
+    Case("features, all planned, in order", MANY, lambda n: features(n, range(n))),
+    Case("features, all planned, in any order", MANY, lambda n: features(n, in_any_order(n))),
+    Case("plans, prepared", MANY, preparing),
+    Case(
+        "times the same key",
+        MANY,
+        lambda n: parsing(extremes.rows_of(extremes.duplicates(n)), [RAGGED]),
+    ),
+    Case("lists of two kinds in a feature", MANY, lambda n: parsing_one(of_two_kinds(n), RAGGED)),
+    Case("pieces of a record", MANY, lambda n: parsing_one(in_pieces(n), RAGGED)),
+    Case("pieces of a feature", MANY, lambda n: parsing_one(many_values_of_an_entry(n), RAGGED)),
+    Case("unknown fields and groups", 5 * MANY, lambda n: parsing_one(unknown_fields(n), RAGGED)),
+)
+
+
+@click.command()
+@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the results here.")
+@click.option("--repeat", default=5, show_default=True, help="Rounds; each size once in each.")
+@click.option("--size", default=1.0, show_default=True, help="Of the input: 1 is the full size.")
+@click.option("--only", multiple=True, help="Cases whose name holds this. [all]")
+@click.option("--date", help="For the results. [now]")
+def main(
+    *, target: Path | None, repeat: int, size: float, only: tuple[str, ...], date: str | None
+) -> None:
+    """Measure, print a table, and write JSON."""
+    chosen = [case for case in CASES if not only or any(part in case.name for part in only)]
+    results = [measured(case, max(int(case.size * size), 1), repeat) for case in chosen]
+    click.echo(as_markdown(results))
+    if target is not None:
+        facts = {
+            "benchmark": "extremes",
+            "date": date or datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine.describe(),
+            "settings": {"rounds": repeat, "size": size, "most": MOST},
+            "cases": results,
+        }
+        target.write_text(json.dumps(facts, indent=2) + "\n")
+    sys.exit(not all(result["linear"] for result in results))
+
+
+def measured(case: Case, size: int, repeat: int) -> dict[str, Any]:
+    """The least time of each size; sizes take turns, so that drift hits all alike."""
+    sizes = [size << doubling for doubling in range(DOUBLINGS + 1)]
+    work = [case.prepare(each) for each in sizes]
+    times = [[seconds(each) for each in work] for _ in range(repeat + 1)][1:]
+    least = [min(column) for column in zip(*times, strict=True)]
+    growth = [after / before for before, after in pairwise(least)]
+    return {
+        "name": case.name,
+        "sizes": sizes,
+        "seconds": least,
+        "growth": growth,
+        "linear": max(growth) <= MOST,
+    }
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = perf_counter()
+    work()
+    return perf_counter() - begin
+
+
+def as_markdown(results: Sequence[dict[str, Any]]) -> str:
+    """Times of n, 2n and 4n, and what each doubling multiplied them by."""
+    head = ("how many", "n", "ms", "ms of 2n", "ms of 4n", "2n / n", "4n / 2n")
+    return table(head, [_cells(result) for result in results])
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    times = [f"{1000 * each:,.2f}" for each in result["seconds"]]
+    mark = "" if result["linear"] else " !"
+    growth = [f"{each:.2f}" for each in result["growth"]]
+    return [result["name"] + mark, f"{result['sizes'][0]:,}", *times, *growth]
+
+
+if __name__ == "__main__":
+    main()
