@@ -40,6 +40,8 @@ DEFAULT_CONCURRENCY = 64
 downloader gains nothing from more on two cores."""
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
+LONGEST_TURN = 0.005
+"""Seconds for which batches are cut before others on the loop have their turn."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Run:
         self._sent = plan.position
         self._task: asyncio.Task[None] | None = None
         self._batches = self._records = 0
+        self._yield_at = 0.0
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
@@ -246,6 +249,14 @@ class Run:
             step += 1 if plan.batch_size else rows
             await self._send(rows, step)
             self._fetcher.wake()
+            await self._yield_at_times()
+
+    async def _yield_at_times(self) -> None:
+        """Where much has landed, a batch that is ready must not wait until all of it is cut."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._yield_at:
+            await asyncio.sleep(0)
+            self._yield_at = loop.time() + LONGEST_TURN
 
     def _single_records(self, step: int) -> int:
         """How many single records travel together now."""

@@ -159,6 +159,11 @@ class TestGlue:
         with pytest.raises(ValueError, match="contradicts"):
             _native.schema((plan,), 1, False)
 
+    @pytest.mark.parametrize(("kind", "features"), [(3, 1), (0, 0), (1, 0)])
+    def test_only_feature_lists_have_steps(self, kind: int, features: int) -> None:
+        with pytest.raises(ValueError, match="only a feature list has steps"):
+            _native.schema(((b"a", kind, 3, 0, False, b"", b""),), features, True)
+
     def test_columns_without_their_memory_are_refused(self) -> None:
         schema = _native.schema(((b"a", 1, 3, 0, False, b"", b""),), 1, False)
         rows = held(b"")

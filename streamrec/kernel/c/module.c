@@ -278,8 +278,11 @@ static bool fill_schema(struct sr_schema *schema, PyObject *plans) {
     uint32_t *sizes = calloc((size_t)count + 1, sizeof *sizes);
     schema->plans = calloc((size_t)count + 1, sizeof *schema->plans);
     bool done = names && sizes && schema->plans;
-    for (uint32_t k = 0; k < count && done; k++)
+    for (uint32_t k = 0; k < count && done; k++) {
         done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], &names[k], &sizes[k]);
+        if (done && (schema->plans[k].kind == SR_STEPS) != (k >= schema->features))
+            done = fail(PyExc_ValueError, "a plan contradicts itself: only a feature list has steps");
+    }
     done = done && sr_names_init(&schema->feature_names, names, sizes, schema->features) &&
            sr_names_init(&schema->list_names, names + schema->features, sizes + schema->features, schema->lists);
     free(names);
