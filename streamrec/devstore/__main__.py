@@ -35,11 +35,12 @@ from streamrec.errors import StreamrecError
 @click.option("--anonymous", is_flag=True, help="Answer requests without a signature too.")
 @click.option("--key", default="test", show_default=True, help="The access key that may come in.")
 @click.option("--secret", default="testsecret", show_default=True)
+@click.option("--token", default="testtoken", show_default=True, help="GCS's bearer token.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option("--warm", is_flag=True, help="Compute all ETags before listening.")
 @click.option("--until-eof", is_flag=True, help="End when standard input does.")
 def main(*, key: str, secret: str, faults: Any, warm: bool, until_eof: bool, **store: Any) -> None:
-    """Serve objects over S3's API on this machine."""
+    """Serve objects over the APIs of S3 and GCS on this machine."""
     try:
         rules = [] if faults is None else Fault.from_json(json.load(faults))
         served = DevStore(faults=rules, keys={key: secret}, **store)

@@ -82,7 +82,8 @@ class DirectoryObjects(Objects):
         if etag is None:
             etag = await asyncio.to_thread(self._hash, path)
         modified, size = _version(path)
-        return Stored(size, etag, modified / 1e9, self._headers.get(path, NO_HEADERS))
+        headers = self._headers.get(path, NO_HEADERS)
+        return Stored(size, etag, modified / 1e9, headers, modified)
 
     def open(self, bucket: str, key: str) -> _FileContent:
         """Begin to read; the open file outlives its replacement."""
@@ -103,7 +104,8 @@ class DirectoryObjects(Objects):
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         version = _version(Path(temporary))
-        stored = Stored(len(data), etag or digest(data), version[0] / 1e9, headers)
+        modified = version[0]
+        stored = Stored(len(data), etag or digest(data), modified / 1e9, headers, modified)
         Path(temporary).replace(path)
         self._etags[path] = (version, stored.etag)
         self._headers[path] = headers

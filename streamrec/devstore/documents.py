@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from xml.etree.ElementTree import Element
 
+    from streamrec.devstore.errors import Refusal
+
 __all__ = ["Children", "document", "error_document", "parse_delete", "parse_parts", "timestamp"]
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -26,7 +28,7 @@ def document(root: str, children: Children) -> bytes:
     return _encode(f'<{root} xmlns="{NAMESPACE}">{body}</{root}>')
 
 
-def error_document(error: S3Error, resource: str, request_id: str) -> bytes:
+def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
     """The body of an error; it has no namespace."""
     facts = (
         ("Code", error.code),

@@ -1,4 +1,4 @@
-"""What the store answers instead of an object, by S3's codes."""
+"""What the store answers instead of an object, by the codes of S3 and of Google."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["S3Error"]
+__all__ = ["GCSError", "Refusal", "S3Error"]
 
 _DEFAULT_MESSAGES = {
     "AccessDenied": "Access Denied",
@@ -27,13 +27,13 @@ _DEFAULT_MESSAGES = {
 }
 
 
-class S3Error(Exception):
+class Refusal(Exception):
     """An answer with a status of 400 or more.
 
     Args:
         status: HTTP's.
-        code: S3's, such as ``NoSuchKey``.
-        message: In words; by default S3's own for the code.
+        code: The store's word for it.
+        message: In words; by default the store's own for the code.
         headers: Besides the usual ones, such as Retry-After.
     """
 
@@ -45,3 +45,11 @@ class S3Error(Exception):
         self.message = message or _DEFAULT_MESSAGES.get(code, code)
         self.headers = dict(headers or {})
         super().__init__(f"{status} {code}: {self.message}")
+
+
+class S3Error(Refusal):
+    """A refusal in S3's words: ``NoSuchKey``, ...; what both sides share speaks so, too."""
+
+
+class GCSError(Refusal):
+    """A refusal in Google's words, which are reasons: ``notFound``, ``authError``, ..."""

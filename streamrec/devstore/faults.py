@@ -37,8 +37,9 @@ class Effects(BaseModel):
     refuse: bool = False
     """The connection is reset before any answer."""
     status: Annotated[int, Field(ge=200, le=599)] | None = None
-    """Answered with this status and S3's error document, whole; nothing else is done."""
+    """Answered with this status and the API's error document, whole; nothing else is done."""
     code: str = "SlowDown"
+    """In the API's own words; at GCS's side the default follows from the status."""
     retry_after: NonNegativeInt | None = None
     """Seconds, in the header of a ``status`` answer."""
     reset_after: NonNegativeInt | None = None
@@ -60,7 +61,7 @@ class Effects(BaseModel):
     content_range: str | None = None
     """Sent in place of the right Content-Range; empty: none is sent."""
     etag: str | None = None
-    """The object's ETag (without quotes) from now on, for preconditions too."""
+    """The object's ETag (without quotes) or generation from now on, for preconditions too."""
     headers: dict[str, str] = {}
     """Added to the answer, or in place of its own."""
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+import crc32c
+
 __all__ = ["Content", "MemoryObjects", "Objects", "Stored", "digest", "split_name"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -45,6 +47,10 @@ class Stored:
     """Seconds since 1970."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Kept from the request that wrote it: Content-Type, x-amz-meta-…"""
+    generation: int = 1
+    """Google's word for the version; a later one is larger."""
+    crc32c: int | None = None
+    """Where it is known."""
 
 
 class Content(Protocol):
@@ -137,6 +143,7 @@ class MemoryObjects(Objects):
         self._lock = threading.Lock()
         self._buckets: dict[str, dict[str, tuple[bytes, Stored]]] = {}
         self._sorted: dict[str, list[str]] = {}
+        self._generation = 0
 
     def buckets(self) -> list[str]:
         """Names, sorted."""
@@ -176,9 +183,12 @@ class MemoryObjects(Objects):
         etag: str | None = None,
     ) -> Stored:
         """Replace the object as a whole."""
-        stored = Stored(len(data), etag or digest(data), time.time(), headers)
+        crc = crc32c.crc32c(data)
         with self._lock:
             self._create(bucket)
+            now = time.time()
+            self._generation = max(self._generation + 1, int(now * 1e6))
+            stored = Stored(len(data), etag or digest(data), now, headers, self._generation, crc)
             if key not in self._buckets[bucket]:
                 insort(self._sorted[bucket], key)
             self._buckets[bucket][key] = (bytes(data), stored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import random
 import time
 from functools import partial
@@ -14,13 +15,16 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from streamrec.devstore import gcs_documents
 from streamrec.devstore.access import check_access
+from streamrec.devstore.bearer import check_bearer, issue_token
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.documents import error_document
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import GCSError, Refusal, S3Error
 from streamrec.devstore.faults import Effects, Fault, Faults
+from streamrec.devstore.gcs import GCS, parse_request, speaks_gcs
 from streamrec.devstore.messages import Call, Reply
-from streamrec.devstore.objects import MemoryObjects, Objects, split_name
+from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.pacing import Pace, first_byte_delay
 from streamrec.devstore.s3 import S3, operation_of
 from streamrec.devstore.sending import Sender, reset
@@ -35,11 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["DevStore"]
 
 DEFAULT_KEYS = {"test": "testsecret"}
+DEFAULT_TOKEN = "testtoken"  # noqa: S105 - it opens nothing
+TOKEN_SECONDS = 3600.0
 CONTROL = "/_devstore/"  # no bucket: S3's names have no underscore
 
 
 class DevStore:
-    """A loopback object store that speaks S3.
+    """A loopback object store that speaks S3, and GCS's JSON API below ``/storage/v1/``.
 
     ``async with`` runs it in the caller's loop, ``with`` in a thread with a loop of its own. It can
     be entered once.
@@ -53,8 +59,9 @@ class DevStore:
         bandwidth: Bytes a second that each connection gets; None: all there is.
         faults: What goes wrong.
         seed: Of jitter and of the faults' probabilities.
-        anonymous: Whether requests without a signature are answered.
+        anonymous: Whether requests without a signature or token are answered.
         keys: Secrets by access key; a signature must name one of these keys.
+        token: A bearer token that GCS's side accepts for ever.
         region: Of all buckets.
         clock: Seconds, monotonic: for the bandwidth.
         sleep: Waits that many seconds: for latency, bandwidth and stalls.
@@ -74,6 +81,7 @@ class DevStore:
         seed: int = 0,
         anonymous: bool = False,
         keys: Mapping[str, str] | None = None,
+        token: str = DEFAULT_TOKEN,
         region: str = "us-east-1",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -87,13 +95,15 @@ class DevStore:
         self.bandwidth = bandwidth
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
+        self.tokens = {token: math.inf}
+        """When each bearer token ends, in seconds since 1970."""
         self.region = region
         self._address = (host, port)
         self._seed = seed
         self._faults = Faults(faults, seed)
         self._randomness = random.Random(seed)
         self._clock, self._sleep, self._now = clock, sleep, now
-        self._s3 = S3(self.objects, region)
+        self._s3, self._gcs = S3(self.objects, region), GCS(self.objects)
         self._request_ids = itertools.count(1)
         self._runner: web.ServerRunner | None = None
         self._thread: StoreThread | None = None
@@ -111,6 +121,16 @@ class DevStore:
         return {"key": key, "secret": secret, "endpoint_url": self.endpoint}
 
     @property
+    def gcs_options(self) -> dict[str, str]:
+        """What gcsfs (and so ``sr.open``) needs, likewise."""
+        return {"token": next(iter(self.tokens)), "endpoint_url": self.endpoint}
+
+    @property
+    def token_url(self) -> str:
+        """Where credentials are exchanged for new bearer tokens, each good for an hour."""
+        return f"{self.endpoint}{CONTROL}token"
+
+    @property
     def faults(self) -> Faults:
         """The running rules and their counts; to be set as a sequence of rules."""
         return self._faults
@@ -119,10 +139,16 @@ class DevStore:
     def faults(self, rules: Sequence[Fault]) -> None:
         self._faults = Faults(rules, self._seed)
 
-    def put(self, name: str, data: bytes) -> str:
-        """Write the object ``bucket/key``; its ETag, without quotes."""
+    def put(self, name: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS) -> str:
+        """Write the object ``bucket/key``; its ETag, without quotes.
+
+        Args:
+            name: Bucket and key.
+            data: The content.
+            headers: Come back with every read, such as Content-Encoding.
+        """
         bucket, key = split_name(name)
-        return self.objects.write(bucket, key, data).etag
+        return self.objects.write(bucket, key, data, headers).etag
 
     async def warm(self) -> None:
         """Find out all ETags now, so that no first request waits for one."""
@@ -177,7 +203,7 @@ class DevStore:
         effects = self._faults.choose(request.method, path, ranged="Range" in request.headers)
         record = _record_of(request, path)
         call = self._call(request, record, effects)
-        record.kind = operation_of(call)
+        record.kind = parse_request(call).operation if speaks_gcs(path) else operation_of(call)
         self.statistics.arrive(record)
         try:
             return await self._answer(request, call, record)
@@ -198,7 +224,7 @@ class DevStore:
             reset(request)
             return web.Response()
         reply = await self._reply(call)
-        reply.headers.setdefault("x-amz-request-id", self._request_id())
+        reply.headers.setdefault(_identity_header(call), self._request_id())
         self.statistics.answer(record, reply.status)
         pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep)
         count = partial(self.statistics.send, record)
@@ -215,14 +241,26 @@ class DevStore:
 
     async def _reply(self, call: Call) -> Reply:
         try:
-            _injected(call.effects)
-            check_access(call.headers, call.query, self.keys, self._now(), anonymous=self.anonymous)
-            return (await self._s3.answer(call)).dressed(call.effects)
-        except S3Error as error:
+            _inject(call)
+            self._admit(call)
+            api = self._gcs if speaks_gcs(call.path) else self._s3
+            return (await api.answer(call)).dressed(call.effects)
+        except Refusal as error:
             await call.read()  # so that the client reads the answer before the connection closes
             return self._error_reply(error, call)
 
-    def _error_reply(self, error: S3Error, call: Call) -> Reply:
+    def _admit(self, call: Call) -> None:
+        now, anonymous = self._now(), self.anonymous
+        if speaks_gcs(call.path):
+            check_bearer(call.headers, self.tokens, now, anonymous=anonymous)
+        else:
+            check_access(call.headers, call.query, self.keys, now, anonymous=anonymous)
+
+    def _error_reply(self, error: Refusal, call: Call) -> Reply:
+        if speaks_gcs(call.path):
+            return gcs_documents.error_reply(
+                error, download=parse_request(call).operation == "objects.get media"
+            )
         identity = self._request_id()
         headers = {"Content-Type": "application/xml", "x-amz-request-id": identity}
         body = error_document(error, call.path, identity)
@@ -237,6 +275,10 @@ class DevStore:
             if request.method == "DELETE":
                 self.statistics.clear()
             return web.json_response(plain)
+        if what == "token" and request.method == "POST":
+            await request.read()  # whoever asks is believed
+            token = issue_token(self.tokens, self._now() + TOKEN_SECONDS)
+            return web.json_response({"access_token": token, "expires_in": int(TOKEN_SECONDS)})
         if what != "faults" or request.method not in ("GET", "PUT"):
             return web.json_response({"error": "there are statistics and faults"}, status=404)
         if request.method == "PUT":
@@ -261,6 +303,10 @@ def _record_of(request: web.BaseRequest, path: str) -> RequestRecord:
     )
 
 
+def _identity_header(call: Call) -> str:
+    return "x-guploader-uploadid" if speaks_gcs(call.path) else "x-amz-request-id"
+
+
 async def _bid_continue(request: web.BaseRequest) -> None:
     """Ask for a body that the client holds back (``Expect: 100-continue``)."""
     waits = request.headers.get("Expect", "").lower() == "100-continue"
@@ -269,8 +315,13 @@ async def _bid_continue(request: web.BaseRequest) -> None:
         request.writer.output_size = 0  # so that the answer itself counts as not begun
 
 
-def _injected(effects: Effects) -> None:
+def _inject(call: Call) -> None:
+    effects = call.effects
     if effects.status is None:
         return
     later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
-    raise S3Error(effects.status, effects.code, headers=later | effects.headers)
+    if not speaks_gcs(call.path):
+        raise S3Error(effects.status, effects.code, headers=later | effects.headers)
+    # The default is S3's; Google's word follows from the status.
+    code = effects.code if "code" in effects.model_fields_set else ""
+    raise GCSError(effects.status, code, headers=later | effects.headers)

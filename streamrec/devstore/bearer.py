@@ -1,0 +1,52 @@
+"""Who may come in at Google's side: bearer tokens that end (RFC 6750). Pure: no I/O."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from streamrec.devstore.errors import GCSError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["check_bearer", "issue_token"]
+
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="https://accounts.google.com/"'}
+
+
+def check_bearer(
+    headers: Mapping[str, str],
+    tokens: Mapping[str, float],
+    now: float,
+    *,
+    anonymous: bool = False,
+) -> None:
+    """Let a request pass, or refuse it.
+
+    Args:
+        headers: Of the request; case-insensitive.
+        tokens: When each known token ends, in seconds since 1970.
+        now: Seconds since 1970.
+        anonymous: Whether requests without a token pass; a wrong token never does.
+
+    Raises:
+        GCSError: The refusal.
+    """
+    authorization = headers.get("Authorization")
+    if authorization is None:
+        if anonymous:
+            return
+        message = "Anonymous caller does not have storage access to the resource."
+        raise GCSError(401, "required", message, _CHALLENGE)
+    kind, _, token = authorization.partition(" ")
+    if kind.lower() != "bearer" or tokens.get(token.strip(), 0.0) <= now:
+        raise GCSError(401, "authError", "Invalid Credentials", _CHALLENGE)
+
+
+def issue_token(tokens: dict[str, float], ends: float) -> str:
+    """Add a new token, and name it."""
+    fresh = (f"issued-{number}" for number in itertools.count(1))
+    token = next(name for name in fresh if name not in tokens)
+    tokens[token] = ends
+    return token

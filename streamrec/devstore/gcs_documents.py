@@ -1,0 +1,157 @@
+"""Google Cloud Storage's JSON documents, written and read. Pure: no I/O."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from streamrec.devstore.documents import timestamp
+from streamrec.devstore.errors import GCSError
+from streamrec.devstore.messages import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.devstore.errors import Refusal
+    from streamrec.devstore.messages import Call
+    from streamrec.devstore.objects import Stored
+
+__all__ = [
+    "bucket_resource",
+    "error_reply",
+    "hashes",
+    "json_reply",
+    "object_resource",
+    "parse",
+    "selected",
+]
+
+_MD5 = re.compile("[0-9a-f]{32}")
+_FIELD = re.compile(r"(\w+)(?:\(([^()]*)\)|/(\w+))?(?:,|$)")
+_REASONS = {
+    400: "invalid",
+    401: "authError",
+    403: "forbidden",
+    404: "notFound",
+    412: "conditionNotMet",
+    416: "requestedRangeNotSatisfiable",
+    429: "rateLimitExceeded",
+    501: "notImplemented",
+}
+
+
+def bucket_resource(name: str) -> dict[str, Any]:
+    """A bucket, in as much as clients look at it."""
+    return {
+        "kind": "storage#bucket",
+        "id": name,
+        "name": name,
+        "location": "US",
+        "locationType": "multi-region",
+        "storageClass": "STANDARD",
+        "timeCreated": timestamp(0),
+        "metageneration": "1",
+    }
+
+
+def object_resource(bucket: str, key: str, stored: Stored) -> dict[str, Any]:
+    """An object's metadata; numbers are text, as all 64-bit ones of Google's."""
+    moment = timestamp(stored.modified)
+    return {
+        "kind": "storage#object",
+        "id": f"{bucket}/{key}/{stored.generation}",
+        "name": key,
+        "bucket": bucket,
+        "generation": str(stored.generation),
+        "metageneration": "1",
+        "size": str(stored.size),
+        "storageClass": "STANDARD",
+        "contentType": stored.headers.get("Content-Type", "application/octet-stream"),
+        "timeCreated": moment,
+        "updated": moment,
+        "etag": base64.b64encode(str(stored.generation).encode()).decode(),
+        **{_HASH_FIELDS[name]: value for name, value in hashes(stored).items()},
+        **_optional(stored.headers),
+    }
+
+
+_HASH_FIELDS = {"crc32c": "crc32c", "md5": "md5Hash"}
+
+
+def hashes(stored: Stored) -> dict[str, str]:
+    """By Google's names, in base64; an object that was put together from parts has no MD5."""
+    found = {}
+    if stored.crc32c is not None:
+        found["crc32c"] = base64.b64encode(stored.crc32c.to_bytes(4, "big")).decode()
+    if _MD5.fullmatch(stored.etag):
+        found["md5"] = base64.b64encode(bytes.fromhex(stored.etag)).decode()
+    return found
+
+
+def _optional(headers: Mapping[str, str]) -> dict[str, str]:
+    names = {"Content-Encoding": "contentEncoding", "Cache-Control": "cacheControl"}
+    return {field: headers[name] for name, field in names.items() if name in headers}
+
+
+def selected(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
+    """The part of a document that ``fields=a,b(c,d),e/f`` asks for; one level is nested at most.
+
+    Raises:
+        GCSError: The selection cannot be read.
+    """
+    if fields is None or fields == "*":
+        return dict(document)
+    if not re.fullmatch(rf"(?:{_FIELD.pattern})+", fields):
+        raise GCSError(400, "invalid", f"Invalid field selection {fields}")
+    shown = {}
+    for name, inner, single in _FIELD.findall(fields):
+        if name in document:
+            shown[name] = _inside(document[name], inner or single or None)
+    return shown
+
+
+def _inside(value: Any, fields: str | None) -> Any:
+    if isinstance(value, list):
+        return [_inside(item, fields) for item in value]
+    return selected(value, fields) if isinstance(value, dict) else value
+
+
+def json_reply(call: Call, document: Mapping[str, Any]) -> Reply:
+    """A document, or of it what the call's ``fields`` select."""
+    shown = selected(document, call.query.get("fields"))
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    return Reply(headers=headers, body=json.dumps(shown).encode())
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """A request's document.
+
+    Raises:
+        GCSError: It is no JSON object.
+    """
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise GCSError(400, "parseError")
+    return document
+
+
+def error_reply(error: Refusal, *, download: bool) -> Reply:
+    """An error: a document, and to a download no more than its text."""
+    if download:
+        headers = {"Content-Type": "text/html; charset=UTF-8"}
+        return Reply(error.status, headers | error.headers, error.message.encode())
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    return Reply(error.status, headers | error.headers, _error_document(error))
+
+
+def _error_document(error: Refusal) -> bytes:
+    own = error.code if isinstance(error, GCSError) else ""  # what both sides share speaks S3
+    reason = own or _REASONS.get(error.status, "backendError")
+    inner = {"message": error.message, "domain": "global", "reason": reason}
+    document = {"code": error.status, "message": error.message, "errors": [inner]}
+    return json.dumps({"error": document}).encode()

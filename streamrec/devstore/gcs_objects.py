@@ -1,0 +1,216 @@
+"""Google Cloud Storage's operations on one object: read, describe, delete, and write."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any
+
+from streamrec.devstore.errors import GCSError
+from streamrec.devstore.gcs_documents import hashes, json_reply, object_resource, parse
+from streamrec.devstore.gcs_uploads import Sessions, parse_multipart
+from streamrec.devstore.messages import ObjectBody, Reply
+from streamrec.devstore.ranges import Unsatisfiable, parse_range, unsatisfied
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from streamrec.devstore.gcs import Request
+    from streamrec.devstore.messages import Call
+    from streamrec.devstore.objects import Objects, Stored
+
+__all__ = ["GCSObjectCalls"]
+
+
+class GCSObjectCalls:
+    """The operations. Buckets have no versions: what is overwritten is gone.
+
+    Args:
+        objects: Where the objects are.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._sessions = Sessions()
+
+    def operations(self) -> dict[str, Callable[[Call, Request], Awaitable[Reply]]]:
+        """The operations by name; each may raise a refusal, and KeyError for "not found"."""
+        return {
+            "objects.get": self._describe,
+            "objects.get media": self._read,
+            "objects.delete": self._delete,
+            "objects.insert": self._insert,
+            "objects.insert part": self._continue,
+        }
+
+    async def _describe(self, call: Call, request: Request) -> Reply:
+        stored = await self._find(call, request)
+        if _is_unmodified(call, _generation(call, stored)):
+            return Reply(304, bare=True)
+        return json_reply(call, object_resource(request.bucket, request.key, stored))
+
+    async def _read(self, call: Call, request: Request) -> Reply:
+        stored = await self._find(call, request)
+        headers = _head(stored, _generation(call, stored))
+        if _is_unmodified(call, _generation(call, stored)):
+            return Reply(304, headers, bare=True)
+        if stored.headers.get("Content-Encoding") == "gzip" and not _takes_gzip(call, stored):
+            return self._unpacked(request, headers)
+        span = None
+        if not call.effects.ignore_range:
+            try:
+                span = parse_range(call.headers.get("Range"), stored.size)
+            except Unsatisfiable:
+                where = {"Content-Range": unsatisfied(stored.size)}
+                raise GCSError(416, "requestedRangeNotSatisfiable", headers=where) from None
+        start, stop = (0, stored.size) if span is None else (span.start, span.stop)
+        if span is not None:
+            headers["Content-Range"] = span.content_range
+        body = ObjectBody(self._objects.open(request.bucket, request.key), start, stop)
+        return Reply(200 if span is None else 206, headers, body)
+
+    def _unpacked(self, request: Request, headers: dict[str, str]) -> Reply:
+        """Decompressive transcoding: a range is ignored then."""
+        try:
+            data = gzip.decompress(self._objects[f"{request.bucket}/{request.key}"])
+        except (OSError, EOFError, zlib.error):
+            raise GCSError(503, "backendError", "The object is not gzip.") from None
+        del headers["Content-Encoding"]
+        headers |= {"Warning": "214 UploadServer gunzipped", "Accept-Ranges": "none"}
+        return Reply(200, headers, data)
+
+    async def _delete(self, call: Call, request: Request) -> Reply:
+        await self._find(call, request)
+        self._objects.remove(request.bucket, request.key)
+        return Reply(204)
+
+    async def _insert(self, call: Call, request: Request) -> Reply:
+        """One request with everything, or the beginning of an upload in parts."""
+        body, kind = await call.read(), call.query.get("uploadType")
+        if request.bucket not in self._objects.buckets():
+            raise KeyError(request.bucket)
+        if kind == "media":
+            written = _kept({}, call.headers)
+            return await self._write(call, request.bucket, _name(call, {}), body, written)
+        if kind == "multipart":
+            about, content_type, data = parse_multipart(call.headers.get("Content-Type", ""), body)
+            written = _kept(about, {"Content-Type": content_type})
+            return await self._write(call, request.bucket, _name(call, about), data, written)
+        if kind != "resumable":
+            raise GCSError(400, "required", "Upload type is required.")
+        return await self._begin(call, request, body)
+
+    async def _begin(self, call: Call, request: Request, body: bytes) -> Reply:
+        about = parse(body) if body else {}
+        name = _name(call, about)
+        await self._check_write(call, request.bucket, name)
+        content_type = call.headers.get("X-Upload-Content-Type", "application/octet-stream")
+        headers = _kept(about, {"Content-Type": content_type})
+        identity = self._sessions.begin(request.bucket, name, headers)
+        place = f"http://{call.headers.get('Host', '')}{call.path}"
+        return Reply(headers={"Location": f"{place}?uploadType=resumable&upload_id={identity}"})
+
+    async def _continue(self, call: Call, _: Request) -> Reply:
+        identity = call.query["upload_id"]
+        session = self._sessions.find(identity)
+        if call.method == "DELETE":
+            self._sessions.forget(identity)
+            return Reply(499)  # Google's word for "cancelled by the client"
+        if not session.add(call.headers.get("Content-Range"), await call.read()):
+            received = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
+            return Reply(308, received)
+        self._sessions.forget(identity)
+        data = bytes(session.data)
+        return await self._write(call, session.bucket, session.key, data, session.headers)
+
+    async def _write(
+        self, call: Call, bucket: str, key: str, data: bytes, headers: Mapping[str, str]
+    ) -> Reply:
+        await self._check_write(call, bucket, key)
+        stored = self._objects.write(bucket, key, data, headers)
+        return json_reply(call, object_resource(bucket, key, stored))
+
+    async def _check_write(self, call: Call, bucket: str, key: str) -> None:
+        wanted = _number(call, "ifGenerationMatch")
+        if wanted is None or call.effects.ignore_preconditions:
+            return
+        try:
+            stored = await self._objects.describe(bucket, key)
+        except KeyError:
+            found = "0"  # stands for "there is none"
+        else:
+            found = _generation(call, stored)
+        if wanted != found:
+            raise GCSError(412, "conditionNotMet")
+
+    async def _find(self, call: Call, request: Request) -> Stored:
+        """The object in the generation that is asked for, which must meet the precondition."""
+        stored = await self._objects.describe(request.bucket, request.key)
+        if call.effects.ignore_preconditions:
+            return stored
+        found = _generation(call, stored)
+        if _number(call, "generation") not in (None, found):
+            raise KeyError(request.key)
+        if _number(call, "ifGenerationMatch") not in (None, found):
+            raise GCSError(412, "conditionNotMet")
+        return stored
+
+
+def _generation(call: Call, stored: Stored) -> str:
+    return call.effects.etag or str(stored.generation)
+
+
+def _number(call: Call, parameter: str) -> str | None:
+    """A generation in the query, or in the header that XML has for it."""
+    header = "x-goog-" + re.sub("[A-Z]", lambda found: "-" + found[0].lower(), parameter)
+    text = call.query.get(parameter) or call.headers.get(header)
+    if text is not None and not re.fullmatch("[0-9]{1,19}", text):
+        raise GCSError(400, "invalidParameter", f"Invalid value for {parameter}: {text}")
+    return text
+
+
+def _is_unmodified(call: Call, generation: str) -> bool:
+    if call.effects.ignore_preconditions:
+        return False
+    return _number(call, "ifGenerationNotMatch") == generation
+
+
+def _head(stored: Stored, generation: str) -> dict[str, str]:
+    encoding = stored.headers.get("Content-Encoding")
+    return {
+        "Content-Type": "application/octet-stream",
+        **stored.headers,
+        "Last-Modified": formatdate(stored.modified, usegmt=True),
+        "ETag": f'"{generation}"',
+        "x-goog-generation": generation,
+        "x-goog-metageneration": "1",
+        "x-goog-stored-content-encoding": encoding or "identity",
+        "x-goog-stored-content-length": str(stored.size),
+        "x-goog-hash": ",".join(f"{name}={value}" for name, value in hashes(stored).items()),
+        "x-goog-storage-class": "STANDARD",
+        "Accept-Ranges": "bytes",
+    }
+
+
+def _takes_gzip(call: Call, stored: Stored) -> bool:
+    accepted = call.headers.get("Accept-Encoding", "")
+    return "gzip" in accepted or "no-transform" in stored.headers.get("Cache-Control", "")
+
+
+def _name(call: Call, about: Mapping[str, Any]) -> str:
+    name = call.query.get("name") or about.get("name")
+    if not isinstance(name, str) or not name:
+        raise GCSError(400, "required", "Required parameter: name")
+    return name
+
+
+def _kept(about: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+    """What of an upload comes back with every read."""
+    found = {
+        "Content-Type": about.get("contentType") or headers.get("Content-Type"),
+        "Content-Encoding": about.get("contentEncoding"),
+        "Cache-Control": about.get("cacheControl"),
+    }
+    return {name: value for name, value in found.items() if value}
