@@ -35,15 +35,26 @@ class RangeRequest:
     etag: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers beside those of the range."""
+    version_header: str = "ETag"
+    """The answer's header that names the version. Only an ETag is demanded by If-Match; what else
+    a store has is part of the address."""
+    encoded: bool = False
+    """Whether the store serves ranges of what it stores, encoded or not; else an encoding is
+    refused, for a web server may encode each answer anew."""
 
     def headers(self) -> dict[str, str]:
         """What to send: HTTP knows no empty range, so at least one byte is asked for."""
         last = max(self.stop, self.start + 1) - 1
         headers = {**self.extra, "Range": f"bytes={self.start}-{last}"}
         # RFC 9110, 13.1.1: If-Match compares strongly, so a weak ETag never matches.
-        if self.etag is not None and not self.etag.startswith("W/"):
+        strong = self.etag is not None and not self.etag.startswith("W/")
+        if self.etag is not None and strong and self.version_header == "ETag":
             headers["If-Match"] = _quoted(self.etag)
         return headers
+
+    def version(self, headers: Mapping[str, str]) -> str | None:
+        """The version that an answer names."""
+        return headers.get(self.version_header)
 
 
 class Answer(NamedTuple):
@@ -76,10 +87,10 @@ def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) 
     Raises:
         ObjectChanged: Another version than the pinned one.
         StoreMisbehaved: The answer is to another question.
-        StoreError: The object is stored compressed.
+        StoreError: The object is stored compressed, and nobody says that its ranges are.
     """
-    _check_encoding(request, headers)
-    etag = headers.get("ETag")
+    encoding = _encoding(request, headers)
+    etag = request.version(headers)
     check_pin(request.url, request.etag, etag)
     written = headers.get("Content-Range")
     if status == 206 or written:
@@ -88,7 +99,7 @@ def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) 
     else:
         size = _whole_size(request, headers)
         skip = min(request.start, size)
-    info = ObjectInfo(request.url, size, etag)
+    info = ObjectInfo(request.url, size, etag, encoding)
     return Answer(info, skip, max(0, min(request.stop, size) - request.start))
 
 
@@ -98,14 +109,29 @@ def size_past_the_end(headers: Mapping[str, str]) -> int | None:
     return int(found[1]) if found else None
 
 
-def _check_encoding(request: RangeRequest, headers: Mapping[str, str]) -> None:
-    encoding = headers.get("Content-Encoding", "").strip().lower()
-    if encoding not in _PLAIN:
+def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
+    encoding = _coding(headers.get("Content-Encoding", ""))
+    # Google's word for what is stored; elsewhere what is sent is all that is known.
+    stored = _coding(headers.get("x-goog-stored-content-encoding", encoding or ""))
+    if encoding != stored:
+        raise _misbehaved(
+            request,
+            f"the object is stored with Content-Encoding {stored or 'identity'} and sent with "
+            f"{encoding or 'identity'}, and a range of one is no range of the other; look for a "
+            "proxy between",
+        )
+    if encoding and not request.encoded:
         raise StoreError(
             f"the object is stored with Content-Encoding {encoding}, and a range of that is no "
             "range of the shard; store it without",
             url=display_url(request.url),
         )
+    return encoding
+
+
+def _coding(header: str) -> str | None:
+    coding = header.strip().lower()
+    return None if coding in _PLAIN else coding
 
 
 def _check_content_range(

@@ -41,7 +41,10 @@ class ObjectInfo:
     size: int | None = None
     """Bytes."""
     etag: str | None = None
-    """The version, as the store writes it: an ETag, quotes and all; opaque."""
+    """The version, as the store writes it: an ETag, quotes and all, or a generation; opaque."""
+    encoding: str | None = None
+    """The Content-Encoding that the object is stored with, such as ``gzip``: ranges are then those
+    of the encoded bytes. ``None``: none, or not known yet."""
 
 
 class RangeBody(Protocol):

@@ -1,7 +1,8 @@
-"""What a store's refusal means: one table from S3's codes and HTTP's statuses to the error tree.
+"""What a store's refusal means: one table from codes and statuses to the error tree.
 
-The codes are those of https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. What
-the store wrote about the error is not repeated: it may quote keys, tokens and signatures.
+The codes are those of https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html and of
+https://cloud.google.com/storage/docs/json_api/v1/status-codes. What the store wrote about the error
+is not repeated: it may quote keys, tokens and signatures.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ _BROKEN = "the store has a problem of its own"
 _CLOCK = "this machine's clock and the store's differ too much; set it right"
 _REGION = "the bucket is in another region; set region_name in storage_options' client_kwargs"
 _ARCHIVED = "the object is archived; restore it before it is read"
+_PAYER = "the bucket's requesters pay; name the project in storage_options' requester_pays"
+_LOGIN = "the store wants other credentials; log in again, or give them in storage_options"
 _CHANGED = "the object is no longer the version that this run reads"
 
 _BY_CODE = {
@@ -69,10 +72,13 @@ _BY_CODE = {
     "RequestTimeout": Meaning(StoreUnavailable, "the store took the request for stalled"),
     "InternalError": Meaning(StoreUnavailable, _BROKEN),
     "ServiceUnavailable": Meaning(StoreUnavailable, _BROKEN),
+    "rateLimitExceeded": Meaning(StoreUnavailable, _SLOW),
+    "userRateLimitExceeded": Meaning(StoreUnavailable, _SLOW),
+    "UserProjectMissing": Meaning(AccessDenied, _PAYER),
 }
 
 _BY_STATUS = {
-    401: Meaning(AccessDenied, "the server wants credentials; give them in storage_options"),
+    401: Meaning(AccessDenied, _LOGIN),
     403: Meaning(AccessDenied, _DENIED),
     404: Meaning(ObjectNotFound, "there is no such object; check its name"),
     407: Meaning(AccessDenied, "the proxy wants credentials; put them into its URL"),
@@ -87,6 +93,9 @@ _BY_STATUS = {
     504: Meaning(StoreUnavailable, _BROKEN),
 }
 _REDIRECTING = frozenset({301, 307, 400})
+_XML_CODE = re.compile(rb"<Error>.*?<Code>(\w{1,64})</Code>", re.DOTALL)
+_JSON_REASON = re.compile(rb'"error":.*?"reason":\s*"(\w{1,64})"', re.DOTALL)
+_PAYS = re.compile(rb"requester pays bucket but no user project", re.IGNORECASE)
 
 _UNKNOWN = Meaning(StoreError, "the store refuses the request; check that it speaks this protocol")
 
@@ -104,7 +113,7 @@ def refusal(
     Args:
         url: The object or bucket.
         status: HTTP's.
-        code: S3's, such as ``NoSuchKey``.
+        code: The store's, such as ``NoSuchKey``.
         region: Where the bucket is, if the store says so.
         retry_after: Seconds that the store asks to wait.
     """
@@ -120,8 +129,10 @@ def refusal(
 
 
 def code_of(document: bytes) -> str | None:
-    """The code in an S3 error document, as far as it was read; ``None``: it is not one."""
-    found = re.search(rb"<Error>.*?<Code>(\w{1,64})</Code>", document, re.DOTALL)
+    """The code in an error document of S3 or GCS, as far as it was read; else ``None``."""
+    if _PAYS.search(document):
+        return "UserProjectMissing"  # JSON calls it "required", and media no more than this text
+    found = _XML_CODE.search(document) or _JSON_REASON.search(document)
     return found[1].decode() if found else None
 
 

@@ -1,10 +1,11 @@
-"""The range reader over aiohttp, for https and S3 alike, and the store of plain http(s) URLs."""
+"""The range reader over aiohttp, for https, S3 and GCS alike, and the store of http(s) URLs."""
 
 from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["HttpBody", "HttpStore", "RangeClient"]
+__all__ = ["Authorization", "HttpBody", "HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
@@ -34,6 +35,27 @@ BUFFER_BYTES = 256 << 10
 """Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact)."""
 ERROR_BYTES = 4096
 """Of an error's document, enough to hold S3's code."""
+
+
+class Authorization(Protocol):
+    """Headers that let a request in, for a while."""
+
+    async def headers(self, url: str) -> Mapping[str, str]:
+        """What to send now; ``url`` is for errors.
+
+        Raises:
+            AccessDenied: There are no credentials any more.
+            StoreUnavailable: Who gives them out cannot be reached.
+        """
+        ...
+
+    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
+        """What to send in place of headers that the store did not accept (401).
+
+        Returns:
+            ``None``: nobody can do better.
+        """
+        ...
 
 
 class HttpBody:
@@ -86,7 +108,8 @@ class RangeClient:
     Args:
         read_seconds: How long a server may be silent in the middle of an answer.
         follow: Whether redirects are followed; a signed URL is good for one host only.
-        tls: What to trust; ``None``: what the system does.
+        tls: What to trust; ``True``: what the system does.
+        authorization: Sent with every request, and renewed once where the answer is 401.
     """
 
     def __init__(
@@ -95,10 +118,12 @@ class RangeClient:
         read_seconds: float = READ_SECONDS,
         follow: bool = True,
         tls: ssl.SSLContext | bool = True,
+        authorization: Authorization | None = None,
     ) -> None:
         self._read_seconds = read_seconds
         self._follow = follow
         self._tls = tls
+        self._authorization = authorization
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: RangeRequest) -> HttpBody:
@@ -114,6 +139,27 @@ class RangeClient:
             response.close()
             raise
 
+    async def read_document(self, url: str, address: str) -> bytes:
+        """A plain GET of something short, such as a page of a listing, as a whole.
+
+        Args:
+            url: What is read, for errors.
+            address: Where it is fetched, percent-encoded.
+
+        Raises:
+            StoreError: Any of the tree's store errors, retryable or not.
+        """
+        request = RangeRequest(url, address, 0, 0)
+        response = await self._get(request, {})
+        try:
+            if response.status != 200:
+                raise await self._read_refusal(request, response)
+            return await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            _raise_unavailable(url, error)
+        finally:
+            response.release()
+
     async def aclose(self) -> None:
         """Close every connection."""
         session, self._session = self._session, None
@@ -128,6 +174,25 @@ class RangeClient:
         raise await self._refusal(request, response)
 
     async def _get(
+        self, request: RangeRequest, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        if self._authorization is None:
+            return await self._send(request, headers)
+        sent = await self._authorization.headers(request.url)
+        response = await self._send(request, {**headers, **sent})
+        if response.status != 401:
+            return response
+        try:
+            renewed = await self._authorization.renew(request.url, sent)
+        except BaseException:
+            response.close()
+            raise
+        if renewed is None:
+            return response
+        response.close()
+        return await self._send(request, {**headers, **renewed})
+
+    async def _send(
         self, request: RangeRequest, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         session = self._session or self._connect()
@@ -165,7 +230,7 @@ class RangeClient:
         self, request: RangeRequest, response: aiohttp.ClientResponse
     ) -> Answer:
         """A 416: the range begins at or past the end. Ask again where it leaves things open."""
-        size, etag = size_past_the_end(response.headers), response.headers.get("ETag")
+        size, etag = size_past_the_end(response.headers), request.version(response.headers)
         if size is None or (request.etag is not None and etag is None):
             now = await self._look(request)
             size, etag = now.size or 0, now.etag
@@ -186,7 +251,7 @@ class RangeClient:
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
-            plain = RangeRequest(request.url, request.address, 0, 0)
+            plain = replace(request, start=0, stop=0, etag=None)
             return read_answer(plain, 200, response.headers).info
         finally:
             response.close()
@@ -195,7 +260,7 @@ class RangeClient:
         error = await self._read_refusal(request, response)
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
-        found = response.headers.get("ETag") or (await self._look(request)).etag
+        found = request.version(response.headers) or (await self._look(request)).etag
         if found is not None and same_version(found, request.etag):
             return StoreMisbehaved(
                 f"the store refuses version {found}, which it has (412); it may not know If-Match",
