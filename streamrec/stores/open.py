@@ -96,6 +96,10 @@ def _make(scheme: str, options: Mapping[str, Any]) -> Store:
         from streamrec.stores.s3 import S3Store
 
         return S3Store(options)
+    if scheme == "gcs":
+        from streamrec.stores.gcs import GCSStore
+
+        return GCSStore(options)
     if scheme == "http":
         from streamrec.stores.http import HttpStore
 

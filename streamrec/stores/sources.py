@@ -24,11 +24,13 @@ FAMILIES = {
     "https": "http",
     "s3": "s3",
     "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
 }
-_NOT_YET = frozenset({"gs", "gcs"})
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}/]*,[^{}/]*)\}")
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
+_GCS = re.compile(r"gc?s://", re.IGNORECASE)
 
 
 def scheme_of(url: str) -> str:
@@ -40,8 +42,6 @@ def scheme_of(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator:
         return "file"
-    if scheme.lower() in _NOT_YET:
-        raise ConfigError(f"{url}: Google Cloud Storage is not read yet; copy the shards elsewhere")
     if scheme.lower() in FAMILIES:
         return FAMILIES[scheme.lower()]
     close = difflib.get_close_matches(scheme.lower(), FAMILIES, n=1, cutoff=0.5)
@@ -54,6 +54,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
 
     ``{00000..00127}`` counts (leading zeros give the width), ``{a,b}`` chooses, and ``name@128``,
     with or without a suffix behind it, is TensorFlow's ``name-00000-of-00128``. Globs stay.
+    ``gcs://`` becomes ``gs://``: one object has one name.
 
     Args:
         source: A URL, glob or path, or a list of them.
@@ -62,7 +63,11 @@ def expand(source: str | Sequence[str]) -> list[str]:
         ConfigError: A range runs backwards or names too many shards.
     """
     sources = [source] if isinstance(source, str) else list(source)
-    return [name for one in sources for name in _expand_one(one)]
+    return [
+        _GCS.sub("gs://", name, 1) if _GCS.match(name) else name
+        for one in sources
+        for name in _expand_one(one)
+    ]
 
 
 def _expand_one(source: str) -> list[str]:

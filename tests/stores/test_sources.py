@@ -91,6 +91,8 @@ def test_any_text_is_expanded_or_refused(source: str) -> None:
         ("HTTPS://h/x", "http"),
         ("s3://b/x", "s3"),
         ("s3a://b/x", "s3"),
+        ("gs://b/x", "gcs"),
+        ("GCS://b/x", "gcs"),
     ],
 )
 def test_schemes(url: str, scheme: str) -> None:
@@ -100,10 +102,8 @@ def test_schemes(url: str, scheme: str) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("gs://b/x", "not read yet"),
-        ("gcs://b/x", "not read yet"),
         ("htps://h/x", "did you mean 'https'"),
-        ("azure://h/x", "there are file, http"),
+        ("azure://h/x", "there are file, gcs, gs, http"),
         ("simplecache::s3://b/x", "simplecache::s3"),
     ],
 )

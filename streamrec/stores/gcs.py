@@ -1,0 +1,209 @@
+"""Google Cloud Storage: gcsfs finds credentials, endpoint and payer, aiohttp does the rest.
+
+Listings take the way of the bytes, too. gcsfs would repeat a refused token for half a minute, renew
+it in the event loop, and drop what the store says about when to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved, StoreUnavailable
+from streamrec.stores.answers import RangeRequest
+from streamrec.stores.base import ObjectInfo, check_range, in_thread
+from streamrec.stores.bearer import BearerToken
+from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from gcsfs.core import GCSFileSystem
+
+__all__ = ["GCSStore", "split_url"]
+
+FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
+"""Of a listing's entries there are two dozen more."""
+MAX_ATTEMPTS = 3
+"""Of a listing's page: one that fails must not begin the listing again."""
+_AS_STORED = {"Accept-Encoding": "gzip"}
+"""Without this GCS unpacks gzip-encoded objects as it sends them, and ignores the range.
+https://cloud.google.com/storage/docs/transcoding"""
+
+_URL = re.compile(r"(?si:gc?s://([^/]+)(?:/(.*))?)")
+
+
+class GCSStore:
+    """Objects of Google Cloud Storage; their versions are generations.
+
+    Args:
+        storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, ….
+        read_seconds: How long the store may be silent in the middle of an answer.
+        clock: Seconds since 1970.
+        sleep: Waits that many seconds, before a page of a listing is asked for again.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._options = dict(storage_options or {})
+        self._read_seconds = read_seconds
+        self._clock, self._sleep = clock, sleep
+        self._opening = asyncio.Lock()
+        self._service: _Service | None = None
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[HttpBody]:
+        """Read a range; see :class:`Store`."""
+        check_range(start, stop)
+        body = await self._open(url, start, stop, etag)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        """List a bucket, page by page; see :class:`Store`."""
+        bucket, name = split_url(prefix)
+        if name is None:
+            raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
+        head = prefix[: len(prefix) - len(name)]
+        query = {"prefix": name, "fields": FIELDS} | ({} if recursive else {"delimiter": "/"})
+        token: str | None = ""
+        while token is not None:
+            page = await self._page(prefix, bucket, query | ({"pageToken": token} if token else {}))
+            for entry in page.get("items", []):
+                yield _describe(head, entry)
+            token = page.get("nextPageToken")
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        service, self._service = self._service, None
+        if service is not None:
+            await service.client.aclose()
+
+    async def _connect(self) -> _Service:
+        async with self._opening:
+            if self._service is None:
+                self._service = await self._open_service()
+            return self._service
+
+    async def _open_service(self) -> _Service:
+        from streamrec.stores.google import filesystem
+
+        found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
+        bearer = BearerToken(found.credentials.credentials, self._clock)
+        # A redirect leads to another host, which must not see the token.
+        client = RangeClient(read_seconds=self._read_seconds, follow=False, authorization=bearer)
+        return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
+
+    async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
+        bucket, name = split_url(url)
+        if not name:
+            raise ConfigError(f"{url}: this names no object; shards are gs://bucket/object")
+        service = await self._connect()
+        latest = RangeRequest(
+            url,
+            service.media(bucket, name),
+            start,
+            stop,
+            etag,
+            _AS_STORED,
+            version_header="x-goog-generation",
+            encoded=True,
+        )
+        if etag is None:
+            return await service.client.open(latest)
+        pinned = replace(latest, address=service.media(bucket, name, generation=etag))
+        try:
+            return await service.client.open(pinned)
+        except ObjectNotFound:
+            # That generation is gone. Of the one in its place, if there is one, the answer tells.
+            return await service.client.open(latest)
+
+    async def _page(self, url: str, bucket: str, query: Mapping[str, str]) -> dict[str, Any]:
+        service = await self._connect()
+        address = service.listing(bucket, query)
+        for attempt in range(1, MAX_ATTEMPTS):
+            try:
+                return _parse_page(url, await service.client.read_document(url, address))
+            except StoreUnavailable as busy:
+                await self._sleep((busy.retry_after or 0.0) + random.uniform(0, 2**attempt))
+        return _parse_page(url, await service.client.read_document(url, address))
+
+
+class _Service:
+    """Where the API is, and what every request to it carries."""
+
+    def __init__(self, client: RangeClient, endpoint: str, payer: Mapping[str, str]) -> None:
+        self.client = client
+        self._endpoint = endpoint.rstrip("/")
+        self._payer = payer
+
+    def media(self, bucket: str, name: str, **query: str) -> str:
+        """Where an object's content is; GCS quotes slashes in names as well."""
+        path = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+        return self._address(path, {"alt": "media", **query})
+
+    def listing(self, bucket: str, query: Mapping[str, str]) -> str:
+        """Where a page of a listing is."""
+        return self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
+
+    def _address(self, path: str, query: Mapping[str, str]) -> str:
+        return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """Bucket and object's name; ``None``: there is no slash behind the bucket.
+
+    Raises:
+        ConfigError: There is no bucket.
+    """
+    found = _URL.fullmatch(url)
+    if not found:
+        raise ConfigError(f"{url}: this names no bucket; shards are gs://bucket/object")
+    return found[1], found[2]
+
+
+def _payer(filesystem: GCSFileSystem) -> dict[str, str]:
+    """Who pays for the requests, where the bucket's owner does not."""
+    payer = filesystem.requester_pays
+    if not payer:
+        return {}
+    project = payer if isinstance(payer, str) else filesystem.project
+    if not project:
+        raise ConfigError("storage_options: requester_pays is to name the project that pays")
+    return {"userProject": project}
+
+
+def _parse_page(url: str, document: bytes) -> dict[str, Any]:
+    try:
+        page = json.loads(document)
+    except ValueError:
+        page = None
+    if not isinstance(page, dict):
+        raise StoreMisbehaved("the answer is no listing of GCS; check endpoint_url", url=url)
+    return page
+
+
+def _describe(head: str, entry: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(
+        head + entry["name"],
+        int(entry["size"]),
+        entry.get("generation"),
+        entry.get("contentEncoding") or None,
+    )
