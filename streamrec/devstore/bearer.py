@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 from streamrec.devstore.errors import GCSError
@@ -10,7 +9,7 @@ from streamrec.devstore.errors import GCSError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_bearer", "issue_token"]
+__all__ = ["check_bearer"]
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="https://accounts.google.com/"'}
 
@@ -42,11 +41,3 @@ def check_bearer(
     kind, _, token = authorization.partition(" ")
     if kind.lower() != "bearer" or tokens.get(token.strip(), 0.0) <= now:
         raise GCSError(401, "authError", "Invalid Credentials", _CHALLENGE)
-
-
-def issue_token(tokens: dict[str, float], ends: float) -> str:
-    """Add a new token, and name it."""
-    fresh = (f"issued-{number}" for number in itertools.count(1))
-    token = next(name for name in fresh if name not in tokens)
-    tokens[token] = ends
-    return token

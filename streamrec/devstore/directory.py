@@ -8,7 +8,9 @@ import os
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import crc32c
 
 from streamrec.devstore.errors import S3Error
 from streamrec.devstore.objects import NO_HEADERS, Objects, Stored, digest, split_name
@@ -20,6 +22,11 @@ __all__ = ["DirectoryObjects"]
 
 _Version = tuple[int, int]  # modification time in nanoseconds, size
 HASHED_SLICE = 1 << 20
+
+
+class _Digests(NamedTuple):
+    etag: str
+    crc32c: int
 
 
 class _FileContent:
@@ -50,7 +57,7 @@ class DirectoryObjects(Objects):
         self._unfinished = self.root / ".unfinished"
         self._unfinished.mkdir(parents=True, exist_ok=True)
         self._hashing = threading.Lock()
-        self._etags: dict[Path, tuple[_Version, str]] = {}
+        self._digests: dict[Path, tuple[_Version, _Digests]] = {}
         self._headers: dict[Path, Mapping[str, str]] = {}
 
     def buckets(self) -> list[str]:
@@ -78,12 +85,12 @@ class DirectoryObjects(Objects):
     async def describe(self, bucket: str, key: str) -> Stored:
         """Size, ETag, …; the content is hashed in a thread."""
         path = self._file(bucket, key)
-        etag = self._known_etag(path, _version(path))
-        if etag is None:
-            etag = await asyncio.to_thread(self._hash, path)
+        found = self._known_digests(path, _version(path))
+        if found is None:
+            found = await asyncio.to_thread(self._hash, path)
         modified, size = _version(path)
         headers = self._headers.get(path, NO_HEADERS)
-        return Stored(size, etag, modified / 1e9, headers, modified)
+        return Stored(size, found.etag, modified / 1e9, headers, modified, found.crc32c)
 
     def open(self, bucket: str, key: str) -> _FileContent:
         """Begin to read; the open file outlives its replacement."""
@@ -104,10 +111,10 @@ class DirectoryObjects(Objects):
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         version = _version(Path(temporary))
-        modified = version[0]
-        stored = Stored(len(data), etag or digest(data), modified / 1e9, headers, modified)
+        modified, found = version[0], _Digests(etag or digest(data), crc32c.crc32c(data))
+        stored = Stored(len(data), found.etag, modified / 1e9, headers, modified, found.crc32c)
         Path(temporary).replace(path)
-        self._etags[path] = (version, stored.etag)
+        self._digests[path] = (version, found)
         self._headers[path] = headers
         return stored
 
@@ -125,18 +132,18 @@ class DirectoryObjects(Objects):
     def __getitem__(self, name: str) -> bytes:
         return self._file(*split_name(name)).read_bytes()
 
-    def _known_etag(self, path: Path, version: _Version) -> str | None:
-        known = self._etags.get(path)
+    def _known_digests(self, path: Path, version: _Version) -> _Digests | None:
+        known = self._digests.get(path)
         return known[1] if known is not None and known[0] == version else None
 
-    def _hash(self, path: Path) -> str:
+    def _hash(self, path: Path) -> _Digests:
         with self._hashing:  # whoever comes second finds the first one's result
             version = _version(path)
-            etag = self._known_etag(path, version)
-            if etag is None:
-                etag = _digest_of(path)
-                self._etags[path] = (version, etag)
-            return etag
+            found = self._known_digests(path, version)
+            if found is None:
+                found = _digests_of(path)
+                self._digests[path] = (version, found)
+            return found
 
     def _bucket(self, bucket: str) -> Path:
         path = self._path(bucket)
@@ -187,12 +194,13 @@ def _version(path: Path) -> _Version:
     return status.st_mtime_ns, status.st_size
 
 
-def _digest_of(path: Path) -> str:
-    md5 = hashlib.md5(usedforsecurity=False)
+def _digests_of(path: Path) -> _Digests:
+    md5, crc = hashlib.md5(usedforsecurity=False), 0
     with path.open("rb") as file:
         while piece := file.read(HASHED_SLICE):
             md5.update(piece)
-    return md5.hexdigest()
+            crc = crc32c.crc32c(piece, crc)
+    return _Digests(md5.hexdigest(), crc)
 
 
 def _both_file_and_directory() -> S3Error:

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import crc32c
 import pytest
 
 from streamrec.devstore import directory
@@ -46,9 +47,11 @@ async def test_files_that_others_wrote_are_objects(objects: DirectoryObjects, ro
 async def test_a_file_is_hashed_once(objects: DirectoryObjects, root: Path) -> None:
     (root / "b").mkdir()
     (root / "b/k").write_bytes(b"data")
-    with mock.patch.object(directory, "_digest_of", return_value="e") as hashing:
+    with mock.patch.object(
+        directory, "_digests_of", return_value=directory._Digests("e", 7)
+    ) as hashing:
         found = await asyncio.gather(*(objects.describe("b", "k") for _ in range(8)))
-    assert {stored.etag for stored in found} == {"e"}
+    assert {(stored.etag, stored.crc32c) for stored in found} == {("e", 7)}
     assert hashing.call_count == 1
 
 
@@ -67,7 +70,7 @@ async def test_a_changed_file_is_hashed_again(objects: DirectoryObjects, root: P
 @asynchronous
 async def test_what_the_store_wrote_is_not_hashed_again(objects: DirectoryObjects) -> None:
     objects.write("b", "k", b"data", {"X-Amz-Meta-A": "b"}, etag="given-2")
-    with mock.patch.object(directory, "_digest_of", side_effect=AssertionError):
+    with mock.patch.object(directory, "_digests_of", side_effect=AssertionError):
         stored = await objects.describe("b", "k")
     assert (stored.etag, stored.headers) == ("given-2", {"X-Amz-Meta-A": "b"})
 
@@ -77,7 +80,7 @@ def test_large_files_are_hashed_in_slices(tmp_path: Path) -> None:
     file = tmp_path / "k"
     file.write_bytes(data)
     with mock.patch.object(directory, "HASHED_SLICE", 1000):
-        assert directory._digest_of(file) == digest(data)
+        assert directory._digests_of(file) == (digest(data), crc32c.crc32c(data))
 
 
 @pytest.mark.parametrize(
