@@ -7,7 +7,8 @@ import os
 import secrets
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -242,12 +243,7 @@ class _RemoteTarget:
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
-        import fsspec
-
-        try:
-            self._filesystem, self._path = fsspec.url_to_fs(url, **storage_options)
-        except (ValueError, ImportError) as error:
-            raise ConfigError(f"{url}: {error}") from None
+        self._upload = _uploader(url, storage_options)
         self.file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed by commit or discard
             buffering=_BUFFER
         )
@@ -255,7 +251,7 @@ class _RemoteTarget:
     def commit(self) -> None:
         self.file.flush()
         try:
-            self._filesystem.put_file(self.file.name, self._path)
+            self._upload(self.file.name)
         except OSError:
             raise
         except Exception as error:  # each SDK has a tree of errors of its own
@@ -264,3 +260,19 @@ class _RemoteTarget:
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self.file.close()
+
+
+def _uploader(url: str, storage_options: Mapping[str, Any]) -> Callable[[str], object]:
+    """What puts a local file in the place of the URL."""
+    scheme, _, path = url.partition("://")
+    if scheme.lower() in ("gs", "gcs"):
+        from streamrec.stores import google
+
+        return partial(google.put_file, google.filesystem(storage_options), path=path)
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.url_to_fs(url, **storage_options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"{url}: {error}") from None
+    return partial(filesystem.put_file, rpath=path)

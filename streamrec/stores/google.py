@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
@@ -44,7 +45,8 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
     _check_names(storage_options, GCSFileSystem)
     options = {**storage_options, "token": _credentials(storage_options.get("token"))}
     try:
-        return GCSFileSystem(**options, asynchronous=asynchronous, skip_instance_cache=True)
+        # fsspec keeps one for all writers; one for a loop of ours belongs to that loop.
+        return GCSFileSystem(**options, asynchronous=asynchronous, skip_instance_cache=asynchronous)
     except (GoogleAuthError, OSError, TypeError, ValueError, KeyError) as error:
         # The text may quote the key that it could not read.
         raise ConfigError(
@@ -92,6 +94,12 @@ def _credentials(token: Any) -> Any:
         return token
     if "/" in token and token.endswith(".json"):
         raise ConfigError(f"storage_options: there is no file {token} with a token")
+    return _bearer(token)
+
+
+@lru_cache(maxsize=16)
+def _bearer(token: str) -> Any:
+    """One object for one token: fsspec knows its filesystems by their options."""
     from google.oauth2.credentials import Credentials
 
-    return Credentials(token)  # type: ignore[no-untyped-call]
+    return Credentials(token)
