@@ -154,11 +154,12 @@ class RangeClient:
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
-            return await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            _raise_unavailable(url, error)
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, OSError) as error:
+                _raise_unavailable(url, error)
         finally:
-            response.release()
+            response.close() if not response.content.is_eof() else response.release()
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -1,0 +1,102 @@
+"""The GCS store against gcp-storage-emulator: somebody else's reading of Google's JSON API."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.stores.conformance import Backend, Bench, ListingConformance, StoreConformance
+from tests.stores.gcs_probes import Api, GCSProbes
+from tests.stores.test_gcs import opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ENDPOINT = os.environ.get("STREAMREC_TEST_GCS_ENDPOINT", "")
+
+pytestmark = [
+    pytest.mark.gcs,
+    pytest.mark.skipif(
+        not ENDPOINT, reason="STREAMREC_TEST_GCS_ENDPOINT is not set; see .ci/gcs.sh"
+    ),
+]
+
+_NO_VERSION = "an object's content comes without its generation, so that nothing can be pinned"
+_NO_CONDITIONS = "preconditions are ignored, and so is generation="
+_NO_ENCODING = "Content-Encoding is neither kept in the answer nor unpacked"
+_NO_END = "a range past the end is answered with 206 and a negative span"
+_NO_EMPTY = "an empty upload breaks the connection"
+DEVIATIONS = {
+    "test_every_range": _NO_END,
+    "test_empty_object": _NO_EMPTY,
+    "test_right_pin": _NO_VERSION,
+    "test_wrong_pin_names_both_versions": _NO_VERSION,
+    "test_listing_knows_size_and_version": _NO_VERSION,
+    "test_media_names_the_version": _NO_VERSION,
+    "test_suffix_ranges": "suffix ranges are ignored",
+    "test_ranges_past_the_end": _NO_END,
+    "test_empty_uploads": _NO_EMPTY,
+    "test_connections_are_kept": "HTTP/1.0: each request has a connection of its own",
+    "test_a_generation_that_is_gone_is_not_found": _NO_CONDITIONS,
+    "test_preconditions_of_reads": _NO_CONDITIONS,
+    "test_preconditions_of_uploads": _NO_CONDITIONS,
+    "test_deletion": "a deletion is answered with 200 in place of 204",
+    "test_pages": "a listing is one page, whatever maxResults says",
+    "test_only_the_fields_that_are_asked_for": "fields is ignored",
+    "test_an_encoded_object_as_it_is_stored": _NO_ENCODING,
+    "test_an_encoded_object_is_unpacked_for_others": _NO_ENCODING,
+}
+"""What gcp-storage-emulator 2026.7 does not do as Google promises, by the test that shows it. These
+are expected to fail: one that passes has been mended there, and leaves this table."""
+
+
+@pytest.fixture(autouse=True)
+def expect_deviations(request: pytest.FixtureRequest) -> None:
+    name = request.node.originalname
+    if name in DEVIATIONS:
+        request.applymarker(pytest.mark.xfail(reason=DEVIATIONS[name], strict=True))
+
+
+@pytest.fixture
+def bucket() -> str:
+    name = f"streamrec-{uuid.uuid4().hex[:12]}"
+    post("/storage/v1/b", json.dumps({"name": name}).encode(), "application/json")
+    return name
+
+
+def post(path: str, data: bytes, content_type: str = "application/octet-stream") -> None:
+    headers = {"Content-Type": content_type}
+    with urlopen(Request(ENDPOINT + path, data, headers), timeout=60) as answer:
+        answer.read()
+
+
+def put(bucket: str, name: str, data: bytes) -> None:
+    post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}", data)
+
+
+class TestGCSOnTheEmulator(StoreConformance, ListingConformance):
+    @pytest.fixture
+    def backend(self, bucket: str) -> Backend:
+        @asynccontextmanager
+        async def make() -> AsyncIterator[Bench]:
+            async with opened({"token": "anon", "endpoint_url": ENDPOINT}) as store:
+                yield Bench(
+                    store,
+                    url=lambda name: f"gs://{bucket}/{name}",
+                    put=lambda name, data: put(bucket, name, data),
+                )
+
+        return make
+
+
+class TestProbes(GCSProbes):
+    @pytest.fixture
+    def api(self, bucket: str) -> Api:
+        return Api(ENDPOINT, bucket)

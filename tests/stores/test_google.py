@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.oauth2.credentials import Credentials
+
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import ConfigError
+from streamrec.stores.google import filesystem, put_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+GCSFS_BODIES = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+
+@pytest.fixture
+def store() -> Iterator[DevStore]:
+    with DevStore() as devstore:
+        devstore.objects.create_bucket("bucket")
+        yield devstore
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endpoint": "http://127.0.0.1:1"}, "no option 'endpoint'.*'endpoint_url'"),
+        ({"key": "a"}, "no option 'key'"),
+        ({"asynchronous": True}, "no option 'asynchronous'"),
+        ({"access": "all"}, "'access'"),
+        ({"token": 7}, "'token'"),
+        ({"token": {"untold": "untold"}}, "'token'"),
+        ({"token": "/nowhere/key.json"}, "no file /nowhere/key.json"),
+    ],
+)
+def test_options_that_do_not_serve(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        filesystem(options)
+    assert "untold" not in str(caught.value)
+
+
+def test_it_speaks_http_only() -> None:
+    found = filesystem({"token": "anon"})
+    assert type(found).__module__ == "gcsfs.core"
+    assert found.credentials.credentials is None
+    assert found is filesystem({"token": "anon"})
+    assert found is not filesystem({"token": "anon"}, asynchronous=True)
+
+
+def test_a_bare_token_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: Any, **__: Any) -> None:
+        raise AssertionError("a server of Google's is asked")
+
+    monkeypatch.setattr("requests.get", ask)
+    found = filesystem({"token": "ya29.bare"})
+    assert found.credentials.credentials.token == "ya29.bare"
+    assert found is filesystem({"token": "ya29.bare"})
+
+
+def test_credentials_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "user.json"
+    user = {"client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    file.write_text(json.dumps({"type": "authorized_user", **user}))
+    for token in (str(file), user):
+        credentials = filesystem({"token": token}).credentials.credentials
+        assert isinstance(credentials, Credentials)
+        assert credentials.refresh_token == "r"
+
+
+@GCSFS_BODIES
+@pytest.mark.parametrize("size", [0, 1000, 6 << 20])
+def test_uploads(store: DevStore, tmp_path: Path, size: int) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(bytes(range(250)) * (size // 250 + 1))
+    put_file(filesystem(store.gcs_options), str(file), "bucket/a b/x")
+    assert store.objects["bucket/a b/x"] == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, PermissionError), (404, FileNotFoundError), (400, OSError)]
+)
+def test_refused_uploads(store: DevStore, tmp_path: Path, status: int, kind: type[OSError]) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"data")
+    store.faults = [Fault(status=status)]
+    with pytest.raises(kind) as caught:
+        put_file(filesystem(store.gcs_options), str(file), "bucket/x")
+    assert type(caught.value) is kind
+    assert dict(store.objects) == {}
+
+
+@GCSFS_BODIES
+def test_an_upload_in_parts_that_fails_leaves_nothing(store: DevStore, tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(bytes(6 << 20))
+    store.faults = [Fault(method="POST", nth=2, status=403)]
+    with pytest.raises(PermissionError):
+        put_file(filesystem(store.gcs_options), str(file), "bucket/x")
+    assert dict(store.objects) == {}
