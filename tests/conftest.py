@@ -14,6 +14,9 @@ settings.load_profile("streamrec")
 # Without this, S3 clients that find no credentials ask the network's metadata address for some.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
+# The same for Google's.
+os.environ["NO_GCE_CHECK"] = "true"
+
 
 def pytest_make_parametrize_id(val: Any) -> str | None:
     """Name bytes by their length: serialized maps have no order, but tests must have one name."""

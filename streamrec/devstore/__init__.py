@@ -1,4 +1,4 @@
-"""devstore: a loopback object store that speaks enough S3 for the demo, the tests and the benches.
+"""devstore: a loopback object store that speaks enough S3 and GCS for the demo, tests and benches.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Where the shards' bytes come from: local files, memory, http(s) and S3, behind one protocol.
+"""Where the shards' bytes come from: local files, memory, http(s), S3 and GCS, behind one protocol.
 
 A store does two things: it reads a range of one object, and it lists. It does not retry, cache or
 limit; ``pipeline`` does. Cloud SDKs are imported by the module of the store that needs them.

@@ -106,6 +106,11 @@ class GCSStore:
         from streamrec.stores.google import filesystem
 
         found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
+        if set(found.session_kwargs) - {"trust_env"}:
+            raise ConfigError(
+                "storage_options: 'session_kwargs' serves gcsfs's own session only, which reads no "
+                "shards; name proxies and certificates in the environment"
+            )
         bearer = BearerToken(found.credentials.credentials, self._clock)
         # A redirect leads to another host, which must not see the token.
         client = RangeClient(read_seconds=self._read_seconds, follow=False, authorization=bearer)

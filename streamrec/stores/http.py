@@ -92,14 +92,8 @@ class HttpBody:
         self._ready = memoryview(data)[skipped : skipped + self._left]
 
     def close(self) -> None:
-        """Give the connection back if the body is at its end, else close it.
-
-        What is left of a body would be taken for the next answer's beginning.
-        """
-        if self._response.content.is_eof():
-            self._response.release()
-        else:
-            self._response.close()
+        """Give the connection back if the body is at its end, else close it."""
+        _give_back(self._response)
 
 
 class RangeClient:
@@ -159,7 +153,7 @@ class RangeClient:
             except (aiohttp.ClientError, OSError) as error:
                 _raise_unavailable(url, error)
         finally:
-            response.close() if not response.content.is_eof() else response.release()
+            _give_back(response)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -335,6 +329,14 @@ class HttpStore:
     async def aclose(self) -> None:
         """Close every connection."""
         await self._client.aclose()
+
+
+def _give_back(response: aiohttp.ClientResponse) -> None:
+    """Free the connection: the rest of a body would be taken for the next answer's beginning."""
+    if response.content.is_eof():
+        response.release()
+    else:
+        response.close()
 
 
 def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:

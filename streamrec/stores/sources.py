@@ -30,7 +30,7 @@ FAMILIES = {
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}/]*,[^{}/]*)\}")
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
-_GCS = re.compile(r"gc?s://", re.IGNORECASE)
+_GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
 
 
 def scheme_of(url: str) -> str:
@@ -63,11 +63,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
         ConfigError: A range runs backwards or names too many shards.
     """
     sources = [source] if isinstance(source, str) else list(source)
-    return [
-        _GCS.sub("gs://", name, 1) if _GCS.match(name) else name
-        for one in sources
-        for name in _expand_one(one)
-    ]
+    return [_GCS.sub("gs://", name) for one in sources for name in _expand_one(one)]
 
 
 def _expand_one(source: str) -> list[str]:

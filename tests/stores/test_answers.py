@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +95,42 @@ def test_encoded_objects_are_refused(encoding: str) -> None:
     headers = {"Content-Length": "5", "Content-Encoding": encoding}
     with pytest.raises(StoreError, match="Content-Encoding"):
         read_answer(request(0, 5), 200, headers)
+
+
+@pytest.mark.parametrize(
+    ("headers", "encoding"),
+    [
+        ({}, None),
+        ({"Content-Encoding": "GZIP "}, "gzip"),
+        ({"Content-Encoding": "gzip", "x-goog-stored-content-encoding": "gzip"}, "gzip"),
+        ({"x-goog-stored-content-encoding": "identity"}, None),
+    ],
+)
+def test_encoded_objects_where_ranges_are_those_of_what_is_stored(
+    headers: dict[str, str], encoding: str | None
+) -> None:
+    asked = replace(request(0, 5), encoded=True)
+    assert read_answer(asked, 200, {"Content-Length": "5", **headers}).info.encoding == encoding
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize(("sent", "stored"), [("", "gzip"), ("gzip", "identity"), ("br", "gzip")])
+def test_an_encoding_that_is_not_the_stored_one(sent: str, stored: str, encoded: bool) -> None:
+    headers = {"Content-Encoding": sent, "x-goog-stored-content-encoding": stored}
+    with pytest.raises(StoreMisbehaved, match=f"{stored}.*proxy"):
+        read_answer(replace(request(0, 5), encoded=encoded), 200, headers)
+
+
+def test_versions_of_another_name() -> None:
+    asked = replace(request(0, 5, "7"), version_header="x-goog-generation")
+    assert "If-Match" not in asked.headers()
+    span = {"Content-Range": "bytes 0-4/5", "ETag": '"a"'}
+    found = read_answer(asked, 206, {**span, "x-goog-generation": "7"})
+    assert found.info.etag == "7"
+    with pytest.raises(ObjectChanged, match=r"version 7.*now has 8"):
+        read_answer(asked, 206, {**span, "x-goog-generation": "8"})
+    with pytest.raises(ObjectChanged, match="without a name"):
+        read_answer(asked, 206, span)
 
 
 def test_versions_are_compared_first() -> None:

@@ -30,7 +30,7 @@ class Scripted(Credentials):
     """Tokens that live so many seconds each; or errors."""
 
     def __init__(self, clock: Clock, *script: float | Exception) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.clock = clock
         self.script = list(script)
         self.refreshes = 0

@@ -88,6 +88,16 @@ def test_regions(status: int, kind: type[StoreError]) -> None:
         (b"<Error><Code>Slow", None),
         (b"<html><Code>x</Code></html>", None),
         (b"", None),
+        (b'{"error": {"code": 404, "errors": [{"reason": "notFound"}]}}', "notFound"),
+        (
+            b'{"error": {"code": 403, "errors": [{\n"reason":"rateLimitExceeded"',
+            "rateLimitExceeded",
+        ),
+        (b'{"reason": "notFound"}', None),
+        (
+            b"Bucket is a requester pays bucket but no user project provided.",
+            "UserProjectMissing",
+        ),
     ],
 )
 def test_code_of(document: bytes, code: str | None) -> None:

@@ -92,7 +92,7 @@ class Issued(Credentials):
     """Google's credentials that ask devstore, as those of a service account ask Google."""
 
     def __init__(self, devstore: DevStore) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._devstore = devstore
 
     def refresh(self, request: Any) -> None:
@@ -388,6 +388,19 @@ async def test_url_without_an_object(url: str) -> None:
     async with opened({"token": "anon"}) as store:
         with pytest.raises(ConfigError, match="gs://bucket/object"):
             await read(store, url, 0, 10)
+
+
+@asynchronous
+async def test_a_session_of_gcsfs_reads_nothing() -> None:
+    async with DevStore() as devstore:
+        devstore.put("bucket/x", DATA)
+        for session, words in [({"trust_env": True}, None), ({"proxy": "http://p"}, "environment")]:
+            async with opened({**devstore.gcs_options, "session_kwargs": session}) as store:
+                if words is None:
+                    await read(store, "gs://bucket/x", 0, 10)
+                    continue
+                with pytest.raises(ConfigError, match=words):
+                    await read(store, "gs://bucket/x", 0, 10)
 
 
 @asynchronous

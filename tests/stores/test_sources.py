@@ -32,6 +32,10 @@ from streamrec.stores.sources import expand, fixed_prefix, is_glob, matcher, sch
         ("name@host", ["name@host"]),
         ("a{b}{c", ["a{b}{c"]),
         ("*[0-9]?", ["*[0-9]?"]),
+        (
+            ["gcs://b/x", "GS://b/gcs://y", "gs://b/{0..1}"],
+            ["gs://b/x", "gs://b/gcs://y", "gs://b/0", "gs://b/1"],
+        ),
     ],
 )
 def test_expand(source: str | list[str], names: list[str]) -> None:

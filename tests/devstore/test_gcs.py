@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from streamrec.devstore import DevStore
+from streamrec.devstore.faults import NO_EFFECTS
+from streamrec.devstore.gcs import Request, parse_request, speaks_gcs
+from streamrec.devstore.messages import Call
+from streamrec.stores.google import filesystem
+from tests.stores.gcs_probes import Api
+from tests.support import asynchronous
+
+TEXT = "application/json"
+HEADERS = {"Authorization": "Bearer testtoken"}
+
+
+async def no_body() -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "request_"),
+    [
+        ("GET", "/storage/v1/b", {}, Request("buckets.list")),
+        ("POST", "/storage/v1/b", {}, Request("buckets.insert")),
+        ("GET", "/storage/v1/b/x", {}, Request("buckets.get", "x")),
+        ("DELETE", "/storage/v1/b/x", {}, Request("buckets.delete", "x")),
+        ("GET", "/storage/v1/b/x/o", {}, Request("objects.list", "x")),
+        ("GET", "/storage/v1/b/x/o/a/b\n", {}, Request("objects.get", "x", "a/b\n")),
+        ("GET", "/storage/v1/b/x/o/a", {"alt": "media"}, Request("objects.get media", "x", "a")),
+        ("GET", "/download/storage/v1/b/x/o/a", {}, Request("objects.get media", "x", "a")),
+        ("DELETE", "/storage/v1/b/x/o/o/o", {}, Request("objects.delete", "x", "o/o")),
+        ("POST", "/upload/storage/v1/b/x/o", {}, Request("objects.insert", "x")),
+        (
+            "PUT",
+            "/upload/storage/v1/b/x/o",
+            {"upload_id": "1"},
+            Request("objects.insert part", "x"),
+        ),
+        ("PATCH", "/storage/v1/b/x/o/a", {}, Request("Unknown", "x", "a")),
+        ("GET", "/storage/v1/b/x/acl", {}, Request("Unknown")),
+    ],
+)
+def test_what_is_asked_for(
+    method: str, path: str, query: dict[str, str], request_: Request
+) -> None:
+    assert speaks_gcs(path)
+    assert parse_request(Call(method, path, query, {}, no_body, NO_EFFECTS)) == request_
+
+
+@pytest.mark.parametrize("path", ["/", "/b/k", "/storage", "/storage/v1/object", "/storage/v1/bu"])
+def test_other_paths_are_those_of_s3(path: str) -> None:
+    assert not speaks_gcs(path)
+
+
+@asynchronous
+async def test_buckets() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        for body, status in [(b'{"name": "ours"}', 200), (b'{"name": "ours"}', 409), (b"{}", 400)]:
+            answer = await gcs.call("POST", "/storage/v1/b", body, Content_Type=TEXT)
+            assert answer.status == status
+        listed = await gcs.call("GET", "/storage/v1/b?fields=items/name")
+        assert listed.document == {"items": [{"name": "ours"}]}
+        assert (await gcs.call("GET", "/storage/v1/b/ours")).document["id"] == "ours"
+        store.put("ours/x", b"data")
+        assert (await gcs.call("DELETE", "/storage/v1/b/ours")).status == 409
+        del store.objects["ours/x"]
+        for status in (204, 404):
+            assert (await gcs.call("DELETE", "/storage/v1/b/ours")).status == status
+        assert (await gcs.call("GET", "/storage/v1/b/ours")).status == 404
+
+
+@asynchronous
+async def test_refusals() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.put("ours/x", b"data")
+        for method, path, status in [
+            ("PATCH", gcs.about("x"), 501),
+            ("GET", f"{gcs.objects}?maxResults=all", 400),
+            ("GET", f"{gcs.objects}?pageToken=%21", 400),
+            ("GET", gcs.about("x", "generation=new"), 400),
+            ("POST", f"/upload{gcs.objects}?name=x", 400),
+            ("POST", f"/upload{gcs.objects}?uploadType=media", 400),
+            ("POST", "/upload/storage/v1/b/none/o?uploadType=media&name=x", 404),
+            ("PUT", f"/upload{gcs.objects}?upload_id=none", 410),
+        ]:
+            answer = await gcs.call(method, path)
+            assert (answer.status, answer.document["error"]["code"]) == (status, status)
+            assert "x-guploader-uploadid" in answer.headers
+        media = await gcs.call("GET", gcs.media("none"))
+        assert (media.status, media.body) == (404, b"No such object: ours/none")
+
+
+@asynchronous
+async def test_tokens_are_given_out_for_an_hour() -> None:
+    now = [1000.0]
+    async with DevStore(now=lambda: now[0]) as store:
+        store.put("ours/x", b"data")
+        async with Api(store.endpoint, "ours").connected() as gcs:
+            issued = (await gcs.call("POST", store.token_url, b"grant")).document
+            assert issued["expires_in"] == 3600
+            header = f"Bearer {issued['access_token']}"
+            for later, status in [(0, 200), (3599, 200), (3600, 401)]:
+                now[0] = 1000.0 + later
+                answer = await gcs.call("GET", gcs.media("x"), Authorization=header)
+                assert answer.status == status
+                assert ("WWW-Authenticate" in answer.headers) == (status == 401)
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_gcsfs_at_work(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("root") if kind == "directory" else None
+    with DevStore(root=root) as store:
+        gcs = filesystem({**store.gcs_options, "project": "ours", "consistency": "md5"})
+        gcs.mkdir("bucket")
+        gcs.pipe_file("bucket/a/one", b"1")
+        with gcs.open("bucket/a/two", "wb") as file:
+            file.write(b"22")
+        assert gcs.cat_file("bucket/a/two", start=1) == b"2"
+        assert gcs.ls("bucket/a", detail=False) == ["bucket/a/one", "bucket/a/two"]
+        assert gcs.info("bucket/a/one")["size"] == 1
+        gcs.rm_file("bucket/a/one")
+        assert dict(store.objects) == {"bucket/a/two": b"22"}

@@ -1,0 +1,52 @@
+"""What the probes of tests/stores/gcs_probes.py, which devstore passes too, do not ask."""
+
+from __future__ import annotations
+
+from streamrec.devstore import DevStore, Fault
+from tests.stores.gcs_probes import Api
+from tests.support import asynchronous
+
+HEADERS = {"Authorization": "Bearer testtoken"}
+
+
+@asynchronous
+async def test_a_cancelled_upload() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.objects.create_bucket("ours")
+        path = f"/upload{gcs.objects}?uploadType=resumable&name=x"
+        place = (await gcs.call("POST", path)).headers["Location"]
+        assert (await gcs.call("DELETE", place)).status == 499
+        assert (await gcs.call("PUT", place, b"data")).status == 410
+
+
+@asynchronous
+async def test_an_object_that_is_not_gzip_cannot_be_unpacked() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.put("ours/x", b"data", {"Content-Encoding": "gzip"})
+        assert (await gcs.call("GET", gcs.media("x"))).status == 503
+        kept = {"Content-Encoding": "gzip", "Cache-Control": "no-transform"}
+        store.put("ours/x", b"data", kept)
+        assert (await gcs.call("GET", gcs.media("x"))).body == b"data"
+
+
+@asynchronous
+async def test_faults_change_the_version_and_the_conditions() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.put("ours/x", b"data")
+        store.faults = [Fault(etag="7")]
+        assert (await gcs.call("GET", gcs.media("x"))).headers["x-goog-generation"] == "7"
+        assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
+        store.faults = [Fault(ignore_preconditions=True)]
+        assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
+        assert (await gcs.call("GET", gcs.media("x", "&ifGenerationNotMatch=7"))).status == 200
+        assert (await gcs.upload("x", b"new", "&ifGenerationMatch=7")).status == 200
+        store.faults = [Fault(ignore_range=True)]
+        assert (await gcs.call("GET", gcs.media("x"), Range="bytes=0-0")).body == b"new"
+
+
+@asynchronous
+async def test_conditions_in_the_headers_that_xml_has() -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.put("ours/x", b"data")
+        answer = await gcs.call("GET", gcs.media("x"), x_goog_if_generation_match="7")
+        assert answer.status == 412
