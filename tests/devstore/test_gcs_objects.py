@@ -1,12 +1,29 @@
-"""What the probes of tests/stores/gcs_probes.py, which devstore passes too, do not ask."""
+"""The probes that every server of GCS's API is asked, and what they leave out."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
 from streamrec.devstore import DevStore, Fault
-from tests.stores.gcs_probes import Api
+from tests.stores.gcs_probes import Api, GCSProbes
 from tests.support import asynchronous
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
 HEADERS = {"Authorization": "Bearer testtoken"}
+
+
+class TestProbesOfDevstore(GCSProbes):
+    @pytest.fixture(params=["memory", "directory"])
+    def api(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+        root = tmp_path / "root" if request.param == "directory" else None
+        with DevStore(root=root) as devstore:
+            devstore.objects.create_bucket("bucket")
+            yield Api(devstore.endpoint, "bucket", HEADERS)
 
 
 @asynchronous

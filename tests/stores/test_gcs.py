@@ -35,12 +35,10 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
-from tests.stores.gcs_probes import Api, GCSProbes
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from streamrec.stores.base import ObjectInfo, Store
 
@@ -443,12 +441,3 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
 async def test_closing_unused() -> None:
     store = GCSStore()
     await store.aclose()
-
-
-class TestProbesOfDevstore(GCSProbes):
-    @pytest.fixture(params=["memory", "directory"])
-    def api(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
-        root = tmp_path / "root" if request.param == "directory" else None
-        with DevStore(root=root) as devstore:
-            devstore.objects.create_bucket("bucket")
-            yield Api(devstore.endpoint, "bucket", {"Authorization": "Bearer testtoken"})
