@@ -12,6 +12,7 @@ from streamrec.errors import ObjectChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
@@ -31,6 +32,8 @@ _T = TypeVar("_T")
 _HTTP_URL = re.compile(
     r"(?si:(?P<scheme>https?://)(?:[^/?#]*@)?(?P<place>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?)"
 )
+_USER = re.compile(r"(?i)\b((?:https?|s?ftp|ssh|smb|webdav|webhdfs)://)[^/?#@]*@")
+"""Elsewhere a name before an ``@`` is no user: a container of Azure's, a repository of GitHub's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +165,22 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
 
 
 def display_url(url: str) -> str:
-    """The URL for messages: without the credentials that an http URL's user and query may hold."""
+    """The URL for messages: without the credentials that its user, or http's query, may hold."""
     found = _HTTP_URL.fullmatch(url)
     if not found:
-        return url
+        return _USER.sub(r"\1", url)
     return found["scheme"] + found["place"] + ("?..." if found["query"] else "")
 
 
-async def in_thread(function: Callable[..., _T], *arguments: object) -> _T:
+async def in_thread(
+    function: Callable[..., _T], *arguments: object, executor: Executor | None = None
+) -> _T:
     """Run a blocking function in a thread, and be back only when it is done.
 
     Unlike ``asyncio.to_thread``, a cancelled call waits for its thread: it must not go on writing
     into a buffer whose owner believes that the read is over.
     """
-    call = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    call = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores.base import ObjectInfo, display_url
-from streamrec.stores.sources import expand, fixed_prefix, is_glob, matcher, scheme_of
+from streamrec.stores.sources import (
+    FAMILIES,
+    expand,
+    fixed_prefix,
+    is_glob,
+    matcher,
+    place_of,
+    scheme_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,12 +77,16 @@ class Stores:
             await store.aclose()
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
-        matches = matcher(glob)
-        prefix = fixed_prefix(glob)
-        recursive = "/" in glob[len(prefix) :] or "**" in glob
-        listing = self.store_for(glob).list(prefix, recursive=recursive)
+        place = place_of(glob)
+        matches = matcher(place.link)
+        prefix = fixed_prefix(place.link)
+        recursive = "/" in place.link[len(prefix) :] or "**" in place.link
+        listing = self.store_for(glob).list(
+            "".join(place._replace(link=prefix)), recursive=recursive
+        )
+        found = [info async for info in listing if matches(place_of(info.url).link)]
         # A key that ends in a slash is a directory's marker, not a shard.
-        found = [info async for info in listing if matches(info.url) and info.url[-1] != "/"]
+        found = [info for info in found if not place_of(info.url).link.endswith("/")]
         if not found:
             raise ObjectNotFound(
                 "no object matches; check the pattern, and that the shards are there", url=glob
@@ -83,7 +95,7 @@ class Stores:
 
 
 def _refuse_directory(name: str) -> None:
-    if name.endswith("/"):
+    if place_of(name).link.endswith("/"):
         raise ConfigError(
             f"{display_url(name)}: this names a directory; name its shards, as in "
             f"{display_url(name)}*.tfrecord"
@@ -92,6 +104,10 @@ def _refuse_directory(name: str) -> None:
 
 def _make(scheme: str, options: Mapping[str, Any]) -> Store:
     """Import a store's module, and the libraries behind it, only when it is needed."""
+    if scheme not in FAMILIES.values():
+        from streamrec.stores.filesystem import FilesystemStore
+
+        return FilesystemStore(scheme, options)
     if scheme == "s3":
         from streamrec.stores.s3 import S3Store
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["expand", "fixed_prefix", "is_glob", "matcher", "scheme_of"]
+__all__ = ["Place", "expand", "fixed_prefix", "is_glob", "matcher", "place_of", "scheme_of"]
 
 MAX_SHARDS = 1_000_000
 """More than any dataset has; a range with a typing error asks for more."""
@@ -31,22 +31,66 @@ _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}/]*,[^{}/]*)\}")
 _SHARDED = re.compile(r"(?P<name>.*)@(?P<count>\d{1,9})(?P<suffix>\.[^/@]*)?", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
 _GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
+_CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
+
+
+class Place(NamedTuple):
+    """The parts of a URL that may be one of fsspec's chains; joined they are the URL again."""
+
+    before: str
+    """What has no path of its own: ``simplecache::``."""
+    link: str
+    """What names the object: ``zip://dir/train.tfrecord``."""
+    after: str
+    """What that is in: ``::s3://bucket/shards.zip``."""
+
+
+def place_of(url: str) -> Place:
+    """Take a chain apart; what is none is its own link."""
+    # A ``::`` in S3's key or in an IPv6 address begins nothing: these stores are in no other.
+    if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
+        return Place("", url, "")
+    found = _CHAIN.fullmatch(url)
+    return Place(*found.groups()) if found else Place("", url, "")
 
 
 def scheme_of(url: str) -> str:
     """The kind of store that reads a URL, by the name of its scheme; a plain path's is ``file``.
 
+    A scheme without a store of its own is fsspec's, under the name that fsspec has for it.
+
     Raises:
-        ConfigError: No store reads this scheme.
+        ConfigError: No store reads this scheme, and fsspec knows no filesystem for it.
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
         return "file"
     if scheme.lower() in FAMILIES:
         return FAMILIES[scheme.lower()]
-    close = difflib.get_close_matches(scheme.lower(), FAMILIES, n=1, cutoff=0.5)
-    known = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(FAMILIES))}"
-    raise ConfigError(f"{url}: there is no store for the scheme {scheme!r}; {known}")
+    return _of_fsspec(url, scheme.partition("::")[0].lower())
+
+
+def _of_fsspec(url: str, scheme: str) -> str:
+    from fsspec import available_protocols
+
+    known = sorted({*available_protocols(), *FAMILIES})
+    if scheme in known:
+        return scheme
+    close = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
+    hint = (
+        f"did you mean {close[0]!r}{_provider(close[0])}?"
+        if close
+        else f"there are {', '.join(known)}"
+    )
+    raise ConfigError(f"{url}: there is no store for the scheme {scheme!r}; {hint}")
+
+
+def _provider(scheme: str) -> str:
+    """Which package reads a scheme of fsspec's, where it is another one."""
+    from fsspec.registry import known_implementations
+
+    package = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]
+    return "" if package == "fsspec" or scheme in FAMILIES else f", which {package} reads"
 
 
 def expand(source: str | Sequence[str]) -> list[str]:
@@ -67,6 +111,11 @@ def expand(source: str | Sequence[str]) -> list[str]:
 
 
 def _expand_one(source: str) -> list[str]:
+    before, link, after = place_of(source)
+    return [f"{before}{name}{after}" for name in _expand_link(link)]
+
+
+def _expand_link(source: str) -> list[str]:
     sharded = _SHARDED.fullmatch(source)
     if sharded:
         return [name for one in _expand_braces(sharded["name"]) for name in _tasks(one, sharded)]
@@ -114,7 +163,7 @@ def is_glob(url: str) -> bool:
     """Whether ``*``, ``?`` or ``[`` makes it a pattern; in http URLs only ``*`` does."""
     if scheme_of(url) == "http":
         return "*" in url.partition("?")[0]
-    return _MAGIC.search(url) is not None
+    return _MAGIC.search(place_of(url).link) is not None
 
 
 def fixed_prefix(glob: str) -> str:

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
-from streamrec.stores.sources import expand, fixed_prefix, is_glob, matcher, scheme_of
+from streamrec.stores.sources import (
+    expand,
+    fixed_prefix,
+    is_glob,
+    matcher,
+    place_of,
+    scheme_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,12 @@ def test_any_text_is_expanded_or_refused(source: str) -> None:
         ("s3a://b/x", "s3"),
         ("gs://b/x", "gcs"),
         ("GCS://b/x", "gcs"),
+        ("s3://b/a::b://c", "s3"),
+        ("az://container/x", "az"),
+        ("hdfs://host/x", "hdfs"),
+        ("HF://datasets/x", "hf"),
+        ("zip://x::s3://b/a.zip", "zip"),
+        ("simplecache::s3://b/x", "simplecache"),
     ],
 )
 def test_schemes(url: str, scheme: str) -> None:
@@ -107,8 +120,11 @@ def test_schemes(url: str, scheme: str) -> None:
     ("url", "words"),
     [
         ("htps://h/x", "did you mean 'https'"),
-        ("azure://h/x", "there are file, gcs, gs, http"),
-        ("simplecache::s3://b/x", "simplecache::s3"),
+        ("azure://h/x", "did you mean 'az', which adlfs reads"),
+        ("hff://h/x", "did you mean 'hf', which huggingface_hub reads"),
+        ("fttp://h/x", "did you mean 'ftp'[?]"),
+        ("§§://h/x", "there are abfs, .*, file, .* zip$"),
+        ("cash::s3://b/x", "scheme 'cash'"),
     ],
 )
 def test_unknown_schemes(url: str, words: str) -> None:
@@ -130,6 +146,37 @@ def test_unknown_schemes(url: str, words: str) -> None:
 def test_globs_and_their_prefixes(url: str, prefix: str | None) -> None:
     assert is_glob(url) == (prefix is not None)
     assert fixed_prefix(url) == (prefix or fixed_prefix(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("az://c/x", ("", "az://c/x", "")),
+        ("zip://x*::s3://b/a.zip", ("", "zip://x*", "::s3://b/a.zip")),
+        ("zip://x::simplecache::s3://b/a", ("", "zip://x", "::simplecache::s3://b/a")),
+        ("simplecache::s3://b/x", ("simplecache::", "s3://b/x", "")),
+        ("filecache::zip://x::/a.zip", ("filecache::", "zip://x", "::/a.zip")),
+        ("https://[::1]/x", ("", "https://[::1]/x", "")),
+        ("s3://b/a::b", ("", "s3://b/a::b", "")),
+        ("/a::b", ("", "/a::b", "")),
+    ],
+)
+def test_chains_are_taken_apart(url: str, parts: tuple[str, str, str]) -> None:
+    assert place_of(url) == parts
+    assert "".join(place_of(url)) == url
+
+
+@given(st.text("a:/*z.", max_size=20))
+def test_joined_parts_are_the_url(url: str) -> None:
+    assert "".join(place_of(url)) == url
+
+
+def test_ranges_and_globs_in_chains() -> None:
+    assert expand("zip://n@2::/a{1..2}.zip") == [
+        f"zip://n-0000{task}-of-00002::/a{{1..2}}.zip" for task in (0, 1)
+    ]
+    assert is_glob("zip://*.tfrecord::/a.zip")
+    assert not is_glob("zip://x::/a[1].zip")
 
 
 def test_prefix_of_a_name_is_the_name() -> None:

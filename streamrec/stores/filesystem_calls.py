@@ -1,0 +1,145 @@
+"""fsspec's filesystems as running things: in this loop, or in threads with an instance each."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec.errors import ConfigError
+from streamrec.stores.base import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fsspec import AbstractFileSystem
+
+    from streamrec.stores.sources import Place
+
+__all__ = ["Calls", "InLoop", "InThreads", "filesystem_class"]
+
+THREADS = 32
+"""They wait for the network more than they run."""
+_HOLDERS = ("_session", "_s3", "service_client", "ftp")
+"""Where aiohttp's, S3's, Azure's and FTP's filesystems keep what can be closed."""
+
+
+class Calls(Protocol):
+    """A way to call filesystems."""
+
+    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
+        """Call a method with the place's path; the path, and what the method returns."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of all filesystems."""
+        ...
+
+
+class InLoop:
+    """Asynchronous filesystems, one for each server or account, in the loop that calls them."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = {**options, "asynchronous": True}
+        self._open: dict[object, AbstractFileSystem] = {}
+
+    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
+        """See :class:`Calls`."""
+        key = _server_of(place)
+        if key not in self._open:
+            self._open[key] = _make(place, self._options)
+        filesystem = self._open[key]
+        filesystem.invalidate_cache()  # what it remembers of a listing may be outdated
+        path = filesystem._strip_protocol(place.link)  # noqa: SLF001 - fsspec's way of asynchronous use
+        return path, await getattr(filesystem, f"_{method}")(path, **named)
+
+    async def aclose(self) -> None:
+        """See :class:`Calls`."""
+        while self._open:
+            _, filesystem = self._open.popitem()
+            for held in _closable(filesystem):
+                closing = held.close()
+                if inspect.isawaitable(closing):
+                    await closing
+
+
+class InThreads:
+    """Blocking filesystems: an instance for each thread, as fsspec's own cache would have it."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._pool: ThreadPoolExecutor | None = None
+        self._open: dict[object, AbstractFileSystem] = {}
+
+    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
+        """See :class:`Calls`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamrec-filesystem")
+        return await in_thread(self._call, place, method, named, executor=self._pool)
+
+    async def aclose(self) -> None:
+        """See :class:`Calls`."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.submit(self._close)
+            await asyncio.to_thread(pool.shutdown)
+
+    def _call(self, place: Place, method: str, named: Mapping[str, object]) -> tuple[str, Any]:
+        key = (threading.get_ident(), _server_of(place))
+        if key not in self._open:
+            self._open[key] = _make(place, self._options)
+        filesystem = self._open[key]
+        filesystem.invalidate_cache()
+        path = filesystem._strip_protocol(place.link)  # noqa: SLF001 - as fsspec's own callers do
+        return path, getattr(filesystem, method)(path, **named)
+
+    def _close(self) -> None:
+        while self._open:
+            _, filesystem = self._open.popitem()
+            for held in _closable(filesystem):
+                held.close()
+
+
+def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
+    """The class that reads a scheme.
+
+    Raises:
+        ConfigError: Its package is missing, or broken.
+    """
+    from fsspec import get_filesystem_class
+
+    try:
+        return get_filesystem_class(scheme)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{scheme}:// cannot be read here: {error}") from None
+
+
+def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:
+    """A filesystem of nobody else's.
+
+    Raises:
+        ConfigError: It does not take these options.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, _ = url_to_fs("".join(place), skip_instance_cache=True, **options)
+    except (TypeError, ValueError, KeyError, ImportError) as error:
+        scheme = place.link.partition("://")[0]
+        raise ConfigError(f"storage_options: {scheme}'s filesystem says: {error}") from None
+    return filesystem
+
+
+def _server_of(place: Place) -> object:
+    """All that tells one filesystem from another: server, account, archive; not the path in it."""
+    scheme = place.link.partition("://")[0]
+    named = filesystem_class(scheme)._get_kwargs_from_urls(place.link)  # noqa: SLF001 - meant for this
+    return place.before, scheme, place.after, tuple(sorted(map(repr, named.items())))
+
+
+def _closable(filesystem: AbstractFileSystem) -> list[Any]:
+    """What holds connections: there is no common way to close a filesystem."""
+    held = (getattr(filesystem, name, None) for name in _HOLDERS)
+    return [one for one in (*held, filesystem) if hasattr(one, "close")]

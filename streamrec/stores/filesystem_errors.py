@@ -1,0 +1,133 @@
+"""What fsspec's filesystems raise, in terms of the error tree.
+
+Their libraries are many and may not be installed, so their errors are known by name, and by the
+HTTP status that most of them carry. Their texts may hold signed URLs, and are not repeated.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    ObjectNotFound,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+    StreamrecError,
+)
+from streamrec.stores.base import display_url
+from streamrec.stores.faults import refusal, seconds_to_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["meaning_of", "translated"]
+
+_MISSING = "there is no such object; check its name"
+_DENIED = "access is denied; check the credentials in storage_options"
+_UNTRUSTED = "the server's certificate is not trusted; have the machine trust its authority"
+_BROKEN = "the connection broke"
+_SILENT = "the server is silent for too long"
+_DIRECTORY = "this is a directory; name its shards"
+_NO_ARCHIVE = "this is no archive of its kind, or a damaged one"
+
+_BY_TYPE: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
+    (FileNotFoundError, ObjectNotFound, _MISSING),
+    (NotADirectoryError, ObjectNotFound, _MISSING),
+    (PermissionError, AccessDenied, _DENIED),
+    (IsADirectoryError, StoreError, _DIRECTORY),
+    (ssl.SSLCertVerificationError, StoreError, _UNTRUSTED),
+    (TimeoutError, StoreUnavailable, _SILENT),
+    (EOFError, StoreUnavailable, _BROKEN),
+    (OSError, StoreUnavailable, _BROKEN),
+)
+
+_BY_NAME: dict[tuple[str, str], tuple[type[StoreError], str]] = {
+    ("aiohttp", "ClientConnectorCertificateError"): (StoreError, _UNTRUSTED),
+    ("aiohttp", "ClientError"): (StoreUnavailable, _BROKEN),
+    ("azure", "ClientAuthenticationError"): (AccessDenied, _DENIED),
+    ("azure", "ServiceRequestError"): (StoreUnavailable, _BROKEN),
+    ("azure", "ServiceResponseError"): (StoreUnavailable, _BROKEN),
+    ("ftplib", "error_temp"): (StoreUnavailable, _BROKEN),
+    ("ftplib", "error_perm"): (AccessDenied, _DENIED),
+    ("google", "RefreshError"): (AccessDenied, _DENIED),
+    ("google", "TransportError"): (StoreUnavailable, _BROKEN),
+    ("httpx", "TransportError"): (StoreUnavailable, _BROKEN),
+    ("paramiko", "AuthenticationException"): (AccessDenied, _DENIED),
+    ("paramiko", "SSHException"): (StoreUnavailable, _BROKEN),
+    ("requests", "SSLError"): (StoreError, _UNTRUSTED),
+    ("smbprotocol", "SMBAuthenticationError"): (AccessDenied, _DENIED),
+    ("tarfile", "TarError"): (StoreError, _NO_ARCHIVE),
+    ("zipfile", "BadZipFile"): (StoreError, _NO_ARCHIVE),
+}
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Raise the tree's errors in place of a filesystem's.
+
+    Args:
+        url: The object, prefix or directory at hand.
+    """
+    try:
+        yield
+    except StreamrecError:
+        raise
+    except Exception as error:  # noqa: BLE001 - there is no common root
+        raise meaning_of(url, error) from None
+
+
+def meaning_of(url: str, error: BaseException) -> StreamrecError:
+    """The error of the tree that says the same."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
+        # fsspec's http says so of all that failed, and keeps what it was as the cause.
+        return meaning_of(url, cause)
+    status = _status_of(error)
+    if status is not None:
+        return refusal(url, status, retry_after=_wait_of(error))
+    if isinstance(error, NotImplementedError):
+        hint = f"{display_url(url)}: this filesystem cannot read ranges, or not list"
+        return ConfigError(f"{hint}; copy the shards to another store, or name each one")
+    kind, text = _by_name(error) or _by_type(error)
+    return kind(f"{text} ({type(error).__name__})", url=display_url(url))
+
+
+def _by_name(error: BaseException) -> tuple[type[StoreError], str] | None:
+    names = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__)
+    return next((_BY_NAME[name] for name in names if name in _BY_NAME), None)
+
+
+def _by_type(error: BaseException) -> tuple[type[StoreError], str]:
+    for kind, meaning, text in _BY_TYPE:
+        if isinstance(error, kind):
+            return meaning, text
+    return StoreMisbehaved, "the filesystem failed in a way that it does not explain"
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The HTTP status of a refusal, wherever its library keeps it."""
+    found = (one for one in _statuses(error) if isinstance(one, int) and 400 <= one <= 599)
+    return next(found, None)
+
+
+def _statuses(error: BaseException) -> Iterator[object]:
+    yield getattr(error, "status", None)  # first: asking aiohttp's for ``code`` is a warning
+    yield getattr(error, "status_code", None)
+    yield getattr(error, "code", None)
+    answer: Any = getattr(error, "response", None)
+    yield getattr(answer, "status_code", None)
+    if isinstance(answer, Mapping):
+        yield answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+
+
+def _wait_of(error: BaseException) -> float | None:
+    """``Retry-After`` of an error that has its answer's headers."""
+    holders = (error, getattr(error, "response", None))
+    headers = next((one.headers for one in holders if hasattr(one, "headers")), None)
+    return seconds_to_wait(headers.get("Retry-After")) if hasattr(headers, "get") else None

@@ -1,0 +1,55 @@
+"""What a filesystem's ``info`` says of size and version, whatever it calls them. Pure.
+
+Names of fsspec's own filesystems and of adlfs, gcsfs, huggingface_hub, s3fs, ossfs and pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["size_of", "version_of"]
+
+_IDENTITIES = (
+    "ETag", "etag", "e_tag", "generation", "lfs", "blob_id", "sha", "sha256", "oid", "md5Hash",
+    "md5", "Content-MD5", "content_md5", "Digest", "checksum", "hash", "CRC",
+)  # fmt: skip
+_TIMES = (
+    "mtime", "modified", "LastModified", "last_modified", "Last-Modified", "modify",
+    "modificationTime", "updated", "date_time", "time", "created",
+)  # fmt: skip
+
+
+def size_of(info: Mapping[str, Any]) -> int | None:
+    """Bytes, if the filesystem names them."""
+    size = info.get("size")
+    return int(size) if isinstance(size, int | float) else None
+
+
+def version_of(info: Mapping[str, Any]) -> str | None:
+    """The version, in the form of an ETag: a hash or number, else the time with the size.
+
+    Returns:
+        ``None`` where the filesystem names nothing of the kind.
+    """
+    for name in _IDENTITIES:
+        if info.get(name):
+            return _quoted(_text(info[name]))
+    parts = [_text(info[name]) for name in ("ino", *_TIMES) if info.get(name)]
+    known = any(info.get(name) for name in _TIMES)
+    return _quoted("-".join([*parts, _text(info.get("size"))])) if known else None
+
+
+def _quoted(text: str) -> str:
+    return text if text.endswith('"') else f'"{text}"'
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, datetime):  # some list a number and tell a date
+        return str((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, Mapping):  # huggingface_hub's: size, sha256, pointer_size
+        return str(value.get("sha256") or sorted(value.items()))
+    return str(value)
