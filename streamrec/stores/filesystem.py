@@ -23,7 +23,7 @@ from streamrec.stores.filesystem_info import size_of, version_of
 from streamrec.stores.sources import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from streamrec.stores.sources import Place
 
@@ -155,7 +155,7 @@ class FilesystemStore:
             await self._alone.aclose()
         await self._threads.aclose()
 
-    async def _entries(self, directory: Place) -> list[dict[str, Any]]:
+    async def _entries(self, directory: Place) -> Sequence[dict[str, Any]]:
         """What is in a directory, by the last part of its name."""
         try:
             path, found = await self._call("".join(directory), "ls", detail=True)

@@ -111,9 +111,10 @@ def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
     from fsspec import get_filesystem_class
 
     try:
-        return get_filesystem_class(scheme)
+        found: type[AbstractFileSystem] = get_filesystem_class(scheme)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{scheme}:// cannot be read here: {error}") from None
+    return found
 
 
 def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:

@@ -128,6 +128,8 @@ def _statuses(error: BaseException) -> Iterator[object]:
 
 def _wait_of(error: BaseException) -> float | None:
     """``Retry-After`` of an error that has its answer's headers."""
-    holders = (error, getattr(error, "response", None))
-    headers = next((one.headers for one in holders if hasattr(one, "headers")), None)
-    return seconds_to_wait(headers.get("Retry-After")) if hasattr(headers, "get") else None
+    for holder in (error, getattr(error, "response", None)):
+        headers = getattr(holder, "headers", None)
+        if isinstance(headers, Mapping):
+            return seconds_to_wait(headers.get("Retry-After"))
+    return None

@@ -31,7 +31,7 @@ URL_WITH_SECRET = "ftp://user:untold@host/x"
 
 def foreign(module: str, name: str, base: type[Exception] = Exception, **facts: Any) -> Exception:
     """An error of a library that is not installed."""
-    error = type(name, (base,), {"__module__": module})("untold")
+    error: Exception = type(name, (base,), {"__module__": module})("untold")
     for fact, value in facts.items():
         setattr(error, fact, value)
     return error
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Exception, type[StreamrecError]]] = {
     "ssh login": (foreign("paramiko", "AuthenticationException"), AccessDenied),
     "ssh": (foreign("paramiko", "SSHException"), StoreUnavailable),
     "botocore": (
-        ClientError({"ResponseMetadata": {"HTTPStatusCode": 403}}, "GetObject"),  # type: ignore[typeddict-item]
+        ClientError({"ResponseMetadata": {"HTTPStatusCode": 403}}, "GetObject"),
         AccessDenied,
     ),
     "found to be denied": (caused(FileNotFoundError("x"), of_aiohttp(403)), AccessDenied),
