@@ -89,6 +89,8 @@ def _meaning(url: str, error: Exception) -> StreamrecError:
     if isinstance(error, boto.SSLError):
         hint = "the certificate is not trusted; set 'verify' in client_kwargs to its authority"
         return StoreError(hint, url=url)
+    if isinstance(error, FileNotFoundError):  # s3fs's own, of what HEAD and listing did not find
+        return refusal(url, 404)
     if isinstance(error, _NETWORK_TROUBLE):
         text = (
             f"the store cannot be reached ({type(error).__name__}); check the endpoint and network"

@@ -21,7 +21,7 @@ from streamrec.errors import (
 )
 from streamrec.stores.base import display_url
 
-__all__ = ["WrongRegion", "code_of", "refusal", "seconds_to_wait"]
+__all__ = ["Expired", "WrongRegion", "code_of", "refusal", "seconds_to_wait"]
 
 
 class Meaning(NamedTuple):
@@ -37,6 +37,10 @@ class WrongRegion(StoreError):
     def __init__(self, message: str, *, url: str, region: str) -> None:
         super().__init__(message, url=url)
         self.region = region
+
+
+class Expired(AccessDenied):
+    """The credentials are of the past: find others. Never leaves the S3 store."""
 
 
 _DENIED = "the store denies access with these credentials; check them and the bucket's policy"
@@ -60,6 +64,7 @@ _BY_CODE = {
     "SignatureDoesNotMatch": Meaning(AccessDenied, _NO_KEY),
     "InvalidToken": Meaning(AccessDenied, _NO_KEY),
     "ExpiredToken": Meaning(AccessDenied, _EXPIRED),
+    "TokenRefreshRequired": Meaning(AccessDenied, _EXPIRED),
     "RequestTimeTooSkewed": Meaning(AccessDenied, _CLOCK),
     "InvalidObjectState": Meaning(StoreError, _ARCHIVED),
     "AuthorizationHeaderMalformed": Meaning(StoreError, _REGION),
@@ -96,6 +101,7 @@ _REDIRECTING = frozenset({301, 307, 400})
 _XML_CODE = re.compile(rb"<Error>.*?<Code>(\w{1,64})</Code>", re.DOTALL)
 _JSON_REASON = re.compile(rb'"error":.*?"reason":\s*"(\w{1,64})"', re.DOTALL)
 _PAYS = re.compile(rb"requester pays bucket but no user project", re.IGNORECASE)
+_EXPIRING = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 
 _UNKNOWN = Meaning(StoreError, "the store refuses the request; check that it speaks this protocol")
 
@@ -107,6 +113,7 @@ def refusal(
     code: str | None = None,
     region: str | None = None,
     retry_after: float | None = None,
+    signed: bool = False,
 ) -> StoreError:
     """Translate a refusal; the code says more than the status, where both are known.
 
@@ -116,13 +123,17 @@ def refusal(
         code: The store's, such as ``NoSuchKey``.
         region: Where the bucket is, if the store says so.
         retry_after: Seconds that the store asks to wait.
+        signed: The request was signed by us: :class:`WrongRegion` or :class:`Expired` where
+            another signature would serve.
     """
     meaning = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or _UNKNOWN
     name = f"{status} {code}" if code else str(status)
     message = f"{meaning.text} ({name})"
     where = display_url(url)
-    if region and status in _REDIRECTING:
+    if signed and region and status in _REDIRECTING:
         return WrongRegion(message, url=where, region=region)
+    if signed and code in _EXPIRING:
+        return Expired(message, url=where)
     if meaning.kind is StoreUnavailable:
         return StoreUnavailable(message, url=where, retry_after=retry_after)
     return meaning.kind(message, url=where)

@@ -130,6 +130,7 @@ def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:
     except (TypeError, ValueError, KeyError, ImportError) as error:
         scheme = place.link.partition("://")[0]
         raise ConfigError(f"storage_options: {scheme}'s filesystem says: {error}") from None
+    filesystem.retries = 1  # s3fs's; retrying is the pipeline's
     return filesystem
 
 

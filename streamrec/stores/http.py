@@ -101,7 +101,8 @@ class RangeClient:
 
     Args:
         read_seconds: How long a server may be silent in the middle of an answer.
-        follow: Whether redirects are followed; a signed URL is good for one host only.
+        follow: Whether redirects are followed. A signed URL is good for one host only; without,
+            :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
         tls: What to trust; ``True``: what the system does.
         authorization: Sent with every request, and renewed once where the answer is 401.
     """
@@ -280,6 +281,7 @@ class RangeClient:
             code=code_of(document),
             region=response.headers.get("x-amz-bucket-region"),
             retry_after=seconds_to_wait(response.headers.get("Retry-After")),
+            signed=not self._follow,
         )
 
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from s3fs import S3FileSystem
 
-from streamrec.errors import ConfigError
 from streamrec.stores.boto_errors import translated
+from streamrec.stores.s3_options import sdk_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from datetime import datetime
 
-__all__ = ["Presigner", "SignedUrl", "mapping_of"]
+__all__ = ["Presigner", "SignedUrl"]
 
 LIFETIME = 3600.0
 """Seconds that a signature is good for, where the credentials live as long."""
 AWS_HOST = ".amazonaws.com"
 MAX_KEPT = 8192
 """Signed URLs, of about 0.5 KB each; signing one anew costs about half a millisecond."""
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 4
 """Of a listing's requests: one page that fails must not begin the listing again."""
 
 
@@ -32,6 +33,10 @@ class SignedUrl(NamedTuple):
     address: str
     renew_at: float
     """Seconds since 1970: half of its life is then over."""
+    headers: Mapping[str, str]
+    """What was signed with it, and must be sent: who pays, the key of an encrypted object."""
+    era: int
+    """How often credentials had been found anew by then."""
 
     def __repr__(self) -> str:
         return "<SignedUrl>"
@@ -54,11 +59,21 @@ class Presigner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         with translated("s3://"):
-            self._filesystem = S3FileSystem(**_own_options(storage_options, region))
+            self._filesystem = S3FileSystem(
+                **sdk_options(storage_options, region=region, attempts=MAX_ATTEMPTS),
+                asynchronous=True,
+                skip_instance_cache=True,  # an instance belongs to its loop, and is closed with us
+            )
         # Retries are botocore's here; s3fs would repeat all of them five times.
         self._filesystem.retries = 1
         self._clock = clock
         self._kept: dict[tuple[str, str], SignedUrl] = {}
+        self._client: Any = None
+        self._headers: dict[str, str] = {}
+        self._era = 0
+        self._renewing = asyncio.Lock()
+        self._retired: list[Any] = []
+        """Clients with credentials of the past; a listing may still be under way in one."""
 
     async def sign(self, url: str, bucket: str, key: str) -> tuple[SignedUrl, bool]:
         """The URL of an object's GET, and whether it was signed only now.
@@ -87,6 +102,20 @@ class Presigner:
         """Have the object's URL signed anew when it is needed next."""
         self._kept.pop((bucket, key), None)
 
+    async def renew(self, refused: SignedUrl) -> None:
+        """Find credentials anew, unless that was done since the refused URL was signed.
+
+        A session remembers what it read from files and environment; others may have replaced it.
+        """
+        async with self._renewing:
+            if refused.era != self._era:
+                return
+            self._retired.append(await self._ready_client())
+            with translated("s3://"):
+                await self._filesystem.set_session(refresh=True)
+            self._era += 1
+            self._kept.clear()
+
     async def pages(
         self, url: str, bucket: str, prefix: str, delimiter: str
     ) -> AsyncIterator[list[dict[str, Any]]]:
@@ -107,20 +136,40 @@ class Presigner:
     async def aclose(self) -> None:
         """Close the client's connections."""
         # Asking for the client would make one.
-        client = getattr(self._filesystem, "_s3", None)
-        if client is not None:
-            await client.close()
+        clients = [*self._retired, getattr(self._filesystem, "_s3", None)]
+        self._retired.clear()
+        for client in clients:
+            if client is not None:
+                await client.close()
 
     async def _sign(self, bucket: str, key: str) -> SignedUrl:
-        client = await self._filesystem.set_session()
-        _use_own_region(client)
-        lifetime = await self._lifetime()
+        client = await self._ready_client()
+        era, lifetime = self._era, await self._lifetime()
         address = await client.generate_presigned_url(
             "get_object",
-            Params={"Bucket": bucket, "Key": key, **self._filesystem.req_kw},
+            # Anew each time: botocore changes them.
+            Params=self._filesystem._get_s3_method_kwargs(  # noqa: SLF001 - as its own calls do
+                client.get_object, Bucket=bucket, Key=key
+            ),
             ExpiresIn=int(lifetime),
         )
-        return SignedUrl(address, self._clock() + lifetime / 2)
+        return SignedUrl(address, self._clock() + lifetime / 2, self._headers, era)
+
+    async def _ready_client(self) -> Any:
+        client = await self._filesystem.set_session()
+        if client is not self._client:
+            self._client = client
+            _use_own_region(client)
+            client.meta.events.register_last("before-sign.s3.GetObject", self._look_on)
+        return client
+
+    def _look_on(self, request: Any, **_: object) -> None:
+        """Keep S3's own headers while botocore signs them: the URL does not hold their values.
+
+        They follow from the options, and are the same for every object.
+        """
+        names = [name for name in request.headers if name.lower().startswith("x-amz-")]
+        self._headers = {name: request.headers[name] for name in names}
 
     async def _lifetime(self) -> float:
         """Seconds: a signature dies with the credentials that made it."""
@@ -149,31 +198,3 @@ def _use_own_region(client: Any) -> None:
     style = (config.s3 or {}).get("addressing_style", "auto")
     if style == "auto" and (urlsplit(client.meta.endpoint_url).hostname or "").endswith(AWS_HOST):
         config.s3 = {**(config.s3 or {}), "addressing_style": "virtual"}
-
-
-def _own_options(options: Mapping[str, Any], region: str | None) -> dict[str, Any]:
-    """The options of s3fs, made fit for signing in the running loop."""
-    config = {
-        "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
-        "retries": {"mode": "standard", "max_attempts": MAX_ATTEMPTS},
-        **mapping_of(options, "config_kwargs"),
-    }
-    client = mapping_of(options, "client_kwargs")
-    if region is not None:
-        client["region_name"] = region
-    return {
-        **options,
-        "config_kwargs": config,
-        "client_kwargs": client,
-        "asynchronous": True,
-        "skip_instance_cache": True,  # an instance belongs to its loop, and is closed with us
-    }
-
-
-def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A copy of an option that is a mapping itself, such as ``client_kwargs``."""
-    value = options.get(name) or {}
-    try:
-        return dict(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"storage_options: {name!r} should be a mapping") from None

@@ -7,6 +7,7 @@ request through the SDK costs.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
@@ -17,14 +18,24 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range
-from streamrec.stores.faults import WrongRegion
+from streamrec.stores.boto_errors import translated
+from streamrec.stores.faults import Expired, WrongRegion
+from streamrec.stores.filesystem import FilesystemBody, FilesystemStore
 from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
-from streamrec.stores.presign import Presigner, mapping_of
+from streamrec.stores.presign import Presigner, SignedUrl
+from streamrec.stores.s3_options import (
+    check_options,
+    mapping_of,
+    reason_to_fall_back,
+    sdk_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
 __all__ = ["S3Store", "split_url"]
+
+logger = logging.getLogger(__name__)
 
 _URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
 
@@ -47,21 +58,28 @@ class S3Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options = dict(storage_options or {})
+        check_options(self._options)
         self._clock = clock
         self._signers: dict[str | None, Presigner] = {}
         self._regions: dict[str, str] = {}
         """Of buckets that turned out not to be where the options say."""
-        payer = {"x-amz-request-payer": "requester"}  # signed, so it must be sent
-        self._headers = payer if self._options.get("requester_pays") else {}
+        self._beside: FilesystemStore | None = None
+        self._told: set[str] = set()
+        """Buckets that are known to be read beside the fast path."""
         # A redirect leads to another host, for which the signature is worth nothing.
         self._client = RangeClient(read_seconds=read_seconds, follow=False, tls=_tls(self._options))
 
     @asynccontextmanager
     async def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
-    ) -> AsyncIterator[HttpBody]:
+    ) -> AsyncIterator[HttpBody | FilesystemBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
+        beside = self._fall_back(split_url(url)[0], self._options)
+        if beside is not None:
+            async with beside.open_range(url, start, stop, etag=etag) as slow:
+                yield slow
+            return
         body = await self._open(url, start, stop, etag)
         try:
             yield body
@@ -73,6 +91,11 @@ class S3Store:
         bucket, key = split_url(prefix)
         if key is None:
             raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
+        beside = self._fall_back(bucket, {})  # a listing is signed like any request of the SDK's
+        if beside is not None:
+            async for info in beside.list(prefix, recursive=recursive):
+                yield info
+            return
         head = prefix[: len(prefix) - len(key)]
         delimiter = "" if recursive else "/"
         async for page in self._signer(bucket).pages(prefix, bucket, key, delimiter):
@@ -85,8 +108,25 @@ class S3Store:
             while self._signers:
                 _, signer = self._signers.popitem()
                 await signer.aclose()
+            if self._beside is not None:
+                await self._beside.aclose()
         finally:
             await self._client.aclose()
+
+    def _fall_back(self, bucket: str, options: Mapping[str, Any]) -> FilesystemStore | None:
+        """What reads through s3fs, where presigned URLs would not do; said once a bucket."""
+        reason = reason_to_fall_back(options, bucket)
+        if reason is None:
+            return None
+        if bucket not in self._told:
+            self._told.add(bucket)
+            logger.warning(
+                "s3://%s is read through s3fs, at several times the CPU time: %s", bucket, reason
+            )
+        if self._beside is None:
+            once = sdk_options(self._options, attempts=1)
+            self._beside = FilesystemStore("s3", once, translated=translated)
+        return self._beside
 
     def _signer(self, bucket: str) -> Presigner:
         region = self._regions.get(bucket)
@@ -109,23 +149,34 @@ class S3Store:
             raise StoreError(wrong.message, url=wrong.url) from None
 
     async def _fetch(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        """Fetch; a kept signature that is refused is renewed once, for credentials may change."""
+        """Fetch; a refused signature is renewed once, where that may help.
+
+        It may where credentials have expired, and where the signature is an old one.
+        """
         bucket, key = split_url(url)
         if not key:
             raise ConfigError(f"{url}: this names no object; shards are s3://bucket/key")
         signer = self._signer(bucket)
         signed, fresh = await signer.sign(url, bucket, key)
-        request = RangeRequest(url, signed.address, start, stop, etag, self._headers)
         try:
-            return await self._client.open(request)
+            return await self._get(url, signed, start, stop, etag)
+        except Expired:
+            await signer.renew(signed)
         except AccessDenied:
             if fresh:
                 raise
-        signer.forget(bucket, key)
+            signer.forget(bucket, key)
         signed, _ = await signer.sign(url, bucket, key)
-        return await self._client.open(
-            RangeRequest(url, signed.address, start, stop, etag, self._headers)
-        )
+        try:
+            return await self._get(url, signed, start, stop, etag)
+        except Expired as expired:
+            raise AccessDenied(expired.message, url=expired.url) from None
+
+    async def _get(
+        self, url: str, signed: SignedUrl, start: int, stop: int, etag: str | None
+    ) -> HttpBody:
+        request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
+        return await self._client.open(request)
 
 
 def split_url(url: str) -> tuple[str, str | None]:

@@ -317,7 +317,9 @@ class FaultConformance:
             bench.put("large", LARGE)
             url = bench.url("large")
             await read(bench.store, url, 0, 1)
-            bench.devstore.faults = [Fault.model_validate({"nth": 1, fault: 100_000})]
+            bench.devstore.faults = [
+                Fault.model_validate({"nth": 1, "ranged": True, fault: 100_000})
+            ]
             with pytest.raises(StoreUnavailable) as caught:
                 await read(bench.store, url, 0, len(LARGE))
             assert caught.value.retryable

@@ -45,6 +45,7 @@ CASES: list[tuple[Exception, type[StreamrecError]]] = [
     (aiohttp.ClientPayloadError(), StoreUnavailable),
     (OSError(5, "Input/output error"), StoreUnavailable),
     (TimeoutError(), StoreUnavailable),
+    (FileNotFoundError("bucket/x"), ObjectNotFound),
     (TypeError("unexpected keyword argument 'profil'"), ConfigError),
     (ValueError("Invalid endpoint: x"), ConfigError),
     (ObjectNotFound("ours already"), ObjectNotFound),

@@ -13,7 +13,7 @@ from streamrec.errors import (
     StoreError,
     StoreUnavailable,
 )
-from streamrec.stores.faults import WrongRegion, code_of, refusal, seconds_to_wait
+from streamrec.stores.faults import Expired, WrongRegion, code_of, refusal, seconds_to_wait
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,16 @@ def test_time_to_wait_is_kept() -> None:
     ("status", "kind"), [(301, WrongRegion), (400, WrongRegion), (403, AccessDenied)]
 )
 def test_regions(status: int, kind: type[StoreError]) -> None:
-    error = refusal("s3://b/x", status, region="eu-west-3")
+    error = refusal("s3://b/x", status, region="eu-west-3", signed=True)
     assert type(error) is kind
     assert getattr(error, "region", "eu-west-3") == "eu-west-3"
+    assert type(refusal("s3://b/x", status, region="eu-west-3")) in (StoreError, AccessDenied)
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "TokenRefreshRequired"])
+def test_expired_credentials(code: str) -> None:
+    assert type(refusal("s3://b/x", 400, code=code, signed=True)) is Expired
+    assert type(refusal("s3://b/x", 400, code=code)) is AccessDenied
 
 
 @pytest.mark.parametrize(

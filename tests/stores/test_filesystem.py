@@ -129,6 +129,24 @@ class TestHttp(StoreConformance):
                 await read(store, "http://127.0.0.1:1/x", 0, 1)
 
 
+class TestS3(StoreConformance, ListingConformance):
+    """What the S3 store falls back to."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        @asynccontextmanager
+        async def make() -> AsyncIterator[Bench]:
+            async with DevStore() as devstore, opened("s3", devstore.storage_options) as store:
+                yield Bench(
+                    store,
+                    url=lambda name: f"s3://bucket/{name}",
+                    put=lambda name, data: devstore.put(f"bucket/{name}", data),
+                    devstore=devstore,
+                )
+
+        return make
+
+
 class Odd(LocalFileSystem):  # type: ignore[misc]
     """Does what no filesystem should."""
 

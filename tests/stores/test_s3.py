@@ -200,17 +200,6 @@ async def test_region_that_does_not_help() -> None:
 
 
 @asynchronous
-async def test_requester_pays() -> None:
-    async with DevStore() as devstore:
-        devstore.put("bucket/x", DATA)
-        async with opened({**devstore.storage_options, "requester_pays": True}) as store:
-            await read(store, "s3://bucket/x", 0, 10)
-        [record] = devstore.statistics.records
-        assert "x-amz-request-payer" in record.query["X-Amz-SignedHeaders"]
-        assert store._headers == {"x-amz-request-payer": "requester"}
-
-
-@asynchronous
 async def test_anonymous() -> None:
     async with DevStore(anonymous=True) as devstore:
         devstore.put("bucket/x", DATA)

@@ -1,0 +1,89 @@
+"""What becomes of s3fs's options: on the fast path, beside it, or refused. Pure.
+
+Most of them go to s3fs and botocore, which sign with them: endpoints, credentials, regions,
+addressing, requester pays, encryption with a customer's key. Those about blocks, caches, uploads
+and listings' caches (``default_block_size``, ``default_cache_type``, ``fixed_upload_size``,
+``max_concurrency``, ``cache_regions``, …) have no effect on reading ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["check_options", "mapping_of", "reason_to_fall_back", "sdk_options"]
+
+_OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
+_OUR_PARAMETERS = frozenset(
+    {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}
+)
+"""Of GetObject: what is read, and which version of it, is not for options to say."""
+_DIRECTORY_BUCKET = "--x-s3"
+"""How the names of S3 Express One Zone's buckets end."""
+_MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
+"""Access points of no one region; their signatures are of another kind (SigV4A)."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse, by name, what would break reading.
+
+    Raises:
+        ConfigError: Such an option is set.
+    """
+    for name in sorted(_OURS.intersection(options)):
+        raise ConfigError(f"storage_options: {name!r} is streamrec's own affair; leave it out")
+    for name in sorted(_OUR_PARAMETERS.intersection(mapping_of(options, "s3_additional_kwargs"))):
+        raise ConfigError(
+            f"storage_options: {name!r} in 's3_additional_kwargs' would change what is read; leave "
+            "it out"
+        )
+
+
+def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:
+    """Why a bucket cannot be read by presigned URLs; ``None``: it can."""
+    if options.get("version_aware"):
+        return "version_aware lets names end in ?versionId="
+    if bucket.endswith(_DIRECTORY_BUCKET):
+        return "requests to a directory bucket need sessions of its own"
+    if _MULTI_REGION.match(bucket):
+        return "requests to a multi-region access point are signed in another way"
+    return None
+
+
+def sdk_options(
+    options: Mapping[str, Any], *, region: str | None = None, attempts: int
+) -> dict[str, Any]:
+    """The options of s3fs, with what signing and retrying need.
+
+    Args:
+        options: As the user gave them; what they say wins.
+        region: Where the bucket is; ``None``: what the options and the environment say.
+        attempts: How often botocore sends a request that fails.
+    """
+    config = {
+        "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
+        "retries": {"mode": "standard", "total_max_attempts": attempts},
+        **mapping_of(options, "config_kwargs"),
+    }
+    client = mapping_of(options, "client_kwargs")
+    if region is not None:
+        client["region_name"] = region
+    return {**options, "config_kwargs": config, "client_kwargs": client}
+
+
+def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A copy of an option that is a mapping itself, such as ``client_kwargs``.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    value = options.get(name) or {}
+    try:
+        return dict(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"storage_options: {name!r} should be a mapping") from None
