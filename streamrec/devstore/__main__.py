@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 import threading
 from pathlib import Path
@@ -37,17 +38,36 @@ from streamrec.errors import StreamrecError
 @click.option("--secret", default="testsecret", show_default=True)
 @click.option("--token", default="testtoken", show_default=True, help="GCS's bearer token.")
 @click.option("--region", default="us-east-1", show_default=True)
+@click.option("--tls", type=click.Path(), help="Serve https: a PEM file of certificate and key.")
 @click.option("--warm", is_flag=True, help="Compute all ETags before listening.")
 @click.option("--until-eof", is_flag=True, help="End when standard input does.")
-def main(*, key: str, secret: str, faults: Any, warm: bool, until_eof: bool, **store: Any) -> None:
+def main(
+    *,
+    key: str,
+    secret: str,
+    faults: Any,
+    tls: str | None,
+    warm: bool,
+    until_eof: bool,
+    **store: Any,
+) -> None:
     """Serve objects over the APIs of S3 and GCS on this machine."""
     try:
         rules = [] if faults is None else Fault.from_json(json.load(faults))
-        served = DevStore(faults=rules, keys={key: secret}, **store)
+        served = DevStore(faults=rules, keys={key: secret}, tls=server_tls(tls), **store)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(served, warm=warm, until_eof=until_eof))
     except (StreamrecError, OSError, json.JSONDecodeError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def server_tls(path: str | None) -> ssl.SSLContext | None:
+    """A server's context with the certificate of a PEM file."""
+    if path is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    return context
 
 
 async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:

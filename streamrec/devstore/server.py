@@ -33,6 +33,7 @@ from streamrec.devstore.thread import StoreThread
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
 
@@ -66,6 +67,7 @@ class DevStore:
         clock: Seconds, monotonic: for the bandwidth.
         sleep: Waits that many seconds: for latency, bandwidth and stalls.
         now: Seconds since 1970: presigned URLs expire.
+        tls: Serves https with it.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class DevStore:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.objects: Objects = MemoryObjects() if root is None else DirectoryObjects(Path(root))
         """Contents by ``bucket/key``: a mutable mapping."""
@@ -99,6 +102,7 @@ class DevStore:
         """When each bearer token ends, in seconds since 1970."""
         self.region = region
         self._address = (host, port)
+        self._tls = tls
         self._seed = seed
         self._faults = Faults(faults, seed)
         self._randomness = random.Random(seed)
@@ -110,9 +114,9 @@ class DevStore:
 
     @property
     def endpoint(self) -> str:
-        """``http://127.0.0.1:PORT``."""
+        """``http://127.0.0.1:PORT``, or ``https``."""
         host, port = self._address
-        return f"http://{host}:{port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{port}"
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -166,7 +170,7 @@ class DevStore:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, *self._address, backlog=1024)
+        site = web.TCPSite(self._runner, *self._address, backlog=1024, ssl_context=self._tls)
         await site.start()
         self._address = self._runner.addresses[0][:2]
         return self

@@ -22,6 +22,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.stores.faults import refusal, seconds_to_wait
+from streamrec.stores.transport import tls_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,9 +87,9 @@ def _meaning(url: str, error: Exception) -> StreamrecError:
     if isinstance(error, _CREDENTIAL_TROUBLE):
         kind = type(error).__name__
         return AccessDenied(f"the credentials could not be fetched ({kind}); log in again", url=url)
-    if isinstance(error, boto.SSLError):
-        hint = "the certificate is not trusted; set 'verify' in client_kwargs to its authority"
-        return StoreError(hint, url=url)
+    trouble = tls_trouble(error.kwargs.get("error")) if isinstance(error, boto.SSLError) else None
+    if trouble is not None:
+        return StoreError(trouble, url=url)
     if isinstance(error, FileNotFoundError):  # s3fs's own, of what HEAD and listing did not find
         return refusal(url, 404)
     if isinstance(error, _NETWORK_TROUBLE):

@@ -21,9 +21,9 @@ from streamrec.errors import (
 from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url, same_version
 from streamrec.stores.faults import code_of, refusal, seconds_to_wait
+from streamrec.stores.transport import OPTIONS, Transport, tls_trouble, transport_of
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator, Mapping
 
 __all__ = ["Authorization", "HttpBody", "HttpStore", "RangeClient"]
@@ -103,7 +103,7 @@ class RangeClient:
         read_seconds: How long a server may be silent in the middle of an answer.
         follow: Whether redirects are followed. A signed URL is good for one host only; without,
             :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
-        tls: What to trust; ``True``: what the system does.
+        transport: Whom to trust, and through which proxy to go.
         authorization: Sent with every request, and renewed once where the answer is 401.
     """
 
@@ -112,12 +112,12 @@ class RangeClient:
         *,
         read_seconds: float = READ_SECONDS,
         follow: bool = True,
-        tls: ssl.SSLContext | bool = True,
+        transport: Transport | None = None,
         authorization: Authorization | None = None,
     ) -> None:
         self._read_seconds = read_seconds
         self._follow = follow
-        self._tls = tls
+        self._transport = transport or Transport()
         self._authorization = authorization
         self._session: aiohttp.ClientSession | None = None
 
@@ -192,12 +192,15 @@ class RangeClient:
         self, request: RangeRequest, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         session = self._session or self._connect()
+        # A redirect may lead from http to https.
+        secure = self._follow or request.address.startswith("https:")
         try:
             return await session.get(
                 URL(request.address, encoded=True),
                 headers=headers,
                 allow_redirects=self._follow,
-                ssl=self._tls,
+                ssl=self._transport.tls if secure else True,
+                proxy=self._transport.proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             _raise_unavailable(request.url, error)
@@ -289,7 +292,8 @@ class HttpStore:
     """Objects at plain http(s) URLs; there is no way to list them.
 
     Args:
-        storage_options: ``headers``: a mapping, sent with every request.
+        storage_options: ``headers``: a mapping, sent with every request; ``verify``,
+            ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.transport.transport_of`.
         read_seconds: How long a server may be silent in the middle of an answer.
     """
 
@@ -299,8 +303,9 @@ class HttpStore:
         *,
         read_seconds: float = READ_SECONDS,
     ) -> None:
-        self._headers = _headers_of(storage_options or {})
-        self._client = RangeClient(read_seconds=read_seconds)
+        options = storage_options or {}
+        self._headers = _headers_of(options)
+        self._client = RangeClient(read_seconds=read_seconds, transport=transport_of(options))
 
     @asynccontextmanager
     async def open_range(
@@ -342,10 +347,12 @@ def _give_back(response: aiohttp.ClientResponse) -> None:
 
 
 def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
-    unknown = sorted(set(options) - {"headers"})
+    known = {"headers", *OPTIONS}
+    unknown = sorted(set(options) - known)
     if unknown:
         raise ConfigError(
-            f"storage_options: http(s) knows 'headers', not {', '.join(map(repr, unknown))}"
+            f"storage_options: http(s) knows {', '.join(map(repr, sorted(known)))}, not "
+            f"{', '.join(map(repr, unknown))}"
         )
     return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
 
@@ -365,15 +372,19 @@ def _raise_unavailable(url: str, error: Exception) -> NoReturn:
         raise ConfigError(f"{where}: this is no http URL") from None
     if isinstance(error, aiohttp.TooManyRedirects):
         raise StoreMisbehaved("the server redirects in circles", url=where) from None
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        hint = "the server's certificate is not trusted, or it does not speak TLS; check the URL"
-        raise StoreError(hint, url=where) from None
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise refusal(url, error.status) from None
+    trouble = tls_trouble(error)
+    if trouble is not None:
+        raise StoreError(trouble, url=where) from None
     raise StoreUnavailable(_describe(error), url=where) from None
 
 
 def _describe(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the name {error.host} has no address; check it and the network"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
     if isinstance(error, aiohttp.ClientConnectorError):
         reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
         return f"cannot connect to {error.host}:{error.port}: {reason}"

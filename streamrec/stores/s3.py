@@ -8,9 +8,7 @@ request through the SDK costs.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import ssl
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,8 +23,8 @@ from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
 from streamrec.stores.presign import Presigner, SignedUrl
 from streamrec.stores.s3_options import (
     check_options,
-    mapping_of,
     reason_to_fall_back,
+    s3_transport,
     sdk_options,
 )
 
@@ -45,7 +43,8 @@ class S3Store:
 
     Args:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
-            ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, ….
+            ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
+            ``verify``, ``ca_bundle``, ``proxy``, as for http.
         read_seconds: How long the store may be silent in the middle of an answer.
         clock: Seconds since 1970.
     """
@@ -67,7 +66,8 @@ class S3Store:
         self._told: set[str] = set()
         """Buckets that are known to be read beside the fast path."""
         # A redirect leads to another host, for which the signature is worth nothing.
-        self._client = RangeClient(read_seconds=read_seconds, follow=False, tls=_tls(self._options))
+        transport = s3_transport(self._options)
+        self._client = RangeClient(read_seconds=read_seconds, follow=False, transport=transport)
 
     @asynccontextmanager
     async def open_range(
@@ -189,15 +189,3 @@ def split_url(url: str) -> tuple[str, str | None]:
     if not found:
         raise ConfigError(f"{url}: this names no bucket; shards are s3://bucket/key")
     return found[1], found[2]
-
-
-def _tls(options: Mapping[str, Any]) -> ssl.SSLContext | bool:
-    """What the SDK would trust: ``verify`` of ``client_kwargs``, else ``AWS_CA_BUNDLE``."""
-    verify = mapping_of(options, "client_kwargs").get("verify")
-    authority = os.environ.get("AWS_CA_BUNDLE") if verify is None else verify
-    if isinstance(authority, bool) or not authority:
-        return authority is not False
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except OSError as error:
-        raise ConfigError(f"storage_options: 'verify' {authority}: {error.strerror}") from None

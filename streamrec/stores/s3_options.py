@@ -12,11 +12,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
+from streamrec.stores.transport import AUTHORITIES, OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_options", "mapping_of", "reason_to_fall_back", "sdk_options"]
+__all__ = ["check_options", "mapping_of", "reason_to_fall_back", "s3_transport", "sdk_options"]
 
 _OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
 _OUR_PARAMETERS = frozenset(
@@ -73,7 +74,31 @@ def sdk_options(
     client = mapping_of(options, "client_kwargs")
     if region is not None:
         client["region_name"] = region
-    return {**options, "config_kwargs": config, "client_kwargs": client}
+    transport = s3_transport(options)
+    if transport.authority is not None or not transport.check:
+        client["verify"] = transport.authority or False
+    if transport.proxy is not None:
+        config["proxies"] = dict.fromkeys(("http", "https"), transport.proxy)
+    own = {name: value for name, value in options.items() if name not in OPTIONS}
+    return {**own, "config_kwargs": config, "client_kwargs": client}
+
+
+def s3_transport(options: Mapping[str, Any]) -> Transport:
+    """How the endpoint is reached: by botocore's names for it, too.
+
+    Raises:
+        ConfigError: A file is not there, or the proxy is no http URL.
+    """
+    config = mapping_of(options, "config_kwargs")
+    proxies = mapping_of(config, "proxies")
+    botocore = {
+        "verify": mapping_of(options, "client_kwargs").get("verify"),
+        "proxy": proxies.get("https", proxies.get("http")),
+    }
+    named = {name: value for name, value in botocore.items() if value is not None}
+    own = {name: value for name, value in options.items() if name in OPTIONS}
+    certificate = config.get("client_cert")
+    return transport_of({**named, **own}, ("AWS_CA_BUNDLE", *AUTHORITIES), certificate=certificate)
 
 
 def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -4,15 +4,27 @@ import os
 
 import pytest
 
+from streamrec.stores.transport import AUTHORITIES
+from tests.stores.certificates import Authority
+
 
 @pytest.fixture(autouse=True)
 def no_credentials_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests give their own: neither this machine's files nor a cloud's metadata service."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "GCSFS_"))]:
-        monkeypatch.delenv(name)
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "GCSFS_")) or name in AUTHORITIES:
+            monkeypatch.delenv(name)
+        elif name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/dev/null")
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Whose certificate no system trusts, and one of its servers at 127.0.0.1."""
+    return Authority(tmp_path_factory.mktemp("authority"))

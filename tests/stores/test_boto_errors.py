@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ssl
+from types import SimpleNamespace
+
 import aiohttp
 import pytest
 from botocore import exceptions as boto
@@ -25,6 +28,10 @@ def answer(status: int, code: str, **headers: str) -> boto.ClientError:
     return boto.ClientError(response, "ListObjectsV2")
 
 
+UNTRUSTED = aiohttp.ClientConnectorCertificateError(
+    SimpleNamespace(host="h", port=1, is_ssl=True),  # type: ignore[arg-type]
+    ssl.SSLCertVerificationError(1, "untold"),
+)
 CASES: list[tuple[Exception, type[StreamrecError]]] = [
     (answer(404, "NoSuchBucket"), ObjectNotFound),
     (answer(404, "404"), ObjectNotFound),
@@ -35,7 +42,8 @@ CASES: list[tuple[Exception, type[StreamrecError]]] = [
     (boto.PartialCredentialsError(provider="x", cred_var="y"), ConfigError),
     (boto.CredentialRetrievalError(provider="x", error_msg="y"), AccessDenied),
     (boto.UnauthorizedSSOTokenError(), AccessDenied),
-    (boto.SSLError(endpoint_url="https://h", error="e"), StoreError),
+    (boto.SSLError(endpoint_url="https://h", error=UNTRUSTED), StoreError),
+    (boto.SSLError(endpoint_url="https://h", error="reset"), StoreUnavailable),
     (boto.EndpointConnectionError(endpoint_url="https://h"), StoreUnavailable),
     (boto.ReadTimeoutError(endpoint_url="https://h"), StoreUnavailable),
     (boto.ConnectTimeoutError(endpoint_url="https://h"), StoreUnavailable),

@@ -339,18 +339,6 @@ def test_split_url(url: str, parts: tuple[str, str | None]) -> None:
     assert split_url(url) == parts
 
 
-def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert S3Store({})._client._tls is True
-    assert S3Store({"client_kwargs": {"verify": False}})._client._tls is False
-    assert S3Store({"client_kwargs": {"verify": True}})._client._tls is True
-    with pytest.raises(ConfigError, match="verify"):
-        S3Store({"client_kwargs": {"verify": str(tmp_path / "none.pem")}})
-    import certifi
-
-    monkeypatch.setenv("AWS_CA_BUNDLE", certifi.where())
-    assert not isinstance(S3Store({})._client._tls, bool)
-
-
 @asynchronous
 async def test_closing_unused() -> None:
     store = S3Store(KEYS)

@@ -1,0 +1,134 @@
+"""How a server is reached: whose certificates are good for https, and through which proxy.
+
+Options come first, then the variables that other tools obey. Where none of them says anything,
+aiohttp's own context serves, which trusts what the system does; another one costs about 20 ms to
+build, and is built when the first https URL is read.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["AUTHORITIES", "OPTIONS", "Transport", "tls_trouble", "transport_of"]
+
+OPTIONS = frozenset({"ca_bundle", "proxy", "verify"})
+"""Of ``storage_options``, for http(s) and S3 alike."""
+AUTHORITIES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Variables that name a file of certificates; S3's tools have one of their own before them."""
+
+_EXPIRED = frozenset({9, 10})
+_OTHER_NAME = frozenset({62, 64})
+"""OpenSSL's codes (``x509_vfy.h``): outside of its dates; another host or address."""
+_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How a server is reached."""
+
+    check: bool = True
+    """Whether the server's certificate must be good."""
+    authority: str | None = None
+    """A PEM file of the certificates to trust, in place of the system's."""
+    certificate: str | tuple[str, str] | None = None
+    """The client's own: one PEM file, or two, of certificate and key."""
+    proxy: str | None = None
+    """A URL; ``None``: what the environment says, for each host."""
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext | bool:
+        """What aiohttp takes for ``ssl``."""
+        if self.authority is None and self.certificate is None:
+            return self.check
+        try:
+            return self._context()
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(
+                f"storage_options: the certificates of {self.authority or self.certificate} "
+                f"cannot be used: {error.strerror or error}; name PEM files"
+            ) from None
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.authority)
+        if not self.check:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate is not None:
+            files = self.certificate
+            context.load_cert_chain(*([files] if isinstance(files, str) else files))
+        return context
+
+
+def transport_of(
+    options: Mapping[str, Any],
+    variables: tuple[str, ...] = AUTHORITIES,
+    *,
+    certificate: str | tuple[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Transport:
+    """Read the options and the environment.
+
+    Args:
+        options: ``verify``: a PEM file, or ``False`` for no checks; ``ca_bundle``: a PEM file;
+            ``proxy``: a URL.
+        variables: Names of variables that may name a PEM file, the first one wins.
+        certificate: The client's own.
+        environment: ``None``: the process's.
+
+    Raises:
+        ConfigError: A file is not there, or the proxy is no http URL.
+    """
+    proxy = options.get("proxy")
+    if proxy is not None and not str(proxy).startswith(("http://", "https://")):
+        raise ConfigError("storage_options: 'proxy' should be a URL such as http://host:3128")
+    verify = options.get("verify", options.get("ca_bundle"))
+    if verify is False:
+        return Transport(check=False, certificate=certificate, proxy=proxy)
+    found = os.environ if environment is None else environment
+    named = {"storage_options' 'verify'": None if verify is True else verify}
+    named |= {name: found.get(name) for name in variables}
+    authority = next(((name, path) for name, path in named.items() if path), None)
+    if authority is None:
+        return Transport(certificate=certificate, proxy=proxy)
+    if not Path(authority[1]).is_file():
+        raise ConfigError(f"{authority[0]} names {authority[1]}, which is no file; name a PEM file")
+    return Transport(authority=str(authority[1]), certificate=certificate, proxy=proxy)
+
+
+def tls_trouble(error: object) -> str | None:
+    """What is wrong with a server's TLS and will stay so; ``None``: it may pass, or is not TLS."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _certificate_trouble(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        inner = error.os_error
+        if isinstance(inner, _BROKEN_OFF):
+            return None
+        reason = getattr(inner, "reason", None) or type(inner).__name__
+        return f"the server does not speak TLS as it should ({reason}); check http or https"
+    return None
+
+
+def _certificate_trouble(error: Exception) -> str:
+    code, text = (
+        getattr(error, "verify_code", 0),
+        getattr(error, "verify_message", "") or "no reason",
+    )
+    if code in _EXPIRED:
+        do = "renew it on the server, or set this machine's clock right"
+    elif code in _OTHER_NAME:
+        do = "use a name that the certificate holds"
+    else:
+        do = "name its authority's PEM file by 'verify' in storage_options, or by SSL_CERT_FILE"
+    return f"the server's certificate is not trusted ({text}); {do}"
