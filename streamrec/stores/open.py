@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stores", "expand"]
 
+READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
+
 
 class Stores:
     """The stores of one dataset, each made when it is first needed, in the running loop.
@@ -104,6 +106,10 @@ def _refuse_directory(name: str) -> None:
 
 def _make(scheme: str, options: Mapping[str, Any]) -> Store:
     """Import a store's module, and the libraries behind it, only when it is needed."""
+    reader = options.get("reader")
+    options = {name: value for name, value in options.items() if name != "reader"}
+    if reader is not None and scheme not in ("file", "memory"):
+        return _make_reader(reader, scheme, options)
     if scheme not in FAMILIES.values():
         from streamrec.stores.filesystem import FilesystemStore
 
@@ -127,3 +133,19 @@ def _make(scheme: str, options: Mapping[str, Any]) -> Store:
     from streamrec.stores.local import LocalStore
 
     return LocalStore()
+
+
+def _make_reader(reader: object, scheme: str, options: Mapping[str, Any]) -> Store:
+    """The reader that was asked for by name, in place of the scheme's own."""
+    if reader != "obstore" or scheme not in READ_BY_OBSTORE:
+        known = ", ".join(sorted(READ_BY_OBSTORE))
+        raise ConfigError(
+            f"storage_options: there is no reader {reader!r} of {scheme}://; 'obstore' reads {known}"
+        )
+    try:
+        from streamrec.stores.obstore import ObstoreStore
+    except ImportError:
+        raise ConfigError(
+            "storage_options: the reader 'obstore' is not installed; pip install streamrec[obstore]"
+        ) from None
+    return ObstoreStore(options)

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from botocore.exceptions import NoCredentialsError
 from s3fs import S3FileSystem
 
 from streamrec.stores.boto_errors import translated
@@ -115,6 +116,29 @@ class Presigner:
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
             self._kept.clear()
+
+    async def credentials(self) -> dict[str, Any]:
+        """The credentials themselves, for who signs in another way: as obstore names them.
+
+        Raises:
+            AccessDenied: There are none.
+        """
+        await self._ready_client()
+        filesystem = self._filesystem
+        if filesystem.key:
+            static = {"access_key_id": filesystem.key, "secret_access_key": filesystem.secret}
+            return {**static, "token": filesystem.token, "expires_at": None}
+        with translated("s3://"):
+            found = await filesystem.session.get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            frozen = await found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": getattr(found, "_expiry_time", None),
+        }
 
     async def pages(
         self, url: str, bucket: str, prefix: str, delimiter: str

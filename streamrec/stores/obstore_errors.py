@@ -1,0 +1,85 @@
+"""What obstore raises, in terms of the error tree.
+
+Its errors are few; status and code stand in their text, and their text is not repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import (
+    BaseError,
+    InvalidPathError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    ObjectChanged,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+    StreamrecError,
+)
+from streamrec.stores.base import display_url
+from streamrec.stores.faults import code_of, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PastTheEnd", "translated"]
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_MISBEHAVING = re.compile(
+    r"non-partial response|CONTENT_RANGE|CONTENT_LENGTH|Requested [\d.]+, got|ETag Header missing"
+)
+_UNTRUSTED = re.compile(r"(?i)invalid peer certificate|certificate verify failed|UnknownIssuer")
+
+
+class PastTheEnd(StoreError):
+    """The range begins at or past the end (416). Never leaves the store."""
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Raise the tree's errors in place of obstore's.
+
+    Args:
+        url: The object, prefix or bucket at hand.
+    """
+    try:
+        yield
+    except StreamrecError:
+        raise
+    except (UnknownConfigurationKeyError, InvalidPathError, ValueError, TypeError) as error:
+        text = str(error).partition("\n")[0]
+        raise ConfigError(f"{display_url(url)}: obstore says: {text}") from None
+    except (BaseError, OSError) as error:
+        raise _meaning(display_url(url), error) from None
+
+
+def _meaning(where: str, error: Exception) -> StoreError:
+    text = str(error)
+    status = _STATUS.search(text)
+    if status and status[1] == "416":
+        return PastTheEnd("the range begins past the end", url=where)
+    if status:
+        return refusal(where, int(status[1]), code=code_of(text.encode()))
+    if isinstance(error, FileNotFoundError):
+        return refusal(where, 404)
+    if isinstance(error, PreconditionError):
+        return ObjectChanged("the object is no longer the version that this run reads", url=where)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return AccessDenied("access is denied; check the credentials", url=where)
+    if _UNTRUSTED.search(text):
+        hint = "the server's certificate is not trusted; name its authority's PEM file by 'verify'"
+        return StoreError(f"{hint} in storage_options, or by SSL_CERT_FILE", url=where)
+    if _MISBEHAVING.search(text):
+        return StoreMisbehaved("the answer is no answer to the range that was asked for", url=where)
+    return StoreUnavailable("the store cannot be reached, or the connection broke", url=where)
