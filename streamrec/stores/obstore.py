@@ -1,4 +1,4 @@
-"""S3, Google, Azure and http(s) through obstore (Rust), where ``reader`` in the options asks for it.
+"""S3, Google, Azure and http(s) through obstore (Rust), where the options ask for this reader.
 
 An alternative to the reader over aiohttp, behind the same protocol and with the same promises,
 except for two: obstore does not say how long a busy store asks to wait, and knows no names with

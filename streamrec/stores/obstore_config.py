@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-import aiofiles
 from obstore.store import from_url
 
 from streamrec.errors import ConfigError
-from streamrec.stores.base import display_url
+from streamrec.stores.base import display_url, in_thread
 from streamrec.stores.s3_options import check_options, mapping_of, s3_transport
 from streamrec.stores.transport import OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from obstore.store import ObjectStore
 
@@ -62,8 +62,8 @@ def s3_config(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted({*options} - _S3_KNOWN - OPTIONS) + sorted({*extra} - _S3_ENCRYPTION)
     if unknown:
         raise ConfigError(
-            f"storage_options: obstore has no like of {', '.join(map(repr, unknown))}; leave it, or "
-            "'reader', out"
+            f"storage_options: obstore has no like of {', '.join(map(repr, unknown))}; leave it "
+            "or 'reader' out"
         )
     style = mapping_of(mapping_of(options, "config_kwargs"), "s3").get("addressing_style")
     config = {
@@ -101,19 +101,21 @@ class Connection:
             ConfigError: An option is wrong.
         """
         scheme = place.partition("://")[0]
+        # Its overloads want to know the scheme beforehand.
+        make = cast("Callable[..., ObjectStore]", from_url)
         common: dict[str, Any] = {"retry_config": {"max_retries": 0}}
         if scheme == "s3":
             client = await self._client_config(s3_transport(self._options))
             config = s3_config(self._options)
             if not config.get("skip_signature"):
                 common["credential_provider"] = self._credentials
-            return from_url(place, config=config, client_options=client, **common)
+            return make(place, config=config, client_options=client, **common)
         own = {name: value for name, value in self._options.items() if name not in OPTIONS}
         client = await self._client_config(transport_of(self._options))
         if scheme in ("http", "https"):
             client["default_headers"] = mapping_of(own, "headers")
-            return from_url(place, client_options=client, **common)
-        return from_url(place, config=own, client_options=client, **common)
+            return make(place, client_options=client, **common)
+        return make(place, config=own, client_options=client, **common)
 
     async def aclose(self) -> None:
         """Close what found the credentials."""
@@ -134,8 +136,7 @@ class Connection:
         if transport.proxy is not None:
             client["proxy_url"] = transport.proxy
         if transport.authority is not None:
-            async with aiofiles.open(transport.authority, "rb") as file:
-                client["root_certificate"] = await file.read()
+            client["root_certificate"] = await in_thread(Path(transport.authority).read_bytes)
         return client
 
     async def _credentials(self) -> dict[str, Any]:

@@ -140,7 +140,8 @@ def _make_reader(reader: object, scheme: str, options: Mapping[str, Any]) -> Sto
     if reader != "obstore" or scheme not in READ_BY_OBSTORE:
         known = ", ".join(sorted(READ_BY_OBSTORE))
         raise ConfigError(
-            f"storage_options: there is no reader {reader!r} of {scheme}://; 'obstore' reads {known}"
+            f"storage_options: there is no reader {reader!r} of {scheme}://; "
+            f"'obstore' reads {known}"
         )
     try:
         from streamrec.stores.obstore import ObstoreStore

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 from click.testing import CliRunner
 
 from streamrec.devstore.__main__ import main
@@ -88,3 +90,24 @@ def test_wrong_faults_end_in_one_sentence(tmp_path: Path, text: str, sentence: s
 
 def test_an_unknown_option_is_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["--latancy", "1"]).exit_code == 2
+
+
+def test_https(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    pem = tmp_path / "server.pem"
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/k").write_bytes(b"data")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with running("--root", str(tmp_path), "--anonymous", "--tls", str(pem)) as (_, line):
+        assert line["endpoint"].startswith("https://127.0.0.1:")
+        with urllib.request.urlopen(f"{line['endpoint']}/b/k", timeout=30, context=trusting) as got:
+            assert got.read() == b"data"
+
+
+def test_certificate_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["--tls", "/none.pem"])
+    assert result.exit_code == 1
+    assert "No such file" in result.output

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
-from streamrec.errors import ObjectNotFound
+from streamrec.errors import ObjectNotFound, StoreError
 from streamrec.stores.http import RangeClient
 from tests.stores.conformance import (
     DATA,
@@ -125,3 +125,44 @@ async def test_requester_pays_with_a_checked_signature(ceph: Any, bucket: str) -
     async with opened({**KEYS, "endpoint_url": ENDPOINT, "requester_pays": True}) as store:
         assert (await read(store, f"s3://{bucket}/x", 0, 10))[0] == DATA[:10]
         assert [info.size async for info in store.list(f"s3://{bucket}/")] == [len(DATA)]
+
+
+@asynchronous
+async def test_objects_encrypted_with_a_customers_key(ceph: Any, bucket: str) -> None:
+    encryption = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+    ceph.put_object(Bucket=bucket, Key="x", Body=DATA, **encryption)
+    url, plain = f"s3://{bucket}/x", {**KEYS, "endpoint_url": ENDPOINT}
+    async with opened({**plain, "s3_additional_kwargs": encryption}) as store:
+        data, info = await read(store, url, 100, 5000)
+        assert data == DATA[100:5000]
+        assert info.size == len(DATA)
+    async with opened(plain) as store:
+        with pytest.raises(StoreError):
+            await read(store, url, 0, 10)
+    other = {**encryption, "SSECustomerKey": "x" * 32}
+    async with opened({**plain, "s3_additional_kwargs": other}) as store:
+        with pytest.raises(StoreError):
+            await read(store, url, 0, 10)
+
+
+class TestFallbackOnCeph(StoreConformance, ListingConformance, AccessConformance):
+    """s3fs as it is, which the store falls back to."""
+
+    @pytest.fixture
+    def backend(self, ceph: Any, bucket: str) -> Backend:
+        options = {**KEYS, "endpoint_url": ENDPOINT, "version_aware": True}
+
+        @asynccontextmanager
+        async def make() -> AsyncIterator[Bench]:
+            async with (
+                opened(options) as store,
+                opened({**options, "secret": "wrong"}) as denied,
+            ):
+                yield Bench(
+                    store,
+                    url=lambda name: f"s3://{bucket}/{name}",
+                    put=lambda name, data: ceph.put_object(Bucket=bucket, Key=name, Body=data),
+                    denied=denied,
+                )
+
+        return make

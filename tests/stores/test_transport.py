@@ -324,5 +324,5 @@ def test_what_is_no_trouble_with_tls() -> None:
     assert tls_trouble(OSError()) is None
     assert tls_trouble("reset") is None
     key = SimpleNamespace(host="h", port=1, is_ssl=True)
-    broken = aiohttp.ClientConnectorSSLError(key, ssl.SSLEOFError())  # type: ignore[arg-type]
+    broken = aiohttp.ClientConnectorSSLError(key, ssl.SSLEOFError())
     assert tls_trouble(broken) is None
