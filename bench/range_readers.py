@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tls", help="a PEM file of certificate and key for 127.0.0.1")
+    parser.add_argument("--verify", help="a PEM file of who signed it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         (Path(root) / "bucket").mkdir()
@@ -93,7 +94,7 @@ def main() -> None:
                 "secret": "testsecret",
                 "endpoint_url": endpoint,
             }
-            options |= {"verify": False} if arguments.tls else {}
+            options |= {"verify": arguments.verify or False} if arguments.tls else {}
             for number in range(arguments.rounds):
                 for reader in ("aiohttp", "obstore"):
                     own = options if reader == "aiohttp" else {**options, "reader": reader}
