@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,10 @@ def test_pins() -> None:
         ("https://h/a#d", "https://h/a"),
         ("http://[::1/x", "http://[::1/x"),
         ("https://h/a@b", "https://h/a@b"),
+        ("ftp://user:untold@host/x", "ftp://host/x"),
+        ("zip://x::sftp://user:untold@host/a.zip", "zip://x::sftp://host/a.zip"),
+        ("abfs://container@account/x", "abfs://container@account/x"),
+        ("github://org:repo@main/x", "github://org:repo@main/x"),
     ],
 )
 def test_display_url(url: str, shown: str) -> None:
@@ -79,6 +84,9 @@ async def test_thread_gives_back_values_and_errors() -> None:
     assert await in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 7, 0)
+    with ThreadPoolExecutor(1, thread_name_prefix="own") as pool:
+        thread = await in_thread(threading.current_thread, executor=pool)
+    assert thread.name.startswith("own")
 
 
 @pytest.mark.parametrize("fails", [False, True])
