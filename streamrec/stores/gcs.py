@@ -21,6 +21,7 @@ from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.bearer import BearerToken
 from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
+from streamrec.stores.transport import OPTIONS, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -44,7 +45,8 @@ class GCSStore:
     """Objects of Google Cloud Storage; their versions are generations.
 
     Args:
-        storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, ….
+        storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
+            and those of :mod:`streamrec.stores.transport`.
         read_seconds: How long the store may be silent in the middle of an answer.
         clock: Seconds since 1970.
         sleep: Waits that many seconds, before a page of a listing is asked for again.
@@ -58,7 +60,9 @@ class GCSStore:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._options = dict(storage_options or {})
+        given = dict(storage_options or {})
+        self._transport = transport_of(given)
+        self._options = {name: given[name] for name in given if name not in OPTIONS}
         self._read_seconds = read_seconds
         self._clock, self._sleep = clock, sleep
         self._opening = asyncio.Lock()
@@ -109,11 +113,16 @@ class GCSStore:
         if set(found.session_kwargs) - {"trust_env"}:
             raise ConfigError(
                 "storage_options: 'session_kwargs' serves gcsfs's own session only, which reads no "
-                "shards; name proxies and certificates in the environment"
+                "shards; name proxies and certificates by 'proxy' and 'verify'"
             )
         bearer = BearerToken(found.credentials.credentials, self._clock)
         # A redirect leads to another host, which must not see the token.
-        client = RangeClient(read_seconds=self._read_seconds, follow=False, authorization=bearer)
+        client = RangeClient(
+            read_seconds=self._read_seconds,
+            follow=False,
+            transport=self._transport,
+            authorization=bearer,
+        )
         return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:

@@ -12,9 +12,8 @@ from tests.stores.certificates import Authority
 def no_credentials_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests give their own: neither this machine's files nor a cloud's metadata service."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "GOOGLE_", "GCSFS_")) or name in AUTHORITIES:
-            monkeypatch.delenv(name)
-        elif name.lower().endswith("_proxy"):
+        ours = name.startswith(("AWS_", "GOOGLE_", "GCSFS_")) or name in AUTHORITIES
+        if ours or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/dev/null")
