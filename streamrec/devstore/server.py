@@ -183,6 +183,8 @@ class DevStore:
     ) -> None:
         runner, self._runner = self._runner, None
         if runner is not None:
+            if self._tls is not None and runner.server is not None:
+                _abort(runner.server)
             await runner.cleanup()
 
     def __enter__(self) -> Self:
@@ -293,6 +295,13 @@ class DevStore:
                 return web.json_response({"error": str(error)}, status=400)
         rules = [rule.model_dump(exclude_unset=True) for rule in self._faults.rules]
         return web.json_response({"faults": rules, "applied": self._faults.applied})
+
+
+def _abort(server: web.Server) -> None:
+    """Cut TLS connections: a good end waits for the client's, longer than the loop may live."""
+    for connection in server.connections:
+        if connection.transport is not None:
+            connection.transport.abort()
 
 
 def _record_of(request: web.BaseRequest, path: str) -> RequestRecord:
