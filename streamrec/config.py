@@ -11,7 +11,7 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,11 +27,21 @@ from pydantic import (
 
 from streamrec.errors import ConfigError
 
-__all__ = ["DaemonSettings", "DatasetSettings", "StreamSettings", "load_daemon", "validate"]
+__all__ = [
+    "Compression",
+    "DaemonSettings",
+    "DatasetSettings",
+    "StreamSettings",
+    "compression_name",
+    "load_daemon",
+    "validate",
+]
 
 MIB = 1 << 20
 DEFAULT_LANES = 48
 """Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
+
+Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -59,6 +69,8 @@ class DatasetSettings(_Settings):
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
     check_crc: bool = True
+    compression: Literal["auto"] | Compression = "auto"
+    """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""
     memory_budget: ByteSize | Literal["auto"] = "auto"
     """Bytes in flight."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
@@ -76,6 +88,11 @@ class DatasetSettings(_Settings):
         if not source or not all(source):
             raise ValueError("names no shard")
         return source
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _plain_name(cls, name: object) -> object:
+        return compression_name(name) if name is None or isinstance(name, str) else name
 
     @field_validator("memory_budget")
     @classmethod
@@ -160,6 +177,11 @@ def load_daemon(path: str | Path) -> DaemonSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     return validate(DaemonSettings, values, where=str(path))
+
+
+def compression_name(name: str | None) -> str:
+    """The plain name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
+    return (name or "none").lower()
 
 
 def _setting(model: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@
     │   ├── TruncatedShard
     │   ├── CorruptLength                     the CRC of a record's length
     │   ├── CorruptRecord                     the CRC of a record's payload
+    │   ├── CorruptCompression                no intact gzip, zlib or zstd stream
+    │   ├── DecompressionBomb                 far more comes out than went in
     │   ├── MalformedExample                  not the protobuf message it should be
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
@@ -41,9 +43,11 @@ from typing import Any, ClassVar
 __all__ = [
     "AccessDenied",
     "ConfigError",
+    "CorruptCompression",
     "CorruptLength",
     "CorruptRecord",
     "DataError",
+    "DecompressionBomb",
     "FeedError",
     "FeederDraining",
     "FeederLost",
@@ -191,6 +195,14 @@ class CorruptLength(DataError):
 
 class CorruptRecord(DataError):
     """A record's payload does not match its CRC."""
+
+
+class CorruptCompression(DataError):
+    """The shard is no intact compressed stream; ``offset`` is one in the object as it is stored."""
+
+
+class DecompressionBomb(DataError):
+    """More comes out of a compressed shard than is allowed; ``offset`` as in the former."""
 
 
 class MalformedExample(DataError):

@@ -26,6 +26,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "steps_per_epoch": None,
         "remainder": None,
         "check_crc": True,
+        "compression": "auto",
         "memory_budget": "auto",
         "max_concurrency": "auto",
         "prefetch": "auto",
@@ -156,3 +157,18 @@ def test_the_memory_limit_is_a_number_of_this_machine() -> None:
 def test_daemon_settings_have_the_same_names_as_a_streams() -> None:
     assert set(DatasetSettings.model_fields) <= set(StreamSettings.model_fields)
     assert DaemonSettings.model_fields["datasets"].annotation == dict[str, DatasetSettings]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("GZIP", "gzip"), ("ZLIB", "zlib"), ("", "none"), (None, "none"), ("Zstd", "zstd")],
+)
+def test_compressions_have_tensorflows_names_too(written: str | None, meant: str) -> None:
+    values = {"source": "x", "compression": written}
+    assert validate(StreamSettings, values).compression == meant
+
+
+@pytest.mark.parametrize("wrong", ["bzip2", 2, True])
+def test_an_unknown_compression(wrong: object) -> None:
+    with pytest.raises(ConfigError, match=f"'compression' is {wrong!r} and should be 'auto' or"):
+        validate(StreamSettings, {"source": "x", "compression": wrong})
