@@ -15,7 +15,7 @@ from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest
@@ -45,9 +45,17 @@ class Shards:
     sizes: dict[int, int] = field(default_factory=dict)
     etags: dict[int, str | None] = field(default_factory=dict)
     """The pinned version of each object that was listed or read."""
+    encodings: dict[int, str] = field(default_factory=dict)
+    """The Content-Encoding of objects that are stored with one."""
     expected_tags: dict[int, str] = field(default_factory=dict)
     """The versions that a resumed position was in the middle of, as short tags."""
     _tags: dict[int, str | None] = field(default_factory=dict)
+    _hollow: set[int] = field(default_factory=set)
+
+    def hollow(self, shard: int) -> None:
+        """A compressed shard turned out to hold nothing: it is as good as empty."""
+        self._hollow.add(shard)
+        self.sizes[shard] = 0
 
     def learn(self, shard: int, info: ObjectInfo) -> None:
         """Pin what a response says.
@@ -62,8 +70,10 @@ class Shards:
                 f"than the store has now (ETag {info.etag}); restore the object, or begin anew",
                 url=self.urls[shard],
             )
-        if info.size is not None:
+        if info.size is not None and shard not in self._hollow:
             self.sizes[shard] = info.size
+        if info.encoding is not None:
+            self.encodings[shard] = info.encoding
         self.etags.setdefault(shard, info.etag)
 
     def tag(self, shard: int) -> str | None:
@@ -100,6 +110,15 @@ class LaneFeed:
     ranges: deque[RangeRead] = field(default_factory=deque)
     has_rows: bool = False
     """Whether scanned records wait: kept by the lane."""
+
+    @property
+    def first(self) -> RangeRead | None:
+        """The range that comes next."""
+        return self.ranges[0] if self.ranges else None
+
+    def drop(self) -> None:
+        """The first range is used up."""
+        self.ranges.popleft()
 
     @property
     def ahead(self) -> int:
@@ -143,6 +162,10 @@ class Fetcher:
     ) -> None:
         self.feeds = [LaneFeed(planner, plan.head) for planner in planners]
         self.counts: Counter[str] = Counter()
+        self.claimed = 0
+        """Bytes of the budget for ranges that are for something else: what is decompressed."""
+        self.landed: Callable[[int], None] = _nothing
+        """Called with a lane whenever something has landed for it."""
         self._shards = shards
         self._stores = stores
         self._plan = plan
@@ -179,6 +202,11 @@ class Fetcher:
         self._wake.set()
         await self._news.wait()
 
+    def tell(self, lane: int) -> None:
+        """The lane has news: who waits for them looks again."""
+        if lane == self._awaited:
+            self._news.set()
+
     def statistics(self) -> dict[str, Any]:
         """Counters since the start."""
         return {
@@ -190,7 +218,7 @@ class Fetcher:
         }
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        self.pool.trim(max(0, self._plan.for_ranges - self.pool.in_use))
+        self.pool.trim(max(0, self._plan.for_ranges - self.claimed - self.pool.in_use))
         order = sorted(range(len(self.feeds)), key=lambda lane: self.feeds[lane].ahead)
         while self._in_flight < self._concurrency:
             started = [lane for lane in order if self._start_next(group, lane)]
@@ -220,7 +248,8 @@ class Fetcher:
         if feed.planner.ended:
             return 0
         owed = sum(other.idle for other in self.feeds) * self._plan.head
-        if self.pool.in_use + memory_size(feed.size) + owed <= self._plan.for_ranges:
+        taken = self.pool.in_use + self.claimed
+        if taken + memory_size(feed.size) + owed <= self._plan.for_ranges:
             return feed.size
         return self._plan.head if feed.idle else 0
 
@@ -293,14 +322,18 @@ class Fetcher:
         )
 
     def _tell(self, lane: int) -> None:
-        if lane == self._awaited:
-            self._news.set()
+        self.landed(lane)
+        self.tell(lane)
 
     def _released(self) -> None:
         """Called in any thread when memory has come back."""
         if not self._wake.is_set():
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
                 self._loop.call_soon_threadsafe(self._wake.set)
+
+
+def _nothing(_: int) -> None:
+    """Where nobody wants to know."""
 
 
 def memory_size(size: int) -> int:

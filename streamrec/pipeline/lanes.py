@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from streamrec.errors import StreamrecError
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.pipeline.inflate import Piece
 from streamrec.plan.window import FRAME_OVERHEAD, records_until
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+    from streamrec.pipeline.inflate import LaneInflater
     from streamrec.plan.order import Extent
     from streamrec.plan.window import Windows
     from streamrec.types import RecordBlock
@@ -149,7 +151,7 @@ class Lane:
     """Scans the ranges of one lane as they land, and keeps what is ready.
 
     Args:
-        feed: Its ranges.
+        feed: Its ranges, or what is decompressed of them.
         shards: Names and sizes.
         stage: What is done to the order.
         start: Where the lane stands; ``row`` rows of the first window are dropped.
@@ -159,7 +161,7 @@ class Lane:
 
     def __init__(
         self,
-        feed: LaneFeed,
+        feed: LaneFeed | LaneInflater,
         shards: Shards,
         stage: Stage,
         start: Coordinates,
@@ -228,9 +230,9 @@ class Lane:
 
     def _advance(self) -> bool:
         """Go one step on, if something has landed; whether it did."""
-        if not self._feed.ranges:
+        read = self._feed.first
+        if read is None:
             return self._feed.ended and self._finish()
-        read = self._feed.ranges[0]
         if self._extent is not read.request.extent:
             self._enter(read)
         if read.scanned < read.filled and self._scan(read):
@@ -239,10 +241,10 @@ class Lane:
             raise read.error
         return read.done and self._leave(read)
 
-    def _scan(self, read: RangeRead) -> bool:
+    def _scan(self, read: RangeRead | Piece) -> bool:
         scanner = self._scanner
         assert scanner is not None
-        scanner.size = self._shards.sizes[read.request.extent.shard]
+        scanner.size = self._size(read)
         landed = read.memory[read.scanned : read.filled]
         blocks, consumed = scanner.scan(landed, more=not read.done)
         read.scanned += consumed
@@ -250,12 +252,19 @@ class Lane:
             self._add(self._stage.add(read.request.extent, block))
         return consumed > 0
 
-    def _leave(self, read: RangeRead) -> bool:
+    def _leave(self, read: RangeRead | Piece) -> bool:
         assert self._scanner is not None
-        if read.request.stop >= self._shards.sizes[read.request.extent.shard]:
+        size = self._size(read)
+        if size is not None and read.request.stop >= size:
             self._scanner.finish()
-        self._feed.ranges.popleft()
+        self._feed.drop()
         return True
+
+    def _size(self, read: RangeRead | Piece) -> int | None:
+        """Bytes of the shard; of a compressed one they are known at its end."""
+        if isinstance(read, Piece):
+            return read.shard_size
+        return self._shards.sizes[read.request.extent.shard]
 
     def _finish(self) -> bool:
         if self.ended:
@@ -264,7 +273,7 @@ class Lane:
         self.ended = True
         return True
 
-    def _enter(self, read: RangeRead) -> None:
+    def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
         if self._extent is not None and self._extent.epoch != extent.epoch:
             following = Coordinates(extent.number, extent.begin, extent.first_record)

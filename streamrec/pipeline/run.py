@@ -17,6 +17,7 @@ from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores, Shards
+from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, Stage, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position
@@ -138,6 +139,7 @@ class Run:
             plan.memory.reserve // 2, channel_most
         )
         self._fetcher = self._make_fetcher()
+        self._inflater = self._make_inflater()
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = _Whereabouts(plan, self._shards)
         self._batcher = Batcher(self._lanes, plan.position.lanes[TAKEN], plan.position.skip)
@@ -155,6 +157,8 @@ class Run:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._inflater is not None:
+            self._inflater.close()
 
     async def receive(self) -> Batch:
         """The next batch.
@@ -180,6 +184,7 @@ class Run:
             "records": self._records,
             "batches_ready": len(self._channel),
             **self._fetcher.statistics(),
+            **(self._inflater.statistics() if self._inflater else {}),
         }
 
     def _make_fetcher(self) -> Fetcher:
@@ -192,7 +197,15 @@ class Run:
                 self._shards.expected_tags[plan.order.extent(lane, extent).shard] = tag
             extents = plan.extents(lane, extent)
             reach = plan.order.reach(lane)
-            planners.append(LaneRanges(extents, self._shards.sizes, reach, offset=offset or None))
+            planners.append(
+                LaneRanges(
+                    extents,
+                    self._shards.sizes,
+                    reach,
+                    offset=offset if offset and plan.settings.compression == "none" else None,
+                    looks=offset > 0 and plan.settings.compression == "auto",
+                )
+            )
         concurrency = plan.settings.max_concurrency
         return Fetcher(
             self._shards,
@@ -204,6 +217,13 @@ class Run:
             random=Random(),
         )
 
+    def _make_inflater(self) -> Inflater | None:
+        plan, setting = self._plan, self._plan.settings.compression
+        if setting == "none":
+            return None
+        offsets = plan.position.lanes[OFFSET].tolist()
+        return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
+
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
         start = Coordinates(*plan.position.lanes[:TAKEN, j].tolist())
@@ -214,7 +234,7 @@ class Run:
             epoch = plan.order.extent(lane, start.extent).epoch
             stage = WindowShuffle(windows, lane, epoch, start.window)
         return Lane(
-            self._fetcher.feeds[j],
+            (self._inflater or self._fetcher).feeds[j],
             self._shards,
             stage,
             start,
@@ -228,6 +248,8 @@ class Run:
             asyncio.create_task(self._assemble(), name="streamrec-assemble"),
             asyncio.create_task(self._fetcher.run(), name="streamrec-fetch"),
         ]
+        if self._inflater is not None:
+            tasks.append(asyncio.create_task(self._inflater.run(), name="streamrec-inflate"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

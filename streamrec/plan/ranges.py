@@ -23,6 +23,8 @@ LARGEST_READ_AHEAD = 256 * MIB
 """A quarter of a second at 1 GB/s. More would not make the link faster, and would begin with
 touching that much fresh memory, at a fraction of the speed of memory that is used again."""
 LARGEST_RESERVE = 128 * MIB
+LOOK = 4 * KIB
+"""Bytes of a shard's beginning that are read where no more may be needed."""
 GROWTH = 4
 """Each range of a lane is this many times the one before it, up to the plan's range size."""
 
@@ -60,6 +62,15 @@ class MemoryPlan:
         """
         wanted = 2 * self.windows + self.lanes * self.head + LARGEST_READ_AHEAD
         return min(self.total - self.reserve, wanted)
+
+    @property
+    def for_inflated(self) -> int:
+        """The part of ``for_ranges`` that decompressed bytes take where shards are compressed.
+
+        Records wait for their windows decompressed, so the windows are wholly in it.
+        """
+        heads = self.lanes * self.head
+        return self.windows + (self.for_ranges - self.windows - heads) // 2
 
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int) -> Self:
@@ -113,6 +124,8 @@ class LaneRanges:
         sizes: The shards' sizes in bytes, as far as known; read anew at every call.
         reach: After how many different empty shards in a row the lane cannot meet any other.
         offset: Where in the first extent's shard to begin, in bytes.
+        looks: Ask for a few bytes of the first shard's beginning, and for nothing more until
+            :meth:`go_on` says where: they tell whether it is compressed.
     """
 
     def __init__(
@@ -122,7 +135,9 @@ class LaneRanges:
         reach: int,
         *,
         offset: int | None = None,
+        looks: bool = False,
     ) -> None:
+        self.looks = looks
         self._extents = extents
         self._sizes = sizes
         self._reach = reach
@@ -144,8 +159,9 @@ class LaneRanges:
         """
         while (extent := self._extent) is not None:
             end = self._end(extent)
-            if end is None and self._asked:
+            if self._asked and (end is None or self.looks):
                 return None
+            size = min(size, LOOK) if self.looks else size
             if end is None or self._next < end:
                 stop = self._next + size if end is None else min(self._next + size, end)
                 request = RangeRequest(extent, self._next, stop)
@@ -153,6 +169,11 @@ class LaneRanges:
                 return request
             self._advance(extent)
         return None
+
+    def go_on(self, offset: int) -> None:
+        """What was looked for is found: the next range of the shard begins there."""
+        self.looks = False
+        self._next = offset
 
     def _end(self, extent: Extent) -> int | None:
         return extent.end if extent.end is not None else self._sizes.get(extent.shard)
