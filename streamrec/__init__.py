@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from streamrec.formats.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensor import serialize_tensor as serialize_tensor
+    from streamrec.read import read_records as read_records
     from streamrec.stream import Stream as Stream
     from streamrec.stream import connect as connect
     from streamrec.stream import open as open  # noqa: A004 - the public name
@@ -86,6 +87,7 @@ _HOMES = {
     "streamrec.formats.raw": ("decode_raw",),
     "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
     "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
+    "streamrec.read": ("read_records",),
     "streamrec.stream": ("Stream", "connect", "open"),
     "streamrec.types": ("Batch", "BytesColumn", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),

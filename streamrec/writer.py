@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
 from streamrec import kernel
+from streamrec.config import Compression, compression_name
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.formats.compression import Compressor, of_name
 from streamrec.formats.encode import encode_examples
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
@@ -39,7 +41,8 @@ class TFRecordWriter:
 
     Args:
         path: A local path, ``file://``, or a URL of any fsspec filesystem.
-        compression: ``None``; compressed shards are not supported yet.
+        compression: ``None``, ``"gzip"``, ``"zlib"``, ``"zstd"``, or ``"auto"``: what the path's
+            suffix says (``.gz``, ``.zst``, ...). TensorFlow's names are taken too.
         storage_options: fsspec's, for a URL.
 
     Raises:
@@ -56,13 +59,12 @@ class TFRecordWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._target: _Target | None = None
-        if compression:
-            raise ConfigError(f"compression {compression!r} is not supported yet; use None")
         self.url = os.fspath(path)
+        self._compressor = _compressor(compression, self.url)
         self.records = 0
         """Records written."""
         self.nbytes = 0
-        """Bytes written, frames included."""
+        """Bytes written, frames included, before they are compressed."""
         with _translated(self.url):
             self._target = _target(self.url, storage_options or {})
 
@@ -101,8 +103,11 @@ class TFRecordWriter:
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system; the shard still does not appear."""
+        file = self._open_target().file
         with _translated(self.url):
-            self._open_target().file.flush()
+            if self._compressor is not None:
+                file.write(self._compressor.flush())
+            file.flush()
 
     def close(self) -> None:
         """Make the shard appear under its name; a second call does nothing.
@@ -115,6 +120,8 @@ class TFRecordWriter:
         target, self._target = self._target, None
         try:
             with _translated(self.url):
+                if self._compressor is not None:
+                    target.file.write(self._compressor.finish())
                 target.commit()
         finally:
             target.discard()
@@ -151,10 +158,21 @@ class TFRecordWriter:
         return self._target
 
     def _append(self, frames: Bytes, records: int) -> None:
+        file = self._open_target().file
         with _translated(self.url):
-            self._open_target().file.write(frames)
+            file.write(frames if self._compressor is None else self._compressor.compress(frames))
         self.records += records
         self.nbytes += len(frames)
+
+
+def _compressor(name: str | None, url: str) -> Compressor | None:
+    kind: Any = compression_name(name)
+    if kind == "auto":
+        kind = of_name(url)
+    if kind not in get_args(Compression):
+        known = ", ".join(map(repr, get_args(Compression)))
+        raise ConfigError(f"there is no compression {name!r}; there are 'auto', {known}")
+    return None if kind == "none" else Compressor(kind)
 
 
 def _payload(record: Record) -> Bytes:

@@ -21,13 +21,15 @@ LAYERS = [
     {"flow", "stores"},
     {"pipeline", "writer", "verify", "metrics"},
     {"feeder"},
-    {"ranks", "session", "stream"},
+    {"ranks", "read", "session", "stream"},
     {"adapters", "demo"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
+    ("read", "ranks"),
+    ("read", "session"),
     ("session", "ranks"),
     ("stream", "ranks"),
     ("stream", "session"),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,11 @@ from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import FrameScanner, frame
 from streamrec.types import BytesColumn
 from streamrec.writer import TFRecordWriter
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
 def read(data: bytes) -> list[bytes]:
@@ -231,15 +239,10 @@ class TestRefusals:
         with pytest.raises(AccessDenied, match="may not be written to"):
             TFRecordWriter(tmp_path / "x")
 
-    @pytest.mark.parametrize("compression", ["GZIP", "zlib"])
-    def test_compression_is_still_to_come(self, tmp_path: Path, compression: str) -> None:
-        with pytest.raises(ConfigError, match=f"'{compression}' is not supported yet"):
-            TFRecordWriter(tmp_path / "x", compression)
+    def test_an_unknown_compression(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no compression 'bzip2'; there are 'auto', 'none'"):
+            TFRecordWriter(tmp_path / "x", "bzip2")
         assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize("none", [None, ""])
-    def test_no_compression(self, tmp_path: Path, none: str | None) -> None:
-        TFRecordWriter(tmp_path / "x", none).close()
 
     def test_an_unknown_scheme(self) -> None:
         with pytest.raises(ConfigError, match=r"foo://x: .*foo"):
@@ -252,3 +255,66 @@ class TestRefusals:
         with TFRecordWriter(url, storage_options=options) as writer:
             writer.write(b"x")
         assert read((tmp_path / tmp_path.name / "shard").read_bytes()) == [b"x"]
+
+
+DECOMPRESS: dict[str, Any] = {
+    "gzip": gzip.decompress,
+    "zlib": zlib.decompress,
+    "zstd": zstd.decompress,
+}
+PLAIN = [b"one", b"", b"three" * 1000]
+
+
+class TestCompression:
+    @pytest.mark.parametrize(
+        ("compression", "kind"),
+        [("gzip", "gzip"), ("GZIP", "gzip"), ("zlib", "zlib"), ("ZLIB", "zlib"), ("zstd", "zstd")],
+    )
+    def test_written(self, tmp_path: Path, compression: str, kind: str) -> None:
+        with TFRecordWriter(tmp_path / "x", compression) as writer:
+            writer.write(PLAIN[0])
+            writer.write_many(PLAIN[1:])
+        assert read(DECOMPRESS[kind]((tmp_path / "x").read_bytes())) == PLAIN
+        assert (writer.records, writer.nbytes) == (3, sum(len(frame(p)) for p in PLAIN))
+
+    @pytest.mark.parametrize(("suffix", "kind"), [(".gz", "gzip"), (".zst", "zstd"), (".zl", None)])
+    def test_by_the_suffix_where_that_is_asked_for(
+        self, tmp_path: Path, suffix: str, kind: str | None
+    ) -> None:
+        path = tmp_path / f"x{suffix}"
+        with TFRecordWriter(path, "auto") as writer:
+            writer.write(b"x")
+        data = path.read_bytes()
+        assert read(DECOMPRESS[kind](data) if kind else data) == [b"x"]
+
+    @pytest.mark.parametrize("none", [None, "", "none"])
+    def test_none(self, tmp_path: Path, none: str | None) -> None:
+        with TFRecordWriter(tmp_path / "x.gz", none) as writer:
+            writer.write(b"x")
+        assert read((tmp_path / "x.gz").read_bytes()) == [b"x"]
+
+    @pytest.mark.parametrize("kind", sorted(DECOMPRESS))
+    def test_no_records(self, tmp_path: Path, kind: str) -> None:
+        TFRecordWriter(tmp_path / "x", kind).close()
+        assert DECOMPRESS[kind]((tmp_path / "x").read_bytes()) == b""
+
+    def test_flush_hands_on_what_was_written(self, tmp_path: Path) -> None:
+        with TFRecordWriter(tmp_path / "x", "gzip") as writer:
+            writer.write(b"x" * 1000)
+            writer.flush()
+            (part,) = tmp_path.iterdir()
+            stream = zlib.decompressobj(31)
+            assert stream.decompress(part.read_bytes()) == frame(b"x" * 1000)
+
+    def test_equal_records_give_equal_bytes(self, tmp_path: Path) -> None:
+        for name in "ab":
+            with TFRecordWriter(tmp_path / name, "gzip") as writer:
+                writer.write_many(PLAIN)
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    @pytest.mark.parametrize("kind", sorted(DECOMPRESS))
+    def test_a_failure_discards_it(self, tmp_path: Path, kind: str) -> None:
+        with pytest.raises(RuntimeError), TFRecordWriter(tmp_path / "x", kind) as writer:
+            writer.write(b"x")
+            raise RuntimeError
+        assert list(tmp_path.iterdir()) == []

@@ -30,10 +30,10 @@ def info(
     features are inferred from the first records that are read, and ready to paste.
     """
     from streamrec.cli.printing import print_json, progress_bar
-    from streamrec.cli.records import bridge
     from streamrec.cli.survey import survey
+    from streamrec.flow.bridge import Bridge
 
-    with bridge() as loop, progress_bar("bytes") as progress:
+    with Bridge() as loop, progress_bar("bytes") as progress:
         found = loop.call(survey(urls, storage_options, scan=scan, progress=progress))
     if as_json:
         print_json(found.to_dict())

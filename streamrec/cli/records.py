@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
-from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
-from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import OFFSET
-from streamrec.ranks import Rank
-from streamrec.session import LoopSession
+from streamrec.read import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.plan.position import Position
     from streamrec.types import Batch
 
-__all__ = ["Record", "Selection", "bridge", "groups"]
+__all__ = ["Record", "Selection", "groups"]
 
 FEW = 1000
 """Up to so many records are read one range after the other, and hardly anything ahead of them."""
@@ -69,60 +62,25 @@ class Selection:
         return validate(DatasetSettings, {**values, **(THRIFTY if few else READY)})
 
 
-@contextmanager
-def bridge() -> Iterator[Bridge]:
-    """An event loop in a thread: in the main thread, Ctrl-C ends whatever it waits for."""
-    opened = Bridge()
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def groups(selection: Selection) -> Iterator[list[Record]]:
     """The selected records in order, as they come; no group is empty.
+
+    The loop is in a thread: in the main thread, Ctrl-C ends whatever it waits for.
 
     Raises:
         ConfigError: A URL cannot be understood, or there is an offset into several shards.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
     left, skip = selection.last, selection.skip
-    with bridge() as loop:
-        session = loop.call(_open(selection))
-        urls = session.settings["shards"]
-        while left is None or left > 0:
-            try:
-                batch = loop.call(session.receive())
-            except EndOfStream:
-                return
+    with Bridge() as loop:
+        for batch, urls in batches(loop, selection.settings(), selection.offset):
             found = _records(batch, urls)[skip:left]
             skip = max(0, skip - len(batch))
             left = None if left is None else left - len(batch)
             if found:
                 yield found
-
-
-async def _open(selection: Selection) -> LoopSession:
-    dataset = await Dataset.open(selection.settings())
-    try:
-        return LoopSession(dataset, Rank(0, 1), _start(dataset, selection.offset))
-    except BaseException:
-        await dataset.aclose()
-        raise
-
-
-def _start(dataset: Dataset, offset: int) -> Position | None:
-    if not offset:
-        return None
-    if len(dataset.shards) > 1:
-        raise ConfigError(
-            f"an offset is one in a single shard, and these are {len(dataset.shards)}; name the "
-            "one that is meant"
-        )
-    start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
-    lanes = start.lanes.copy()
-    lanes[OFFSET] = offset
-    return replace(start, lanes=lanes)
+            if left is not None and left <= 0:
+                return
 
 
 def _records(batch: Batch, urls: list[str]) -> list[Record]:

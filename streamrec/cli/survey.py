@@ -13,6 +13,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, MalformedExample, StoreError, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.retry import Backoff
+from streamrec.formats.compression import detect
 from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
 from streamrec.formats.tfrecord import FOOTER, HEADER
 from streamrec.pipeline.dataset import Dataset
@@ -36,9 +37,6 @@ LOOKED_AT = 1000
 """Records that features are inferred from; parsing them in Python takes a moment."""
 REQUESTS = 32
 ATTEMPTS = 5
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-ZLIB = 0x78
-"""The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,13 @@ class Sample:
     nbytes: int = 0
     """With the frames."""
     first: list[bytes] = field(default_factory=list)
+    ratio: float = 1.0
+    """Bytes for each byte that is stored: more than one where shards are compressed."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the records take in their shards."""
+        return round(self.nbytes / self.ratio)
 
     @property
     def complete(self) -> bool:
@@ -94,8 +99,8 @@ class Sample:
         self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
 
     def extrapolate(self, size: int) -> int:
-        """How many records so many bytes hold, if they are like these."""
-        return round(size * self.records / max(1, self.nbytes))
+        """How many records so many stored bytes hold, if they are like these."""
+        return round(size * self.records / max(1, self.stored_bytes))
 
 
 async def survey(
@@ -120,18 +125,15 @@ async def survey(
     """
     objects, heads = await _look(list(urls), storage_options)
     shards, size = tuple(found.url for found in objects), sum(found.size or 0 for found in objects)
-    compression = _compression(heads)
-    if compression != "none":
-        note = "compressed shards are not read yet, so their records are not counted"
-        return Survey(shards, size, None, False, compression, None, 0, note)
     scan = scan or size <= SMALL
     sample = Sample(*((None, None) if scan else (SAMPLE_RECORDS, SAMPLE_BYTES)))
     total = size if scan else min(size, SAMPLE_BYTES)
     settings = _settings(shards if scan else _spread(shards), storage_options, scan=scan)
-    await _read(settings, sample, lambda: progress("reading", sample.nbytes, total))
+    await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
     features, why = _infer(sample.first)
     records = sample.records if scan else sample.extrapolate(size)
-    return Survey(shards, size, records, not scan, compression, features, len(sample.first), why)
+    kind = _compression(heads)
+    return Survey(shards, size, records, not scan, kind, features, len(sample.first), why)
 
 
 def _spread(shards: Sequence[str]) -> list[str]:
@@ -154,11 +156,18 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
         async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
             while not sample.complete:
                 sample.add((await run.receive()).records)
+                sample.ratio = _ratio(run.statistics())
                 progress()
     except EndOfStream:
         pass
     finally:
         await dataset.aclose()
+
+
+def _ratio(statistics: Mapping[str, Any]) -> float:
+    """Bytes that have come out for each that was decompressed."""
+    taken = statistics["decompressed_from"]
+    return statistics["decompressed_to"] / taken if taken else 1.0
 
 
 def _infer(records: Sequence[bytes]) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
@@ -228,19 +237,5 @@ async def _first_bytes(stores: Stores, found: ObjectInfo) -> tuple[ObjectInfo, b
 
 
 def _compression(heads: Sequence[bytes]) -> str:
-    kinds = sorted({_kind(head) for head in heads if head}) or ["none"]
+    kinds = sorted({detect(head) for head in heads if head}) or ["none"]
     return kinds[0] if len(kinds) == 1 else f"mixed: {', '.join(kinds)}"
-
-
-def _kind(head: bytes) -> str:
-    """The compression of a shard that begins so; what nothing explains is left to the scanner.
-
-    The CRC of the first record's length is looked at first: other first bytes prove less.
-    """
-    if len(head) == HEADER and kernel.masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little"):
-        return "none"
-    for magic, name in MAGIC.items():
-        if head.startswith(magic):
-            return name
-    is_zlib = len(head) > 1 and head[0] == ZLIB and int.from_bytes(head[:2], "big") % 31 == 0
-    return "zlib" if is_zlib else "none"

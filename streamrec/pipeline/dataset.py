@@ -44,6 +44,8 @@ class Dataset:
         self._stores = stores
         self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
         self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
+        encodings = ((i, found.encoding) for i, found in enumerate(objects))
+        self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
         seed = settings.seed if settings.shuffle else 0
         self._order = ShardOrder(len(objects), self.lanes, settings.shuffle, seed)
 
@@ -107,7 +109,7 @@ class Dataset:
             position = Position.merge([position], rank=rank, world_size=world_size)
         memory = self._memory(world_size, fingerprint.shuffle_window)
         plan = RunPlan(self.settings, self._order, position, memory, batch_size, remainder)
-        shards = Shards(self.shards, dict(self._sizes), dict(self._etags))
+        shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         return Run(plan, shards, self._stores)
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
@@ -152,7 +154,8 @@ class Dataset:
 async def _with_inferred_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> DatasetSettings:
-    records = await first_records(stores, (found.url for found in objects))
+    urls = (found.url for found in objects)
+    records = await first_records(stores, urls, compression=settings.compression)
     if not records:
         raise ConfigError("no features can be inferred: no shard holds a record")
     return settings.model_copy(update={"features": describe(infer_features(records))})

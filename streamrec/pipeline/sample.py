@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.tfrecord import FrameScanner
+from streamrec.stores.base import display_url, in_thread
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from streamrec.config import Compression
     from streamrec.pipeline.fetch import OpensStores
+    from streamrec.stores.base import ObjectInfo
 
 __all__ = ["first_records"]
 
@@ -20,30 +24,41 @@ SAMPLE_BYTES = 4 << 20
 """Of one shard: some tens of pictures, or thousands of small records."""
 
 
-async def first_records(stores: OpensStores, urls: Iterable[str], most: int = 256) -> list[bytes]:
+async def first_records(
+    stores: OpensStores, urls: Iterable[str], most: int = 256, compression: str = "auto"
+) -> list[bytes]:
     """The first records of the first shard that has any.
 
     Args:
         stores: Serve the shards.
         urls: The shards, in their order.
         most: Records to read; fewer where they are large.
+        compression: Of the shards, or ``"auto"``.
 
     Raises:
         StoreError: A shard cannot be read.
         DataError: Its beginning is corrupt.
     """
     for url in urls:
-        records = await _beginning(stores, url)
+        records = await _beginning(stores, url, compression)
         if records:
             return records[:most]
     return []
 
 
-async def _beginning(stores: OpensStores, url: str) -> list[bytes]:
+async def _beginning(stores: OpensStores, url: str, compression: str) -> list[bytes]:
     """The whole records in a shard's first bytes; its first record at least, whatever its size."""
     size = SAMPLE_BYTES
     while True:
-        data, whole = await _read(stores, url, size)
+        stored, info = await _read(stores, url, size)
+        whole = len(stored) == info.size
+        kind: Any = compression
+        if compression == "auto":
+            kind = detect(bytes(stored[:HEAD]), of_name(url, info.encoding))
+        if kind == "none":
+            data = stored
+        else:
+            data, whole = await in_thread(_decompressed, kind, url, stored, size, whole)
         scanner = FrameScanner(url=url)
         blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
@@ -54,10 +69,23 @@ async def _beginning(stores: OpensStores, url: str) -> list[bytes]:
         size *= 4
 
 
-async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, bool]:
+def _decompressed(
+    kind: Compression, url: str, stored: bytearray, most: int, whole: bool
+) -> tuple[bytearray, bool]:
+    """At most so many bytes of a shard, from its beginning on; and whether they are all."""
+    stream = Decompressor(kind, url=display_url(url))
+    memory = bytearray(most)
+    taken, given = stream.fill(memoryview(stored), memoryview(memory))
+    used_up = taken == len(stored) and not stream.pending
+    if whole and used_up:
+        stream.finish()
+    return memory[:given], whole and used_up
+
+
+async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
     async with stores.store_for(url).open_range(url, 0, size) as body:
         data = bytearray(min(size, body.info.size or 0))
         view, filled = memoryview(data), 0
         while filled < len(data) and (landed := await body.readinto(view[filled:])):
             filled += landed
-        return data, len(data) == body.info.size
+        return data, body.info

@@ -21,6 +21,9 @@ MAX_SKIP = 16 << 20
 _PLAIN = frozenset({"", "identity", "aws-chunked"})
 """``aws-chunked`` names the way of an upload; some gateways keep it with the object."""
 
+_READABLE = frozenset({"gzip", "x-gzip", "deflate", "zstd"})
+"""A compressed shard, which the pipeline decompresses."""
+
 
 @dataclass(frozen=True, slots=True)
 class RangeRequest:
@@ -38,9 +41,6 @@ class RangeRequest:
     version_header: str = "ETag"
     """The answer's header that names the version. Only an ETag is demanded by If-Match; what else
     a store has is part of the address."""
-    encoded: bool = False
-    """Whether the store serves ranges of what it stores, encoded or not; else an encoding is
-    refused, for a web server may encode each answer anew."""
 
     def headers(self) -> dict[str, str]:
         """What to send: HTTP knows no empty range, so at least one byte is asked for."""
@@ -87,7 +87,7 @@ def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) 
     Raises:
         ObjectChanged: Another version than the pinned one.
         StoreMisbehaved: The answer is to another question.
-        StoreError: The object is stored compressed, and nobody says that its ranges are.
+        StoreError: The object is stored in an encoding that nothing here reads.
     """
     encoding = _encoding(request, headers)
     etag = request.version(headers)
@@ -110,28 +110,30 @@ def size_past_the_end(headers: Mapping[str, str]) -> int | None:
 
 
 def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
-    encoding = _coding(headers.get("Content-Encoding", ""))
+    """The Content-Encoding; ranges and sizes are those of the encoded bytes."""
+    found = _codings(headers.get("Content-Encoding", ""))
     # Google's word for what is stored; elsewhere what is sent is all that is known.
-    stored = _coding(headers.get("x-goog-stored-content-encoding", encoding or ""))
-    if encoding != stored:
+    stored = _codings(headers.get("x-goog-stored-content-encoding", ",".join(found)))
+    if found != stored:
         raise _misbehaved(
             request,
-            f"the object is stored with Content-Encoding {stored or 'identity'} and sent with "
-            f"{encoding or 'identity'}, and a range of one is no range of the other; look for a "
-            "proxy between",
+            f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} and sent "
+            f"with {', '.join(found) or 'identity'}, and a range of one is no range of the other; "
+            "look for a proxy between",
         )
-    if encoding and not request.encoded:
+    if not found:
+        return None
+    if len(found) > 1 or found[0] not in _READABLE:
         raise StoreError(
-            f"the object is stored with Content-Encoding {encoding}, and a range of that is no "
-            "range of the shard; store it without",
+            f"the object is stored with Content-Encoding {', '.join(found)}, which is not read; "
+            f"store it with none, or with one of {', '.join(sorted(_READABLE))}",
             url=display_url(request.url),
         )
-    return encoding
+    return found[0]
 
 
-def _coding(header: str) -> str | None:
-    coding = header.strip().lower()
-    return None if coding in _PLAIN else coding
+def _codings(header: str) -> list[str]:
+    return [name for name in map(str.strip, header.lower().split(",")) if name not in _PLAIN]
 
 
 def _check_content_range(

@@ -138,7 +138,6 @@ class GCSStore:
             etag,
             _AS_STORED,
             version_header="x-goog-generation",
-            encoded=True,
         )
         if etag is None:
             return await service.client.open(latest)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import streamrec
 from streamrec import kernel
 from streamrec.formats.features import from_description
+from streamrec.formats.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, in_process
 from tests.cli.support import streamrec as cli
 
@@ -77,11 +78,10 @@ def test_a_note() -> None:
     assert cli("info", DATA / "empty.tfrecord").out.endswith("\nnote: there are no records\n")
 
 
-def test_what_is_not_known(tmp_path: Path) -> None:
-    path = tmp_path / "shard.gz"
-    path.write_bytes(gzip.compress(b"x"))
-    out = cli("info", path).out
-    assert "records      not known\ncompression  gzip\n" in out
+def test_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(gzip.compress(frame(b"x")))
+    assert "records      1\ncompression  gzip\n" in cli("info", path).out
 
 
 def test_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import zlib
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from streamrec.cli import survey as module
 from streamrec.cli.survey import Survey, survey
 from streamrec.devstore import DevStore, Fault
-from streamrec.errors import AccessDenied, CorruptRecord, ObjectNotFound, StoreUnavailable
+from streamrec.errors import (
+    AccessDenied,
+    CorruptRecord,
+    ObjectNotFound,
+    StoreUnavailable,
+    TruncatedShard,
+)
 from streamrec.formats.example import encode_example
 from streamrec.formats.features import FixedLenFeature, VarLenFeature
 from streamrec.formats.tfrecord import frame
+from streamrec.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,19 +117,29 @@ class TestFeatures:
 
 
 class TestCompression:
-    @pytest.mark.parametrize(
-        ("data", "name"),
-        [
-            (gzip.compress(frame(b"x"), mtime=0), "gzip"),
-            (zlib.compress(frame(b"x")), "zlib"),
-            (b"\x28\xb5\x2f\xfd rest of a frame", "zstd"),
-        ],
-    )
-    def test_known(self, tmp_path: Path, data: bytes, name: str) -> None:
-        (tmp_path / "one").write_bytes(data)
+    @pytest.mark.parametrize("name", ["gzip", "zlib", "zstd"])
+    def test_counted(self, tmp_path: Path, name: str) -> None:
+        with TFRecordWriter(tmp_path / "one", name) as writer:
+            writer.write_many(examples(300))
         found = look(str(tmp_path / "one"))
-        assert (found.compression, found.records, found.features) == (name, None, None)
-        assert "not read yet" in str(found.note)
+        assert (found.compression, found.records, found.estimated) == (name, 300, False)
+        assert found.bytes == (tmp_path / "one").stat().st_size
+        assert found.looked_at == 300
+
+    @pytest.mark.usefixtures("large")
+    @pytest.mark.parametrize("name", ["gzip", "zlib", "zstd"])
+    def test_estimated_by_the_bytes_that_are_stored(self, tmp_path: Path, name: str) -> None:
+        random = Random(1)
+        with TFRecordWriter(tmp_path / "one", name) as writer:
+            writer.write_many({"text": random.randbytes(50) + bytes(50)} for _ in range(1000))
+        found = look(str(tmp_path / "one"))
+        assert found.estimated
+        assert found.records == pytest.approx(1000, rel=0.2)
+
+    def test_damaged(self, tmp_path: Path) -> None:
+        (tmp_path / "one").write_bytes(gzip.compress(frame(b"x"))[:-1])
+        with pytest.raises(TruncatedShard, match="inside its gzip stream"):
+            look(str(tmp_path / "one"))
 
     def test_mixed(self, tmp_path: Path) -> None:
         (tmp_path / "one").write_bytes(gzip.compress(b""))

@@ -209,17 +209,21 @@ class TestHttp(StoreConformance, FaultConformance):
 
 
 @asynchronous
-async def test_identity_is_asked_for_and_compressed_objects_are_refused() -> None:
+async def test_identity_is_asked_for_and_encoded_objects_come_as_they_are_stored() -> None:
     seen: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         seen.append(request.headers["Accept-Encoding"])
-        return web.Response(body=b"packed", headers={"Content-Encoding": "gzip"})
+        encoding = request.query["encoding"]
+        return web.Response(body=b"packed", headers={"Content-Encoding": encoding})
 
     async with serving(answer) as server, opened() as store:
-        with pytest.raises(StoreError, match="Content-Encoding gzip"):
-            await read(store, f"{server}/x", 0, 10)
-        assert seen == ["identity"]
+        async with store.open_range(f"{server}/x?encoding=gzip", 0, 10) as body:
+            assert (body.info.size, body.info.encoding) == (6, "gzip")
+            assert await body.readinto(memoryview(bytearray(10))) == 6
+        with pytest.raises(StoreError, match="Content-Encoding br"):
+            await read(store, f"{server}/x?encoding=br", 0, 10)
+        assert seen == ["identity"] * 2
 
 
 @asynchronous

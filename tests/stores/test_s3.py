@@ -260,7 +260,7 @@ async def test_kept_signature_is_renewed_when_it_is_refused() -> None:
         {"refuse": True},
         {"truncate_after": 1},
         {"content_range": "nonsense"},
-        {"headers": {"Content-Encoding": "gzip"}},
+        {"headers": {"Content-Encoding": "br"}},
     ],
 )
 @asynchronous
