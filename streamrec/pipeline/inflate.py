@@ -321,6 +321,8 @@ class Inflater:
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         fetcher.landed = self._look
+        if setting != "auto":
+            self._claim()
 
     def __repr__(self) -> str:
         return f"<Inflater {self._busy} at work, {self.pool!r}>"
@@ -332,6 +334,10 @@ class Inflater:
                 self._wake.clear()
                 self._schedule(group)
                 await self._wake.wait()
+
+    def wake(self) -> None:
+        """Look again at what should be done: a lane has become due."""
+        self._wake.set()
 
     def close(self) -> None:
         """End the threads, after the step that each is at."""
@@ -377,15 +383,22 @@ class Inflater:
         if size:
             feed.begin_piece(self.pool.acquire(memory_size(size))[:size])
             feed.size = grown(feed.size, self._plan.range_size)
-            share = self._plan.for_inflated
-            self._fetcher.claimed = max(share, self.pool.in_use)
-            self.pool.trim(max(0, share - self.pool.in_use))
+            self._claim()
         return size > 0
+
+    def _claim(self) -> None:
+        """Keep the share of the budget from being filled with ranges."""
+        share = self._plan.for_inflated
+        self._fetcher.claimed = max(share, self.pool.in_use)
+        self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, feed: LaneInflater) -> int:
         size = min(feed.size, memory_size(feed.likely_size()))
         owed = sum(other.due for other in self.feeds) * self._plan.head
-        if self.pool.in_use + memory_size(size) + owed <= self._plan.for_inflated:
+        wanted = self.pool.in_use + memory_size(size) + owed
+        # Ranges may have taken the share before it was known that shards are compressed.
+        both = wanted + self._fetcher.pool.in_use
+        if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
         return min(size, self._plan.head) if feed.due else 0
 

@@ -295,6 +295,8 @@ class Run:
             await self._wait_for(lane)
 
     async def _wait_for(self, lane: int) -> None:
+        if self._inflater is not None:
+            self._inflater.wake()
         try:
             async with asyncio.timeout(self._plan.settings.stall_timeout):
                 await self._fetcher.wait_for(lane)
