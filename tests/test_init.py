@@ -16,7 +16,7 @@ PUBLIC = [
     "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
     "connect", "decode_raw", "encode_example", "encode_examples", "encode_sequence_example",
     "open", "parse_example", "parse_sequence_example", "parse_single_example",
-    "parse_single_sequence_example", "parse_tensor", "serialize_tensor",
+    "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor",
 ]  # fmt: skip
 
 

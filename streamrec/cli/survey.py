@@ -166,8 +166,8 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
 
 def _ratio(statistics: Mapping[str, Any]) -> float:
     """Bytes that have come out for each that was decompressed."""
-    taken = statistics["decompressed_from"]
-    return statistics["decompressed_to"] / taken if taken else 1.0
+    taken, given = statistics["decompressed_from"], statistics["decompressed_to"]
+    return given / taken if given else 1.0
 
 
 def _infer(records: Sequence[bytes]) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:

@@ -12,7 +12,7 @@ from streamrec.stores.base import display_url, in_thread
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from streamrec.config import Compression
     from streamrec.pipeline.fetch import OpensStores
@@ -51,19 +51,18 @@ async def _beginning(stores: OpensStores, url: str, compression: str) -> list[by
     size = SAMPLE_BYTES
     while True:
         stored, info = await _read(stores, url, size)
-        whole = len(stored) == info.size
         kind: Any = compression
         if compression == "auto":
             kind = detect(bytes(stored[:HEAD]), of_name(url, info.encoding))
-        if kind == "none":
-            data = stored
-        else:
-            data, whole = await in_thread(_decompressed, kind, url, stored, size, whole)
+        data, whole, finish = stored, len(stored) == info.size, _nothing
+        if kind != "none":
+            data, whole, finish = await in_thread(_decompressed, kind, url, stored, size, whole)
         scanner = FrameScanner(url=url)
         blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
         if whole and not records:
-            scanner.finish()  # raises where the shard is not simply empty
+            finish()  # raises where the shard is not simply empty
+            scanner.finish()
         if records or whole:
             return records
         size *= 4
@@ -71,15 +70,22 @@ async def _beginning(stores: OpensStores, url: str, compression: str) -> list[by
 
 def _decompressed(
     kind: Compression, url: str, stored: bytearray, most: int, whole: bool
-) -> tuple[bytearray, bool]:
-    """At most so many bytes of a shard, from its beginning on; and whether they are all."""
+) -> tuple[bytearray, bool, Callable[[], None]]:
+    """At most so many bytes of a shard, from its beginning on.
+
+    Returns:
+        Them, whether nothing can follow them, and what raises the error if that is one's fault.
+    """
     stream = Decompressor(kind, url=display_url(url))
     memory = bytearray(most)
     taken, given = stream.fill(memoryview(stored), memoryview(memory))
     used_up = taken == len(stored) and not stream.pending
-    if whole and used_up:
-        stream.finish()
-    return memory[:given], whole and used_up
+    is_faulty = given < most and not used_up
+    return memory[:given], is_faulty or (whole and used_up), stream.finish
+
+
+def _nothing() -> None:
+    """What is not compressed has no stream to finish."""
 
 
 async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:

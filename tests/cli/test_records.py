@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.cli.records import FEW, Record, Selection, bridge, groups
+from streamrec.cli.records import FEW, Record, Selection, groups
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.formats.tfrecord import frame
 
@@ -83,9 +83,3 @@ def test_the_reader_may_stop(shards: tuple[str, ...]) -> None:
     for group in groups(Selection(shards)):
         assert group[0].payload == b"a0"
         break
-
-
-def test_a_bridge_is_closed() -> None:
-    with bridge() as opened:
-        thread = opened._thread
-    assert not thread.is_alive()

@@ -57,3 +57,9 @@ def test_loop_factories(factory: type) -> None:
     bridge = Bridge(factory)
     assert bridge.call(where()) == "streamrec-bridge"
     bridge.close()
+
+
+def test_a_with_block_closes_it() -> None:
+    with Bridge() as bridge:
+        assert bridge.call(where()) == "streamrec-bridge"
+    assert not bridge._thread.is_alive()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamrec.pipeline.inflate as module
+from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     CorruptCompression,
     CorruptLength,
@@ -23,7 +24,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.compression import Compressor, Limits
+from streamrec.formats.compression import Compressor, Decompressor, Limits
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
@@ -232,6 +233,19 @@ async def test_many_empty_objects_behind_a_large_one(kind: Compression) -> None:
     assert sum(map(len, await batches_of(dataset))) == 20
 
 
+@pytest.mark.parametrize(("encoding", "kind"), [("gzip", "gzip"), ("deflate", "zlib")])
+@asynchronous
+async def test_an_object_with_a_content_encoding(encoding: str, kind: Compression) -> None:
+    plain = shard([100] * 40)
+    async with DevStore() as devstore:
+        devstore.put("bucket/x", pack(kind, plain))
+        devstore.faults = [Fault(headers={"Content-Encoding": encoding})]
+        settings = settings_of("s3://bucket/x", storage_options=devstore.storage_options)
+        dataset = await Dataset.open(settings)
+        assert sum(map(len, await batches_of(dataset))) == 40
+        await dataset.aclose()
+
+
 class TestFaults:
     @pytest.mark.parametrize("kind", PACKED)
     @asynchronous
@@ -278,10 +292,9 @@ class TestFaults:
     @pytest.mark.parametrize("kind", PACKED)
     @asynchronous
     async def test_a_bomb(self, kind: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
-        inner = module.Decompressor
         limits = Limits(ratio=50, free=1 << 20)
         monkeypatch.setattr(
-            module, "Decompressor", lambda kind, url: inner(kind, url=url, limits=limits)
+            module, "Decompressor", lambda kind, url: Decompressor(kind, url=url, limits=limits)
         )
         store = ScriptedStore({"s": pack(kind, frame(bytes(30 << 20)))})
         _, error = await failure_of(dataset_of(store))

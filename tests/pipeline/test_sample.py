@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from streamrec.errors import CorruptLength, TruncatedShard
+from streamrec.errors import CorruptCompression, CorruptLength, TruncatedShard
+from streamrec.formats.compression import Compressor
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline import sample
 from streamrec.pipeline.sample import first_records
 from tests.pipeline.scripted import ScriptedStore
 from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from streamrec.config import Compression
+
+each_kind = pytest.mark.parametrize("kind", ["gzip", "zlib", "zstd"])
+
+
+def pack(kind: Compression, data: bytes) -> bytes:
+    stream = Compressor(kind)
+    return stream.compress(data) + stream.finish()
 
 
 @asynchronous
@@ -39,3 +52,36 @@ async def test_a_corrupt_beginning() -> None:
     shard[9] ^= 1
     with pytest.raises(CorruptLength):
         await first_records(ScriptedStore({"a": bytes(shard)}), ["a"])
+
+
+@each_kind
+@pytest.mark.parametrize("first", [10, 200, 1 << 20])
+@asynchronous
+async def test_compressed_shards(
+    kind: Compression, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", first)
+    records = [b"x" * 500, b"", b"y"]
+    shard = pack(kind, b"".join(map(frame, records)))
+    store = ScriptedStore({"a": pack(kind, b""), "b": shard}, piece=7)
+    found = await first_records(store, ["a", "b"])
+    assert found[0] == records[0]
+    assert found == records[: len(found)]
+    assert await first_records(store, ["b"], compression=kind) == found
+
+
+@each_kind
+@pytest.mark.parametrize("first", [10, 1 << 20])
+@asynchronous
+async def test_damaged_compressed_shards(
+    kind: Compression, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", first)
+    shard = pack(kind, frame(bytes(range(200))))
+    store = ScriptedStore({"a": shard[:-9], "b": pack(kind, b"part") + b"junk"})
+    with pytest.raises(TruncatedShard):
+        await first_records(store, ["a"])
+    with pytest.raises(CorruptCompression):
+        await first_records(store, ["b"])
+    with pytest.raises(CorruptLength):
+        await first_records(store, ["a"], compression="none")

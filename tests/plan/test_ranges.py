@@ -98,6 +98,47 @@ def test_an_offset_at_the_end_goes_on_with_the_next_shard() -> None:
     assert [(r.extent.shard, r.start) for r in drain(ranges, 64)] == [(1, 0)]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_look_at_the_beginning_comes_first_and_nothing_before_it_is_over(known: bool) -> None:
+    order = ShardOrder(2, 1)
+    sizes = {0: 100_000, 1: 7} if known else {}
+    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), looks=True)
+    first = ranges.next(1 << 20)
+    assert first is not None
+    assert (first.start, first.stop) == (0, 4096)
+    assert ranges.next(1 << 20) is None
+    sizes[0], sizes[1] = 100_000, 7
+    assert ranges.next(1 << 20) is None
+    ranges.go_on(90_000)
+    assert [(r.extent.shard, r.start, r.stop) for r in drain(ranges, 8000)] == [
+        (0, 90_000, 98_000),
+        (0, 98_000, 100_000),
+        (1, 0, 7),
+    ]
+
+
+def test_going_on_behind_the_end_goes_on_with_the_next_shard() -> None:
+    order = ShardOrder(2, 1)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), looks=True)
+    first = ranges.next(64)
+    assert first is not None
+    assert (first.start, first.stop) == (0, 64)
+    ranges.go_on(100)
+    assert [(r.extent.shard, r.start) for r in drain(ranges, 64)] == [(1, 0)]
+
+
+@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32))
+def test_what_is_decompressed_and_what_is_read_share_a_budget(
+    total: int, lanes: int, windows: int
+) -> None:
+    try:
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+    except ConfigError:
+        return
+    assert windows <= plan.for_inflated
+    assert plan.for_inflated + lanes * plan.head <= plan.for_ranges
+
+
 def test_an_extent_with_an_end_needs_no_size() -> None:
     piece = Extent(0, 0, shard=3, begin=10, end=25)
     ranges = LaneRanges(iter([piece]), {}, reach=1)
