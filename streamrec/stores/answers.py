@@ -117,9 +117,9 @@ def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
     if found != stored:
         raise _misbehaved(
             request,
-            f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} and sent "
-            f"with {', '.join(found) or 'identity'}, and a range of one is no range of the other; "
-            "look for a proxy between",
+            f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} and "
+            f"sent with {', '.join(found) or 'identity'}, and a range of one is no range of the "
+            "other; look for a proxy between",
         )
     if not found:
         return None

@@ -392,7 +392,10 @@ async def test_url_without_an_object(url: str) -> None:
 async def test_a_session_of_gcsfs_reads_nothing() -> None:
     async with DevStore() as devstore:
         devstore.put("bucket/x", DATA)
-        for session, words in [({"trust_env": True}, None), ({"proxy": "http://p"}, "'proxy' and 'verify'")]:
+        for session, words in [
+            ({"trust_env": True}, None),
+            ({"proxy": "http://p"}, "'proxy' and 'verify'"),
+        ]:
             async with opened({**devstore.gcs_options, "session_kwargs": session}) as store:
                 if words is None:
                     await read(store, "gs://bucket/x", 0, 10)
