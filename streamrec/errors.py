@@ -17,6 +17,7 @@
     │   ├── CorruptCompression                no intact gzip, zlib or zstd stream
     │   ├── DecompressionBomb                 far more comes out than went in
     │   ├── MalformedExample                  not the protobuf message it should be
+    │   ├── MalformedImage                    not a picture that can be decoded
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
     ├── WireError                             the feeder protocol
@@ -54,6 +55,7 @@ __all__ = [
     "FeederRefused",
     "LocalProtocolError",
     "MalformedExample",
+    "MalformedImage",
     "MalformedPosition",
     "MissingFeature",
     "ObjectChanged",
@@ -207,6 +209,10 @@ class DecompressionBomb(DataError):
 
 class MalformedExample(DataError):
     """The record is not the protobuf message that it should be."""
+
+
+class MalformedImage(DataError):
+    """The picture is corrupt, truncated, too large, or of a format that is not read."""
 
 
 class MissingFeature(DataError):

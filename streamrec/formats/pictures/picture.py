@@ -1,0 +1,101 @@
+"""What every format gives: a picture whose size is known, and whose pixels are not decoded yet."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+__all__ = ["Picture", "check_channels", "check_size", "library", "pixels"]
+
+
+class Picture(NamedTuple):
+    """A picture that is not decoded yet."""
+
+    shape: tuple[int, ...]
+    """``(height, width, channels)``, of an animation ``(frames, height, width, channels)``."""
+    decode: Callable[[], npt.NDArray[Any]]
+    """Gives the pixels, in memory that may not be writable.
+
+    It raises :class:`MalformedImage` where the pixels are corrupt or missing.
+    """
+
+
+def library() -> Any:
+    """Pillow's module ``Image``, imported when it is first needed.
+
+    Raises:
+        ConfigError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ConfigError(
+            "pictures are decoded by Pillow, which is not installed: pip install 'streamrec[image]'"
+        ) from None
+    return Image
+
+
+def pixels(
+    mode: str, size: tuple[int, int], data: Any, codec: str, *arguments: Any
+) -> npt.NDArray[np.uint8]:
+    """Decode pixels with one of Pillow's codecs, without the GIL.
+
+    Args:
+        mode: Pillow's mode of the result.
+        size: Width and height. The data must not hold wider rows.
+        data: What the codec reads.
+        codec: The codec's name.
+        arguments: The codec's own, from the raw mode on.
+
+    Raises:
+        MalformedImage: The data are corrupt, or end too early.
+        ConfigError: Pillow is not installed.
+    """
+    try:
+        image = library().frombytes(mode, size, data, codec, arguments)
+    except (ValueError, OSError) as error:
+        raise MalformedImage(
+            f"the picture's pixels cannot be decoded ({error}); replace the picture"
+        ) from None
+    return np.asarray(image)
+
+
+def check_size(shape: tuple[int, ...], most: int) -> None:
+    """Refuse a picture of more pixels than a limit, all frames together.
+
+    Raises:
+        MalformedImage: It has more.
+    """
+    count = math.prod(shape[:-1])
+    if count > most:
+        sides = " x ".join(map(str, shape[:-1]))
+        raise MalformedImage(
+            f"the picture claims {sides} = {count:,} pixels, and {most:,} are allowed; "
+            "raise max_pixels, if you trust it"
+        )
+
+
+def check_channels(kind: str, channels: int, allowed: tuple[int, ...]) -> None:
+    """Refuse numbers of channels in which a format's pictures are not given.
+
+    Raises:
+        WrongFeatureType: ``channels`` is not one of those allowed.
+    """
+    if channels not in allowed:
+        raise WrongFeatureType(
+            f"this {kind} picture gives channels {_listed(allowed)}, not {channels}; "
+            "ask for one of these"
+        )
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return " or ".join(map(str, numbers))
