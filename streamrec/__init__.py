@@ -33,11 +33,18 @@ if TYPE_CHECKING:
     from streamrec.formats.example import encode_sequence_example as encode_sequence_example
     from streamrec.formats.features import FixedLenFeature as FixedLenFeature
     from streamrec.formats.features import FixedLenSequenceFeature as FixedLenSequenceFeature
+    from streamrec.formats.features import Image as Image
     from streamrec.formats.features import RaggedFeature as RaggedFeature
     from streamrec.formats.features import SparseFeature as SparseFeature
     from streamrec.formats.features import VarLenFeature as VarLenFeature
     from streamrec.formats.features import parse_example as parse_example
     from streamrec.formats.features import parse_single_example as parse_single_example
+    from streamrec.formats.image import decode_and_crop_jpeg as decode_and_crop_jpeg
+    from streamrec.formats.image import decode_image as decode_image
+    from streamrec.formats.image import decode_jpeg as decode_jpeg
+    from streamrec.formats.image import decode_png as decode_png
+    from streamrec.formats.image import encode_jpeg as encode_jpeg
+    from streamrec.formats.image import encode_png as encode_png
     from streamrec.formats.raw import decode_raw as decode_raw
     from streamrec.formats.sequences import parse_sequence_example as parse_sequence_example
     from streamrec.formats.sequences import (
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
     from streamrec.stream import open as open  # noqa: A004 - the public name
     from streamrec.types import Batch as Batch
     from streamrec.types import BytesColumn as BytesColumn
+    from streamrec.types import Pictures as Pictures
     from streamrec.types import Ragged as Ragged
     from streamrec.types import Sparse as Sparse
     from streamrec.writer import TFRecordWriter as TFRecordWriter
@@ -78,18 +86,27 @@ _HOMES = {
     "streamrec.formats.features": (
         "FixedLenFeature",
         "FixedLenSequenceFeature",
+        "Image",
         "RaggedFeature",
         "SparseFeature",
         "VarLenFeature",
         "parse_example",
         "parse_single_example",
     ),
+    "streamrec.formats.image": (
+        "decode_and_crop_jpeg",
+        "decode_image",
+        "decode_jpeg",
+        "decode_png",
+        "encode_jpeg",
+        "encode_png",
+    ),
     "streamrec.formats.raw": ("decode_raw",),
     "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
     "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.read": ("read_records",),
     "streamrec.stream": ("Stream", "connect", "open"),
-    "streamrec.types": ("Batch", "BytesColumn", "Ragged", "Sparse"),
+    "streamrec.types": ("Batch", "BytesColumn", "Pictures", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

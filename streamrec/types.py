@@ -20,6 +20,7 @@ __all__ = [
     "BytesColumn",
     "Column",
     "Origin",
+    "Pictures",
     "Ragged",
     "RecordBlock",
     "RecordRows",
@@ -29,7 +30,7 @@ __all__ = [
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 Octets: TypeAlias = "npt.NDArray[np.uint8]"
-Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Ragged"
+Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,12 +241,43 @@ def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pictures:
+    """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
+
+    Args:
+        values: uint8, all pictures end to end, row by row.
+        offsets: int64 ``[count + 1]``: picture ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+        shapes: int64 ``[count, 3]``: the heights, widths and channels.
+    """
+
+    values: Octets
+    offsets: Indices
+    shapes: Indices
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, row: int) -> Octets:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        first, last = self.offsets[row % len(self) :][:2].tolist()
+        return self.values[first:last].reshape(self.shapes[row])
+
+    def __iter__(self) -> Iterator[Octets]:
+        return (self[row] for row in range(len(self)))
+
+    def to_list(self) -> list[Octets]:
+        """All pictures, as views."""
+        return list(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
     """Rows of different lengths.
 
     Args:
-        values: All rows' values end to end: an array, a :class:`BytesColumn`, or a :class:`Ragged`
-            where the values are of different lengths too.
+        values: All rows' values end to end: an array, a :class:`BytesColumn`, :class:`Pictures`,
+            or a :class:`Ragged` where the values are of different lengths too.
         row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
     """
 
@@ -260,7 +292,7 @@ class Ragged:
             raise IndexError(f"row {row} of {len(self)}")
         first, last = self.row_splits[row % len(self) :][:2].tolist()
         part = cut(self.values, first, last)
-        return part.to_list() if isinstance(part, BytesColumn) else part
+        return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
 
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
@@ -297,6 +329,8 @@ def cut(values: Values, first: int, last: int) -> Values:
         strings = values.strings_per_row
         offsets = values.offsets[first * strings : last * strings + 1]
         return BytesColumn(values.values, offsets, values.item_shape)
+    if isinstance(values, Pictures):
+        return Pictures(values.values, values.offsets[first : last + 1], values.shapes[first:last])
     return values[first:last]
 
 
@@ -306,6 +340,8 @@ def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
         return values.to_dense(default)
     if isinstance(values, np.ndarray):
         return values
+    if isinstance(values, Pictures):
+        raise TypeError("pictures of any size make no array; give sr.Image a shape")
     objects = np.empty(len(values.offsets) - 1, object)
     objects[:] = BytesColumn(values.values, values.offsets).to_list()
     return objects.reshape(len(values), *values.item_shape)
@@ -357,7 +393,7 @@ def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
     return BytesColumn.of([values[place] for place in places.tolist()])
 
 
-Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Ragged | Sparse"
+Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
 
 
 class Origin(NamedTuple):

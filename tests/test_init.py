@@ -11,10 +11,12 @@ import streamrec
 
 PUBLIC = [
     "Batch", "BytesColumn", "ConfigError", "DataError", "Example", "Feature", "Features",
-    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Ragged", "RaggedFeature",
+    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Image", "Pictures", "Ragged",
+    "RaggedFeature",
     "SequenceExample", "Sparse", "SparseFeature", "StateError",
     "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
-    "connect", "decode_raw", "encode_example", "encode_examples", "encode_sequence_example",
+    "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",
+    "encode_example", "encode_examples", "encode_jpeg", "encode_png", "encode_sequence_example",
     "open", "parse_example", "parse_sequence_example", "parse_single_example",
     "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolErro
 from streamrec.formats.dtypes import numpy_dtype
 from streamrec.plan.position import Position
 from streamrec.schema import Field, build
-from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse, cut
+from streamrec.types import Batch, BytesColumn, Origin, Pictures, Ragged, Sparse, cut, offsets_of
 from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
 
@@ -56,7 +56,9 @@ _PROTO = build(
             Field("Array", "array", 1, "kind"),
             Field("Bytes", "bytes", 2, "kind"),
             Field("Ragged", "ragged", 3, "kind"),  # as the values of another Ragged alone
+            Field("Pictures", "pictures", 4, "kind"),
         ],
+        "Pictures": [Field("uint64", "size", 1), Field("uint64", "count", 2)],
         "Ragged": [Field("Values", "values", 1)],
         "Sparse": [
             Field("Values", "values", 1),
@@ -143,9 +145,13 @@ def _encode_ragged(proto: Any, column: Ragged, payload: _Payload) -> None:
         _encode_values(proto.values, values, payload)
 
 
-def _encode_values(proto: Any, values: npt.NDArray[Any] | BytesColumn, payload: _Payload) -> None:
+def _encode_values(
+    proto: Any, values: npt.NDArray[Any] | BytesColumn | Pictures, payload: _Payload
+) -> None:
     if isinstance(values, BytesColumn):
         _encode_bytes(proto.bytes, values, payload)
+    elif isinstance(values, Pictures):
+        _encode_pictures(proto.pictures, values, payload)
     elif values.dtype.name in (*DTYPES, "bfloat16") and values.ndim:
         proto.array.dtype = values.dtype.name
         proto.array.shape.extend(values.shape)
@@ -163,6 +169,14 @@ def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
     proto.item_shape.extend(column.item_shape)
     offsets = column.offsets.astype(np.int64, copy=False)
     payload.add(offsets - first if first else offsets)
+    payload.add(column.values[first:last])
+
+
+def _encode_pictures(proto: Any, column: Pictures, payload: _Payload) -> None:
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    proto.SetInParent()
+    proto.size, proto.count = last - first, len(column)
+    payload.add(column.shapes.astype(np.int64, copy=False))
     payload.add(column.values[first:last])
 
 
@@ -268,7 +282,7 @@ def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
 def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ragged:
     _check(depth < MOST_DIMENSIONS, f"rows within rows, {depth} deep")
     splits = reader.array("int64", (rows + 1,))
-    values: npt.NDArray[Any] | BytesColumn | Ragged
+    values: npt.NDArray[Any] | BytesColumn | Pictures | Ragged
     if proto.values.WhichOneof("kind") == "ragged":
         inner = int(splits[-1])
         _check(0 <= inner < 1 << 62, f"an array has {inner} rows")
@@ -287,14 +301,21 @@ def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
     indices = reader.array("int64", (count, len(shape)))
     inside = (indices >= 0) & (indices < np.array(shape, np.int64))
     _check(bool(inside.all()), "a sparse index is outside of its shape")
-    return Sparse(indices, _decode_values(proto.values, count, reader), shape)
+    values = _decode_values(proto.values, count, reader)
+    if isinstance(values, Pictures):
+        raise RemoteProtocolError("a batch does not fit its description: sparse pictures")
+    return Sparse(indices, values, shape)
 
 
-def _decode_values(proto: Any, rows: int | None, reader: _Reader) -> npt.NDArray[Any] | BytesColumn:
-    """One array or column of strings; ``rows`` is its length, where that is known."""
+def _decode_values(
+    proto: Any, rows: int | None, reader: _Reader
+) -> npt.NDArray[Any] | BytesColumn | Pictures:
+    """One array or column of strings or pictures; ``rows`` is its length, where that is known."""
     kind = proto.WhichOneof("kind")
     if kind == "bytes":
         return _decode_bytes(proto.bytes, rows, reader)
+    if kind == "pictures":
+        return _decode_pictures(proto.pictures, rows, reader)
     _check(kind == "array", "values have no kind")
     shape = tuple(int(side) for side in proto.array.shape)
     _check(len(shape) > 0 and rows in (None, shape[0]), f"an array of shape {shape}, {rows} rows")
@@ -312,6 +333,19 @@ def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
     values = reader.array("uint8", (int(proto.size),))
     _check_offsets(offsets, len(values))
     return BytesColumn(values, offsets, item_shape)
+
+
+def _decode_pictures(proto: Any, rows: int | None, reader: _Reader) -> Pictures:
+    count, size = int(proto.count), int(proto.size)
+    _check(rows in (None, count), f"{count} pictures for {rows} rows")
+    shapes = reader.array("int64", (count, 3))
+    values = reader.array("uint8", (size,))
+    # Of floats the product cannot overflow; where it is no more than the size, that of int64 fits.
+    fits = bool((shapes >= 0).all()) and bool((np.prod(shapes.astype(float), axis=1) <= size).all())
+    _check(fits, "a picture is larger than the pixels that are there")
+    offsets = offsets_of(shapes.prod(axis=1))
+    _check(int(offsets[-1]) == size, f"{size} bytes of pixels for pictures of {offsets[-1]}")
+    return Pictures(values, offsets, shapes)
 
 
 def _check_offsets(offsets: npt.NDArray[np.int64], end: int) -> None:

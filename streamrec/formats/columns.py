@@ -12,12 +12,14 @@ from streamrec.errors import ConfigError
 from streamrec.formats.composite import compile_ragged, compile_sparse
 from streamrec.formats.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.faults import ColumnFault
+from streamrec.formats.image_columns import compile_frames, compile_image
 from streamrec.formats.needs import Make, Needs, narrowed, row_of, values_of
 from streamrec.formats.padding import as_items, padded
 from streamrec.formats.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
@@ -55,6 +57,8 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True
         return _sequence(name, spec, needs, pad)
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
+    if isinstance(spec, Image):
+        return compile_image(name, spec, needs)
     return compile_ragged(name, spec, needs, Kind.VARLEN)
 
 
@@ -76,9 +80,11 @@ def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = Tru
         return compile_ragged(name, spec, needs, Kind.STEPS)
     if isinstance(spec, FixedLenSequenceFeature):
         return _steps(name, spec, needs, pad)
+    if isinstance(spec, Image):
+        return compile_frames(name, spec, needs)
     raise ConfigError(
-        f"feature {name!r}: of feature lists there are FixedLenSequenceFeature, VarLenFeature and "
-        f"RaggedFeature, not {type(spec).__name__}"
+        f"feature {name!r}: of feature lists there are FixedLenSequenceFeature, VarLenFeature, "
+        f"RaggedFeature and Image, not {type(spec).__name__}"
     )
 
 

@@ -1,9 +1,9 @@
 """The plain form of specs, for configuration files and the wire; and their form as Python code.
 
-A spec is a table with ``kind``, ``dtype`` and its other arguments. The specs of Examples are a
-table of such tables by name; those of SequenceExamples a table of just two of these tables,
-``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype``, and that is no
-table.
+A spec is a table with ``kind``, which may be left out, ``dtype`` and its other arguments. The specs
+of Examples are a table of such tables by name; those of SequenceExamples a table of just two of
+these tables, ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or
+a ``kind``, and these are no tables.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from streamrec.formats.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     Partition,
     RaggedFeature,
     SparseFeature,
@@ -45,6 +46,7 @@ _CLASSES: dict[str, Any] = {
     "varlen": VarLenFeature,
     "ragged": RaggedFeature,
     "sparse": SparseFeature,
+    "image": Image,
 }
 _KIND_OF = {kind: name for name, kind in _CLASSES.items()}
 _PARTITIONS: dict[str, Any] = {
@@ -205,7 +207,8 @@ def _build(kind: Any, plain: Mapping[str, Any]) -> Any:
     keys = {_SHORTER.get(field.name, field.name): field for field in fields(kind)}
     for key in plain:
         _require("key", key, ["kind", *keys])
-    arguments: dict[str, Any] = {"shape": _USUAL_SHAPE} if "shape" in keys else {}
+    has_usual = "shape" in keys and keys["shape"].default is MISSING
+    arguments: dict[str, Any] = {"shape": _USUAL_SHAPE} if has_usual else {}
     for key, field in keys.items():
         if key in plain:
             arguments[field.name] = _argument(field.name, plain[key])

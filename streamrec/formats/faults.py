@@ -15,12 +15,14 @@ from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, Kernel
 if TYPE_CHECKING:
     from streamrec.types import RecordRows
 
-__all__ = ["DTYPES", "ColumnFault", "Need", "UrlOf", "explain", "malformed"]
+__all__ = ["DTYPES", "PICTURE", "ColumnFault", "Need", "UrlOf", "explain", "malformed"]
 
 UrlOf: TypeAlias = Callable[[int], str]
 
 DTYPES = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
 """The dtypes of a Feature's lists, by the lists' names."""
+PICTURE = "picture"
+"""Stands for the dtype of what holds encoded pictures."""
 
 
 class ColumnFault(Exception):
@@ -30,13 +32,17 @@ class ColumnFault(Exception):
         row: The row's number in the input.
         feature: The feature's name in the record.
         message: What is wrong, and what to do next.
+        kind: The error that it is.
     """
 
-    def __init__(self, row: int, feature: str, message: str) -> None:
-        super().__init__(row, feature, message)
+    def __init__(
+        self, row: int, feature: str, message: str, kind: type[DataError] = WrongFeatureType
+    ) -> None:
+        super().__init__(row, feature, message, kind)
         self.row = row
         self.feature = feature
         self.message = message
+        self.kind = kind
 
 
 class Need(NamedTuple):
@@ -81,7 +87,7 @@ def explain(
         "record": int(rows.ordinals[row]),
     }
     if isinstance(fault, ColumnFault):
-        return WrongFeatureType(fault.message, feature=fault.feature, **where)
+        return fault.kind(fault.message, feature=fault.feature, **where)
     if fault.feature is None:
         return MalformedExample(_whole(fault, int(rows.lengths[row]), sequence), **where)
     record = _bytes_of(rows, row)
@@ -162,6 +168,8 @@ def _words_of(
         return MissingFeature, _missing(need, there, others)
     if code is Fault.WRONG_KIND:
         dtype = _wrong_kind(need, _held(need, there))
+        if need.dtype == PICTURE:
+            return WrongFeatureType, _no_picture(f"{dtype}")
         return WrongFeatureType, (
             f"the record holds {dtype}, but the spec says {need.dtype}; "
             f"give the spec dtype {dtype!r}"
@@ -170,10 +178,16 @@ def _words_of(
     values = getattr(feature, feature.WhichOneof("kind")).value
     if need.plan.kind is Kind.RAW:
         return WrongFeatureType, _wrong_raw(need, values)
+    if need.dtype == PICTURE:
+        return WrongFeatureType, _no_picture(f"{len(values)} byte strings")
     return WrongFeatureType, (
         f"the record holds {len(values)} values, but shape {need.shape} takes {need.plan.count}; "
         "correct the shape, or use VarLenFeature"
     )
+
+
+def _no_picture(held: str) -> str:
+    return f"the record holds {held}, but Image takes one byte string; use another spec"
 
 
 def _wrong_raw(need: Need, values: Any) -> str:
@@ -187,15 +201,16 @@ def _wrong_raw(need: Need, values: Any) -> str:
 
 def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
     nearest = _nearest(need.plan.name, there, others)
-    if need.plan.kind is Kind.STEPS:
-        return (
-            f"the record has no such feature list{nearest}; "
-            "correct the name, or give the spec allow_missing=True"
-        )
-    return (
-        f"the record has no such feature{nearest}; "
-        "correct the name, give the spec a default_value, or use VarLenFeature"
-    )
+    steps = need.plan.kind is Kind.STEPS
+    if need.dtype == PICTURE:
+        otherwise = "leave the spec out"
+    elif steps:
+        otherwise = "give the spec allow_missing=True"
+    else:
+        otherwise = "give the spec a default_value, or use VarLenFeature"
+    what = "feature list" if steps else "feature"
+    comma = "," if "," in otherwise else ", or"
+    return f"the record has no such {what}{nearest}; correct the name{comma} {otherwise}"
 
 
 def _nearest(name: str, there: Mapping[str, Any], wanted: list[str]) -> str:

@@ -12,11 +12,12 @@ from streamrec.formats.columns import compile_spec
 from streamrec.formats.descriptions import as_python, describe, from_description
 from streamrec.formats.example import Example, SequenceExample
 from streamrec.formats.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
-from streamrec.formats.needs import Needs
+from streamrec.formats.needs import Needs, Share, one_by_one
 from streamrec.formats.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
@@ -39,6 +40,7 @@ __all__ = [
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
+    "Image",
     "RaggedFeature",
     "SparseFeature",
     "VarLenFeature",
@@ -61,15 +63,21 @@ class FeatureParser:
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: Where the memory of large columns comes from; newly allocated by default.
+        share: Decodes the pictures of a batch; one after the other by default.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
     """
 
     def __init__(
-        self, features: Mapping[str, Any], *, pad: bool = True, allocate: Allocate = fresh
+        self,
+        features: Mapping[str, Any],
+        *,
+        pad: bool = True,
+        allocate: Allocate = fresh,
+        share: Share = one_by_one,
     ) -> None:
-        needs = Needs()
+        needs = Needs(allocate, share)
         specs = as_specs(features)
         self._make = {name: compile_spec(name, specs[name], needs, pad=pad) for name in specs}
         self._needs = {(name, False): need for name, need in needs.by_name.items()}
@@ -89,6 +97,7 @@ class FeatureParser:
             MalformedExample: A record is no Example.
             MissingFeature: A record lacks a feature, and its spec has no default.
             WrongFeatureType: A record holds other values than the spec says.
+            MalformedImage: A picture cannot be decoded.
         """
         try:
             columns = self._parser.parse(rows)

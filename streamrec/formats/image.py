@@ -6,7 +6,6 @@ import io
 import math
 import struct
 import zlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from streamrec.formats.pictures import bmp, gif, jpeg, png, webp
 from streamrec.formats.pictures.picture import Picture, check_size, library
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from streamrec.types import Bytes
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 MOST_PIXELS = (1 << 30) // 4 // 3
-"""Pixels of one picture, all frames together: a quarter GiB of them in colour. Pillow's own limit."""
+"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 _STILL = ("JPEG", "PNG", "GIF")
 _ALL = (*_STILL, "BMP", "WebP")
 
@@ -214,7 +215,7 @@ def read_picture(
     except TypeError:
         raise ConfigError(f"contents is bytes, not {type(contents).__name__}") from None
     name = _format(octets)
-    if name not in formats:
+    if name is None or name not in formats:
         raise MalformedImage(
             f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
             "pictures can be taken here"
@@ -259,7 +260,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
         ConfigError: An argument is wrong, or Pillow is not installed.
     """
     array = _checked(image, (np.uint8,), (1, 3))
-    if not isinstance(quality, int) or not 0 <= quality <= 100:
+    if not 0 <= quality <= 100:
         raise ConfigError(f"quality is a number from 0 to 100, not {quality!r}")
     if max(array.shape) > _MOST_JPEG:
         raise ConfigError(f"no JPEG has a side of more than {_MOST_JPEG} pixels: {array.shape}")
@@ -289,7 +290,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
         ConfigError: An argument is wrong.
     """
     array = _checked(image, (np.uint8, np.uint16), (1, 2, 3, 4))
-    if not isinstance(compression, int) or not -1 <= compression <= 9:
+    if not -1 <= compression <= 9:
         raise ConfigError(f"compression is a number from -1 to 9, not {compression!r}")
     height, width, channels = array.shape
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]

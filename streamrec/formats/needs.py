@@ -10,7 +10,7 @@ import numpy as np
 from streamrec.errors import ConfigError
 from streamrec.formats.dtypes import HELD_AS, Overflow, narrow, range_of
 from streamrec.formats.faults import ColumnFault, Need
-from streamrec.kernel.contract import ColumnPlan, Kind
+from streamrec.kernel.contract import ColumnPlan, Kind, fresh
 from streamrec.types import Ragged
 
 if TYPE_CHECKING:
@@ -18,19 +18,38 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.kernel.contract import Allocate
     from streamrec.types import Column
 
-__all__ = ["Make", "Needs", "narrowed", "row_of", "values_of"]
+__all__ = ["Make", "Needs", "Share", "narrowed", "one_by_one", "row_of", "values_of"]
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """Makes a spec's column of the columns of all needs."""
+Share: TypeAlias = "Callable[[Callable[[int], None], int], None]"
+"""Calls a function with every number from 0 to below a count, in whatever threads.
+
+If calls fail, it raises what the one with the lowest number raised.
+"""
+
+
+def one_by_one(work: Callable[[int], None], count: int) -> None:
+    """A :data:`Share` without any threads."""
+    for number in range(count):
+        work(number)
 
 
 class Needs:
-    """The kernel's columns that specs are made of; two that need the same one share it."""
+    """The kernel's columns that specs are made of; two that need the same one share it.
 
-    def __init__(self) -> None:
+    Args:
+        allocate: Where the memory of large columns comes from.
+        share: Does many pieces of work, as :func:`one_by_one` does.
+    """
+
+    def __init__(self, allocate: Allocate = fresh, share: Share = one_by_one) -> None:
         self.by_name: dict[str, Need] = {}
+        self.allocate = allocate
+        self.share = share
 
     @property
     def plans(self) -> list[ColumnPlan]:

@@ -18,7 +18,7 @@ from streamrec.formats.descriptions import (
 )
 from streamrec.formats.faults import ColumnFault, UrlOf, explain
 from streamrec.formats.features import FeatureParser, rows_of
-from streamrec.formats.needs import Needs
+from streamrec.formats.needs import Needs, Share, one_by_one
 from streamrec.formats.specs import FixedLenSequenceFeature
 from streamrec.kernel.contract import KernelFault, fresh
 from streamrec.types import Bytes, BytesColumn, Column, RecordRows
@@ -66,14 +66,22 @@ class SequenceFeatureParser:
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: As :class:`FeatureParser`'s.
+        share: As :class:`FeatureParser`'s.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
     """
 
-    def __init__(self, features: Any, *, pad: bool = True, allocate: Allocate = fresh) -> None:
+    def __init__(
+        self,
+        features: Any,
+        *,
+        pad: bool = True,
+        allocate: Allocate = fresh,
+        share: Share = one_by_one,
+    ) -> None:
         context, sequence = as_sequence_features(features)
-        needs, steps = Needs(), Needs()
+        needs, steps = Needs(allocate, share), Needs(allocate, share)
         self._context = {
             name: compile_spec(name, context[name], needs, pad=pad) for name in context
         }
@@ -101,6 +109,7 @@ class SequenceFeatureParser:
             MalformedExample: A record is no SequenceExample.
             MissingFeature: A record lacks a feature, and its spec does not allow that.
             WrongFeatureType: A record holds other values than the spec says.
+            MalformedImage: A picture cannot be decoded.
         """
         try:
             columns = self._parser.parse(rows)
@@ -130,7 +139,7 @@ def parse_sequence_example(
         serialized: The records.
         context_features: Specs of the context's features.
         sequence_features: Specs of the feature lists: :class:`FixedLenSequenceFeature`,
-            :class:`VarLenFeature` and :class:`RaggedFeature`.
+            :class:`VarLenFeature`, :class:`RaggedFeature` and :class:`Image`.
 
     Returns:
         Columns of the context, columns of the feature lists, and for each
@@ -169,7 +178,11 @@ def _parser(context: Any, sequence: Any, *, pad: bool) -> SequenceFeatureParser:
 
 
 def parser_of(
-    plain: Mapping[str, Any], *, pad: bool = True, allocate: Allocate = fresh
+    plain: Mapping[str, Any],
+    *,
+    pad: bool = True,
+    allocate: Allocate = fresh,
+    share: Share = one_by_one,
 ) -> ParsesRows:
     """The parser for features in their plain form.
 
@@ -177,10 +190,12 @@ def parser_of(
         plain: Of Examples or of SequenceExamples; see :mod:`streamrec.formats.descriptions`.
         pad: As :class:`FeatureParser`'s.
         allocate: As :class:`FeatureParser`'s.
+        share: As :class:`FeatureParser`'s.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.
     """
     if not is_pair(plain):
-        return FeatureParser(from_description(plain), pad=pad, allocate=allocate)
-    return SequenceFeatureParser(pair_from_description(plain), pad=pad, allocate=allocate)
+        return FeatureParser(from_description(plain), pad=pad, allocate=allocate, share=share)
+    pair = pair_from_description(plain)
+    return SequenceFeatureParser(pair, pad=pad, allocate=allocate, share=share)

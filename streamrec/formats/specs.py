@@ -14,6 +14,7 @@ __all__ = [
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
+    "Image",
     "Partition",
     "RaggedFeature",
     "SparseFeature",
@@ -25,8 +26,6 @@ __all__ = [
 
 class _Spec:
     """What all specs share."""
-
-    dtype: Any
 
     def _set(self, **values: Any) -> None:
         """Put arguments into their normal form; specs are frozen for everybody else."""
@@ -252,8 +251,48 @@ class SparseFeature(_Spec):
         return (self.size,) if isinstance(self.size, int) else tuple(self.size)
 
 
+@dataclass(frozen=True)
+class Image(_Spec):
+    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP or WebP.
+
+    Of animations the first frame is taken.
+
+    Args:
+        shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
+            they may have any size.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them; where
+            the shape names them, too, the shape's count. 0: as many as each picture has, which
+            needs ``shape=None``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any = None
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        shape = None if self.shape is None else normal_shape(self.shape)
+        channels = shape[2] if shape and len(shape) == 3 else self.channels
+        if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
+            raise ConfigError(
+                f"a picture's shape is (height, width), (height, width, channels) or None, "
+                f"not {self.shape!r}"
+            )
+        if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
+            raise ConfigError(f"channels is 0, 1, 3 or 4, not {channels!r}")
+        if shape is not None and not channels:
+            raise ConfigError("channels=0 leaves the pictures' channels open; leave out shape, too")
+        self._set(shape=shape and shape[:2], channels=channels)
+
+
 FeatureSpec: TypeAlias = (
-    FixedLenFeature | FixedLenSequenceFeature | VarLenFeature | RaggedFeature | SparseFeature
+    FixedLenFeature
+    | FixedLenSequenceFeature
+    | VarLenFeature
+    | RaggedFeature
+    | SparseFeature
+    | Image
 )
 
 _CLASSES: dict[str, Any] = {
@@ -298,7 +337,7 @@ def _spec(name: str, spec: Any) -> FeatureSpec:
         return spec
     kind = type(spec).__name__
     if kind not in _CLASSES:
-        known = ", ".join(_CLASSES)
+        known = ", ".join((*_CLASSES, Image.__name__))
         raise ConfigError(f"feature {name!r}: the spec is one of {known}, not {kind}")
     try:
         return _copy(_CLASSES[kind], spec)  # type: ignore[no-any-return]

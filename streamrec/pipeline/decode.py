@@ -8,12 +8,15 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.flow.pool import BatchMemory
+from streamrec.formats.image_columns import growth_of
+from streamrec.formats.needs import one_by_one
 from streamrec.formats.sequences import parser_of
 from streamrec.types import Batch, Column, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from streamrec.formats.needs import Share
     from streamrec.pipeline.batch import Chunk
     from streamrec.plan.position import Position
     from streamrec.types import RecordRows
@@ -28,19 +31,30 @@ class Decoder:
         features: The specs in their plain form, or ``None`` for raw records.
         urls: Of the shards, for errors.
         single: The rows are delivered one by one, so none may depend on those beside it.
+        share: Decodes the pictures of a batch; one after the other by default.
 
     Raises:
         ConfigError: A spec is wrong.
     """
 
     def __init__(
-        self, features: dict[str, Any] | None, urls: Sequence[str], *, single: bool = False
+        self,
+        features: dict[str, Any] | None,
+        urls: Sequence[str],
+        *,
+        single: bool = False,
+        share: Share = one_by_one,
     ) -> None:
         self._urls = urls
-        self._allocate = BatchMemory().allocate
+        self._allocate = allocate = BatchMemory().allocate
         self._parser = None
+        self._growth = growth_of(features)
         if features is not None:
-            self._parser = parser_of(features, pad=not single, allocate=self._allocate)
+            self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
+
+    def size(self, rows: RecordRows) -> int:
+        """The bytes of a batch of these rows, about, when it is decoded."""
+        return self._growth.size(len(rows), rows.nbytes)
 
     def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
         """Decode a batch.

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamrec.errors import DataError, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
+from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores, Shards
@@ -133,7 +134,14 @@ class Run:
     async def __aenter__(self) -> Self:
         plan = self._plan
         features: Any = plan.settings.features
-        self._decoder = Decoder(features, self._shards.urls, single=plan.batch_size is None)
+        threads = min(4, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(threads, "streamrec-decode")
+        self._decoder = Decoder(
+            features,
+            self._shards.urls,
+            single=plan.batch_size is None,
+            share=Crew(self._threads, threads - 1).share,
+        )
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(
             plan.memory.reserve // 2, channel_most
@@ -143,7 +151,6 @@ class Run:
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = _Whereabouts(plan, self._shards)
         self._batcher = Batcher(self._lanes, plan.position.lanes[TAKEN], plan.position.skip)
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "streamrec-decode")
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
         return self
 
@@ -325,7 +332,7 @@ class Run:
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
-        size = chunk.rows.nbytes
+        size = self._decoder.size(chunk.rows)
         decoding = asyncio.get_running_loop().run_in_executor(
             self._threads, self._decoder.decode, chunk, position, padding
         )

@@ -89,7 +89,7 @@ def _frame(contents: memoryview) -> _Frame:
                 raise MalformedImage("the JPEG has two frame headers; replace the picture")
             frame = _frame_header(body)
         elif marker == _ADOBE:
-            adobe = adobe or (len(body) >= 12 and body[:5] == b"Adobe")
+            adobe = adobe or (len(body) >= 12 and bytes(body[:5]) == b"Adobe")
         elif marker not in _SKIPPED:
             raise MalformedImage(f"the JPEG has the marker {marker:#x}, which is not supported")
         at += len(body) + 2

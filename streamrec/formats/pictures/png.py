@@ -27,8 +27,11 @@ _HEADER = struct.Struct(">IIBBBBB")
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _CHANNELS = {_GRAY: 1, _RGB: 3, _PALETTE: 1, _GRAY_ALPHA: 2, _RGBA: 4}
 _DEPTHS = {
-    **{_GRAY: (1, 2, 4, 8, 16), _PALETTE: (1, 2, 4, 8)},
-    **dict.fromkeys((_RGB, _GRAY_ALPHA, _RGBA), (8, 16)),
+    _GRAY: (1, 2, 4, 8, 16),
+    _RGB: (8, 16),
+    _PALETTE: (1, 2, 4, 8),
+    _GRAY_ALPHA: (8, 16),
+    _RGBA: (8, 16),
 }
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 """Pillow's modes by the bytes of a pixel."""
@@ -172,7 +175,8 @@ def _decode(header: _Header, data: list[memoryview], channels: int, bits: int) -
     else:
         colours, opaque = _of_channels(header, stored, alpha)
     if channels < 3 and colours.shape[2] == 3:
-        colours = _gray(colours, header.gamma, bits)
+        curved = header.gamma is not None and abs(header.gamma - 100_000) > _CLOSE
+        colours = _gray(colours, header.gamma if curved else None, bits)
     if channels > 2 and colours.shape[2] == 1:
         colours = np.broadcast_to(colours, (*colours.shape[:2], 3))
     decoded = colours if opaque is None else np.concatenate([colours, opaque], axis=2)
@@ -241,15 +245,15 @@ def _of_channels(header: _Header, stored: npt.NDArray[Any], alpha: bool) -> tupl
 
 def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArray[Any]:
     """As libpng does it: in linear light where the picture says what that is."""
-    curved = gamma is not None and abs(gamma - 100_000) > _CLOSE
     dropped = 5 if bits == 8 and colours.dtype == np.uint16 else 0
-    wide = colours.astype(np.uint32)
-    if curved:
+    if gamma is None:
+        wide = colours.astype(np.uint32)
+    else:
         wide = _curve((10**10 + gamma // 2) // gamma, colours.dtype, dropped)[colours]
-    weighted = sum(wide[..., i : i + 1] * weight for i, weight in enumerate(_WEIGHTS))
-    rounding = 1 << 14 if curved or colours.dtype == np.uint16 else 0
+    weighted = (wide * np.array(_WEIGHTS, np.uint32)).sum(axis=2, dtype=np.uint32, keepdims=True)
+    rounding = np.uint32(1 << 14 if gamma or colours.dtype == np.uint16 else 0)
     gray = ((weighted + rounding) >> 15).astype(colours.dtype)
-    if curved:
+    if gamma is not None:
         gray = _curve(gamma, colours.dtype, dropped)[gray].astype(colours.dtype)
     # Where the three are equal, nothing is computed.
     equal = (colours == colours[..., :1]).all(axis=2, keepdims=True)

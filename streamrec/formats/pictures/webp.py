@@ -44,8 +44,8 @@ def read(contents: memoryview, channels: int, *, animation: bool, most: int) -> 
     shape = (frames, height, width, held)
     check_size(shape, most)
     if not animation:
-        return Picture(shape[1:], lambda: _decode(image, shape)[0])
-    return Picture(shape, lambda: _decode(image, shape))
+        return Picture(shape[1:], lambda: _decode(contents, shape)[0])
+    return Picture(shape, lambda: _decode(contents, shape))
 
 
 def _size(contents: memoryview) -> tuple[int, int]:
@@ -78,7 +78,9 @@ def _open(contents: memoryview) -> Any:
         raise _corrupt(error) from None
 
 
-def _decode(image: Any, shape: tuple[int, int, int, int]) -> npt.NDArray[np.uint8]:
+def _decode(contents: memoryview, shape: tuple[int, int, int, int]) -> npt.NDArray[np.uint8]:
+    # Opened anew: a picture that waits to be decoded must not hold the decoder's memory.
+    image = _open(contents)
     decoded = np.full(shape, 255, np.uint8)
     try:
         for number in range(len(decoded)):
