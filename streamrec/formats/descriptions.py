@@ -2,8 +2,8 @@
 
 A spec is a table with ``kind``, which may be left out, ``dtype`` and its other arguments. The specs
 of Examples are a table of such tables by name; those of SequenceExamples a table of just two of
-these tables, ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or
-a ``kind``, and these are no tables.
+these tables, ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype``
+or a ``kind``, and these are no tables.
 """
 
 from __future__ import annotations
