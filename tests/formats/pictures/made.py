@@ -1,0 +1,100 @@
+"""Encoded pictures of every kind, for tests."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from streamrec.formats.pictures import png
+
+ADAM7 = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
+)
+"""First column and row of each pass, and the steps between them."""
+
+
+def noise(shape: tuple[int, ...], seed: int = 0, most: int = 255) -> Any:
+    return np.random.default_rng(seed).integers(0, most + 1, shape)
+
+
+def smooth(height: int = 29, width: int = 37, channels: int = 3) -> Any:
+    """A picture that JPEG can hold well."""
+    y, x = np.mgrid[:height, :width]
+    waves = [np.sin(y / (5 + k) + x / (9 - k) + k) for k in range(4)]
+    array = (127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)[..., :channels]
+    return array[..., 0] if channels == 1 else array
+
+
+def saved(array: Any, kind: str, mode: str | None = None, **options: Any) -> bytes:
+    """A picture, encoded by Pillow."""
+    image = Image.fromarray(array)
+    file = io.BytesIO()
+    (image.convert(mode) if mode else image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def animation(kind: str, frames: int = 3, mode: str = "RGBA", **options: Any) -> bytes:
+    """Frames that are partly transparent."""
+    images = [Image.fromarray(np.roll(smooth(channels=4), 3 * k, 0)) for k in range(frames)]
+    for image in images[1:]:
+        image.paste((0, 0, 0, 0), (3, 3, 20, 20))
+    file = io.BytesIO()
+    first, *rest = [image.convert(mode) for image in images]
+    first.save(file, kind, save_all=True, append_images=rest, **options)
+    return file.getvalue()
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def header(width: int, height: int, depth: int = 8, kind: int = 2, interlaced: int = 0) -> bytes:
+    return struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlaced)
+
+
+def of_chunks(*chunks: tuple[bytes, bytes]) -> bytes:
+    return png.MAGIC + b"".join(chunk(kind, body) for kind, body in chunks)
+
+
+def random_png(
+    kind: int, depth: int, *, interlaced: bool = False, extra: Any = (), seed: int = 0
+) -> bytes:
+    """A PNG of 11 x 9 random pixels with random filters, of any colour type."""
+    random = np.random.default_rng(seed)
+    bits = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind] * depth
+    raw = b""
+    for x, y, dx, dy in ADAM7 if interlaced else ((0, 0, 1, 1),):
+        columns, rows = len(range(x, 11, dx)), len(range(y, 9, dy))
+        for _ in range(rows if columns else 0):
+            raw += bytes([random.integers(0, 5)]) + random.bytes((columns * bits + 7) // 8)
+    palette = [(b"PLTE", random.bytes(3 * min(1 << depth, 200)))] if kind == 3 else []
+    return of_chunks(
+        (b"IHDR", header(11, 9, depth, kind, int(interlaced))),
+        *[each for each in extra if each[0] != b"tRNS"],
+        *palette,
+        *[each for each in extra if each[0] == b"tRNS"],
+        (b"IDAT", zlib.compress(raw)),
+        (b"IEND", b""),
+    )
+
+
+def transparency(kind: int, depth: int) -> tuple[bytes, bytes]:
+    """A chunk for each colour type that may have it."""
+    number = (1 << depth) // 3
+    return b"tRNS", {
+        0: struct.pack(">H", number),
+        2: struct.pack(">HHH", number, number, number),
+        3: bytes([0, 100]),
+    }[kind]
+
+
+def without_segment(jpeg: bytes, marker: int) -> bytes:
+    """A JPEG without its first segment of a kind."""
+    at = jpeg.index(bytes([0xFF, marker]))
+    return jpeg[:at] + jpeg[at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big") :]
