@@ -11,6 +11,7 @@ from streamrec.types import (
     Batch,
     BytesColumn,
     Origin,
+    Pictures,
     Ragged,
     RecordBlock,
     RecordRows,
@@ -248,6 +249,39 @@ class TestNestedRagged:
         assert isinstance(part, Ragged)
         assert part.to_list() == rows[1:3]
         assert part.to_dense().tolist() == [[[2, 3]], [[0, 0]]]
+
+
+class TestPictures:
+    SHAPES = np.array([[2, 1, 3], [1, 1, 1], [1, 2, 1]])
+    COLUMN = Pictures(np.arange(9, dtype=np.uint8), np.array([0, 6, 7, 9]), SHAPES)
+
+    def test_is_a_sequence_of_arrays(self) -> None:
+        assert len(self.COLUMN) == 3
+        assert [picture.shape for picture in self.COLUMN] == [(2, 1, 3), (1, 1, 1), (1, 2, 1)]
+        assert self.COLUMN[-1].tolist() == [[[7], [8]]]
+        assert [picture.tolist() for picture in self.COLUMN.to_list()] == [
+            [[[0, 1, 2]], [[3, 4, 5]]], [[[6]]], [[[7], [8]]]
+        ]  # fmt: skip
+
+    def test_rows_are_views(self) -> None:
+        assert all(np.shares_memory(picture, self.COLUMN.values) for picture in self.COLUMN)
+
+    @pytest.mark.parametrize("row", [3, -4])
+    def test_rows_beyond_are_refused(self, row: int) -> None:
+        with pytest.raises(IndexError, match="of 3"):
+            self.COLUMN[row]
+
+    def test_rows_of_several(self) -> None:
+        rows = Ragged(self.COLUMN, np.array([0, 1, 1, 3]))
+        assert [len(row) for row in rows] == [1, 0, 2]
+        assert rows[2][0].tolist() == [[[6]]]
+        assert [[picture.size for picture in row] for row in rows.to_list()] == [[6], [], [1, 2]]
+        part = Ragged(self.COLUMN, np.array([1, 3])).to_list()
+        assert [picture.size for picture in part[0]] == [1, 2]
+
+    def test_they_make_no_array(self) -> None:
+        with pytest.raises(TypeError, match=r"give sr\.Image a shape"):
+            Ragged(self.COLUMN, np.array([0, 1, 3])).to_dense()
 
 
 class TestSparse:

@@ -341,8 +341,8 @@ def _decode_pictures(proto: Any, rows: int | None, reader: _Reader) -> Pictures:
     shapes = reader.array("int64", (count, 3))
     values = reader.array("uint8", (size,))
     # Of floats the product cannot overflow; where it is no more than the size, that of int64 fits.
-    fits = bool((shapes >= 0).all()) and bool((np.prod(shapes.astype(float), axis=1) <= size).all())
-    _check(fits, "a picture is larger than the pixels that are there")
+    fits = (shapes > 0).all() and (shapes.astype(float).prod(axis=1) <= size).all()
+    _check(bool(fits), "a picture has a size that its pixels cannot have")
     offsets = offsets_of(shapes.prod(axis=1))
     _check(int(offsets[-1]) == size, f"{size} bytes of pixels for pictures of {offsets[-1]}")
     return Pictures(values, offsets, shapes)

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
-from streamrec.types import Batch, BytesColumn, Origin, Ragged, Sparse
+from streamrec.types import Batch, BytesColumn, Origin, Pictures, Ragged, Sparse, offsets_of
 from streamrec.wire import BatchMessage
 from tests.feeder import double
 from tests.feeder.double import received
@@ -39,12 +39,22 @@ def bytes_columns(draw: st.DrawFn, rows: int) -> BytesColumn:
 
 
 @st.composite
+def pictures(draw: st.DrawFn, rows: int) -> Pictures:
+    sides = st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 3, 4]))
+    shapes = np.array(draw(st.lists(sides, min_size=rows, max_size=rows)), np.int64).reshape(-1, 3)
+    offsets = offsets_of(shapes.prod(axis=1))
+    return Pictures(draw(npst.arrays(np.uint8, int(offsets[-1]))), offsets, shapes)
+
+
+@st.composite
 def columns(draw: st.DrawFn, rows: int) -> Column:
-    kind = draw(st.sampled_from(["array", "bytes", "ragged", "nested", "sparse"]))
+    kind = draw(st.sampled_from(["array", "bytes", "pictures", "ragged", "nested", "sparse"]))
     if kind == "array":
         return draw(npst.arrays(draw(DTYPES), (rows, *draw(SHAPES))))
     if kind == "bytes":
         return draw(bytes_columns(rows))
+    if kind == "pictures":
+        return draw(pictures(rows))
     lengths = draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows))
     total = sum(lengths)
     values = draw(st.one_of(npst.arrays(np.float32, total), bytes_columns(total)))
@@ -74,6 +84,10 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(a, b)
     elif isinstance(a, BytesColumn):
         assert (a.item_shape, a.to_list()) == (b.item_shape, b.to_list())
+    elif isinstance(a, Pictures):
+        same(a.shapes, b.shapes)
+        same(a.offsets, b.offsets)
+        same(a.values, b.values)
     elif isinstance(a, Ragged):
         same(a.row_splits, b.row_splits)
         same(a.values, b.values)
@@ -88,6 +102,8 @@ def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
         return [value]
     if isinstance(value, BytesColumn):
         return [value.values, value.offsets]
+    if isinstance(value, Pictures):
+        return [value.values, value.shapes]
     rest = value.row_splits if isinstance(value, Ragged) else value.indices
     return [rest, *arrays_of(value.values)]
 
@@ -184,12 +200,18 @@ def test_parts_of_columns_travel_as_wholes() -> None:
     part = BytesColumn(strings.values, strings.offsets[1:])
     ragged = Ragged(np.arange(10.0), np.array([2, 5, 9]))
     words = Ragged(strings, np.array([1, 2, 3]))
+    frames = Ragged(of_shapes([[1, 1, 1], [1, 2, 3], [2, 1, 1]]), np.array([1, 1, 3]))
     turned = np.arange(6, dtype=">i4").reshape(3, 2).T
     batch = of_columns({"part": part, "ragged": ragged, "words": words, "turned": turned}, 2)
+    batch.columns["frames"] = frames  # type: ignore[index]
     got = payload.decode(received(payload.encode(batch)))
     assert got["part"].to_list() == [b"bc", b"def"]
     assert got["ragged"].to_list() == [[2, 3, 4], [5, 6, 7, 8]]
     assert got["words"].to_list() == [[b"bc"], [b"def"]]
+    assert [frame.tolist() for frame in got["frames"][1]] == [
+        [[[0, 1, 2], [3, 4, 5]]],
+        [[[6]], [[7]]],
+    ]
     np.testing.assert_array_equal(got["turned"], turned)
     assert got["turned"].dtype == np.int32
 
@@ -285,6 +307,67 @@ def test_offsets_and_indices_that_lead_elsewhere(column: Column) -> None:
     message = received(payload.encode(of_columns({"a": column}, 3)))
     with pytest.raises(RemoteProtocolError, match=r"offsets do not rise|outside of its shape"):
         payload.decode(message)
+
+
+def of_shapes(shapes: list[list[int]]) -> Pictures:
+    """Pictures with numbers for pixels; the first has none."""
+    sizes = np.array(shapes, np.int64)
+    offsets = offsets_of(sizes.prod(axis=1)) - sizes[0].prod()
+    return Pictures(np.arange(offsets[-1], dtype=np.uint8), offsets, sizes)
+
+
+PICTURES = of_columns(
+    {"a": Pictures(np.zeros(9, np.uint8), np.array([0, 6, 9]), np.array([[1, 2, 3], [3, 1, 1]]))}, 2
+)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [[1, 2, 3], [3, 1, 2]],
+        [[1, 2, 3], [1, 1, 1]],
+        [[1, 2, 3], [-3, -1, 1]],
+        [[0, 2, 3], [3, 3, 1]],
+        [[1 << 62, 1 << 62, 0], [3, 3, 1]],
+        [[1 << 32, 1 << 32, 1], [3, 3, 1]],
+        [[1 << 62, 4, 1], [3, 3, 1]],
+    ],
+)
+def test_pictures_that_their_pixels_do_not_make(shapes: list[list[int]]) -> None:
+    message = received(payload.encode(PICTURES))
+    held = np.frombuffer(message.payload[0], np.int64, 6, offset=128)  # behind the origin
+    assert held.tolist() == [1, 2, 3, 3, 1, 1]
+    held[:] = np.array(shapes).ravel()
+    with pytest.raises(RemoteProtocolError, match=r"size that its pixels cannot|of pixels for"):
+        payload.decode(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("columns.0.values.pictures.count", 3, "3 pictures for 2 rows"),
+        ("columns.0.values.pictures.size", 8, "pixels"),
+        ("columns.0.values.pictures.size", 1 << 63, "is not there"),
+    ],
+)
+def test_pictures_whose_metadata_does_not_fit(path: str, value: Any, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        payload.decode(changed(setting(path, value), PICTURES))
+
+
+def test_sparse_pictures_are_refused() -> None:
+    def change(metadata: Any) -> None:
+        column = metadata.columns[0]
+        values = type(column.values).FromString(column.values.SerializeToString())
+        column.sparse.values.CopyFrom(values)
+        column.sparse.count = 2
+        column.sparse.dense_shape.extend([2])
+
+    with pytest.raises(RemoteProtocolError):
+        payload.decode(changed(change, PICTURES))
+    sparse = Sparse(np.array([[0], [1]]), PICTURES["a"], (2,))
+    with pytest.raises(RemoteProtocolError, match="sparse pictures"):
+        payload.decode(received(payload.encode(of_columns({"a": sparse}, 2))))
 
 
 def test_a_bool_is_0_or_1() -> None:

@@ -11,6 +11,7 @@ from streamrec.formats.dtypes import HELD_AS, range_of
 from streamrec.formats.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
@@ -85,12 +86,20 @@ def sparse(draw: st.DrawFn) -> SparseFeature:
     return SparseFeature(keys, draw(KEYS), dtype, sizes, draw(st.booleans()))
 
 
+IMAGES = st.builds(Image, st.none(), st.sampled_from([0, 1, 3, 4])) | st.builds(
+    Image, st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from([1, 3, 4])
+)
 SPECS = (
-    fixed() | sequences() | st.builds(VarLenFeature, st.sampled_from(DTYPES)) | RAGGED | sparse()
+    fixed()
+    | sequences()
+    | st.builds(VarLenFeature, st.sampled_from(DTYPES))
+    | RAGGED
+    | sparse()
+    | IMAGES
 )
 FEATURES = st.dictionaries(st.text(max_size=5), SPECS, max_size=4)
 STEPS = st.dictionaries(
     st.text(max_size=5).map("s{}".format),
-    sequences() | st.builds(VarLenFeature, st.sampled_from(DTYPES)) | RAGGED,
+    sequences() | st.builds(VarLenFeature, st.sampled_from(DTYPES)) | RAGGED | IMAGES,
     max_size=3,
 )

@@ -19,6 +19,7 @@ from streamrec.formats.descriptions import (
 from streamrec.formats.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
@@ -68,6 +69,8 @@ class TestPlainForm:
                 { row_lengths = "n" }, { uniform_row_length = 2 },
             ] }
             hot = { kind = "sparse", index_key = "i", value_key = "v", dtype = "bool", size = 9 }
+            photo = { kind = "image" }
+            thumb = { kind = "image", shape = [32, 32], channels = 1 }
             """
         )
         assert from_description(plain) == {
@@ -80,6 +83,8 @@ class TestPlainForm:
                 bytes, None, [RaggedFeature.RowLengths("n"), RaggedFeature.UniformRowLength(2)]
             ),
             "hot": SparseFeature("i", "v", bool, 9),
+            "photo": Image(),
+            "thumb": Image((32, 32), 1),
         }
 
     @pytest.mark.parametrize(
@@ -103,6 +108,8 @@ class TestPlainForm:
             ({"a": {**RAGGED, "partitions": "s"}}, "partitions is a list"),
             ({"a": {**RAGGED, "partitions": [{"uniform_row_length": 0}]}}, "from 1 up"),
             ({"a": {"dtype": "int64", "raw": 3}}, "raw is True or False"),
+            ({"a": {"kind": "image", "dtype": "uint8"}}, "no key 'dtype'; there are kind, shape"),
+            ({"a": {"kind": "image", "shape": []}}, "feature 'a': a picture's shape is"),
         ],
     )
     def test_faults_name_the_feature(self, plain: Any, message: str) -> None:
@@ -127,6 +134,9 @@ class TestPairs:
         assert plain is not None
         assert not is_pair(plain)
         assert from_description(plain) == features
+
+    def test_features_of_pictures_are_no_pair(self) -> None:
+        assert not is_pair(describe({"context": Image(), "sequence": Image()}))
 
     def test_comes_from_toml(self) -> None:
         plain = tomllib.loads(
@@ -181,6 +191,7 @@ class TestAsPython:
             "id": FixedLenFeature((), int, 3),
             "x y": VarLenFeature(bytes),
             "r": RaggedFeature(int, "v", [RaggedFeature.RowSplits("s")]),
+            "i": Image((4, 5)),
         }
         assert as_python(features) == (
             "features = {\n"
@@ -188,6 +199,7 @@ class TestAsPython:
             "    'x y': sr.VarLenFeature('bytes'),\n"
             "    'r': sr.RaggedFeature('int64', value_key='v', "
             "partitions=[sr.RaggedFeature.RowSplits('s')]),\n"
+            "    'i': sr.Image(shape=(4, 5)),\n"
             "}"
         )
 

@@ -46,7 +46,7 @@ PIECES = "packed in two pieces"
 class TestTensorFlow:
     @pytest.mark.parametrize("case", sorted(EXAMPLES.keys() - ERRORS.keys() - {PIECES}))
     def test_parses_what_tensorflow_parses(self, case: str) -> None:
-        specs = from_description(EXAMPLES[case]["features"])
+        specs: dict[str, Any] = from_description(EXAMPLES[case]["features"])
         columns = parse_example(records_of(case), specs)
         assert list(columns) == list(specs)
         for name, column in columns.items():

@@ -9,6 +9,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
+    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
@@ -224,6 +225,45 @@ class TestSparse:
             SparseFeature(*arguments)
 
 
+class TestImage:
+    @pytest.mark.parametrize(
+        ("arguments", "shape", "channels"),
+        [
+            ((), None, 3),
+            ((None, 0), None, 0),
+            (((4, 5),), (4, 5), 3),
+            (([4, np.int64(5)], 1), (4, 5), 1),
+            (((4, 5, 4),), (4, 5), 4),
+        ],
+    )
+    def test_normal_form(self, arguments: Any, shape: Any, channels: int) -> None:
+        spec = Image(*arguments)
+        assert (spec.shape, spec.channels) == (shape, channels)
+        assert Image(spec.shape, spec.channels) == spec
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((5,), "a picture's shape is"),
+            (((),), "a picture's shape is"),
+            (((0, 5),), "a picture's shape is"),
+            (((4, 5, 3, 1),), "a picture's shape is"),
+            (((4, -5),), "shape is"),
+            (((4, 5, 2),), "channels is 0, 1, 3 or 4, not 2"),
+            ((None, True), "channels is 0, 1, 3 or 4, not True"),
+            ((None, "3"), "channels is 0, 1, 3 or 4, not '3'"),
+            (((4, 5), 0), "leave out shape, too"),
+        ],
+    )
+    def test_wrong_arguments(self, arguments: Any, words: str) -> None:
+        with pytest.raises(ConfigError, match=words):
+            Image(*arguments)
+
+    def test_another_librarys_class_of_this_name_is_no_spec(self) -> None:
+        with pytest.raises(ConfigError, match="the spec is one of"):
+            as_specs({"a": foreign("Image", shape=(1, 2), channels=3)})
+
+
 class TestAsSpecs:
     def test_takes_classes_of_the_same_name(self) -> None:
         features = {
@@ -262,7 +302,10 @@ class TestAsSpecs:
     @pytest.mark.parametrize(
         ("features", "message"),
         [
-            ({"a": 3}, "feature 'a': the spec is one of FixedLenFeature, .*SparseFeature, not int"),
+            (
+                {"a": 3},
+                "feature 'a': the spec is one of FixedLenFeature, .*SparseFeature, Image, not int",
+            ),
             ({"a": "int64"}, "not str"),
             ([1], "features is a mapping .* not list"),
             ({3: VarLenFeature(int)}, "name is a str, not 3"),

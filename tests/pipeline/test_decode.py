@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, MissingFeature
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example
-from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, RaggedFeature
+from streamrec.formats.image import encode_png
+from streamrec.formats.image_columns import USUAL_GROWTH
+from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, Image, RaggedFeature
 from streamrec.pipeline.batch import Chunk
 from streamrec.pipeline.decode import Decoder
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.types import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POSITION = Position.start(
     Fingerprint("0" * 16, 1, "shard", 1, False, 0, 0, None), [0], rank=0, world_size=1
@@ -89,3 +96,27 @@ def test_examples_and_their_faults_name_the_shard() -> None:
     with pytest.raises(MissingFeature) as caught:
         decoder.decode(chunk([good, encode_example({"y": 4})]), POSITION, None)
     assert (caught.value.url, caught.value.record) == ("s3://bucket/shard", 1)
+
+
+def test_the_size_of_a_batch_is_that_of_its_pictures() -> None:
+    rows = RecordRows.of([bytes(10), bytes(30)])
+    assert Decoder(None, ["u"]).size(rows) == 40
+    assert Decoder(describe({"a": FixedLenFeature((), int)}), ["u"]).size(rows) == 40
+    assert Decoder(describe({"a": Image((4, 5))}), ["u"]).size(rows) == 40 + 2 * 60
+    assert Decoder(describe({"a": Image()}), ["u"]).size(rows) == 40 * USUAL_GROWTH
+
+
+def test_pictures_are_shared_out() -> None:
+    numbers: list[int] = []
+
+    def share(work: Callable[[int], None], count: int) -> None:
+        for number in reversed(range(count)):
+            numbers.append(number)
+            work(number)
+
+    arrays = [np.full((1, 2, 3), k, np.uint8) for k in range(3)]
+    records = [encode_example({"a": encode_png(array)}) for array in arrays]
+    decoder = Decoder(describe({"a": Image((1, 2))}), ["u"], share=share)
+    batch = decoder.decode(chunk(records), POSITION, None)
+    np.testing.assert_array_equal(batch["a"], np.stack(arrays))
+    assert numbers == [2, 1, 0]

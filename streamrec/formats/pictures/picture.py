@@ -60,8 +60,9 @@ def pixels(
         MalformedImage: The data are corrupt, or end too early.
         ConfigError: Pillow is not installed.
     """
+    frombytes = library().frombytes
     try:
-        image = library().frombytes(mode, size, data, codec, arguments)
+        image = frombytes(mode, size, data, codec, arguments)
     except (ValueError, OSError) as error:
         raise MalformedImage(
             f"the picture's pixels cannot be decoded ({error}); replace the picture"

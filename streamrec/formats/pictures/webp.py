@@ -67,14 +67,14 @@ def _number(octets: bytes) -> int:
 
 
 def _open(contents: memoryview) -> Any:
-    library()
+    bomb = library().DecompressionBombError  # where ``most`` is beyond Pillow's own limit
     from PIL import WebPImagePlugin, features
 
     if not features.check("webp"):
         raise ConfigError("the installed Pillow has no WebP; install one that has")
     try:
         return WebPImagePlugin.WebPImageFile(io.BytesIO(contents))
-    except (SyntaxError, OSError, ValueError) as error:
+    except (SyntaxError, OSError, ValueError, bomb) as error:
         raise _corrupt(error) from None
 
 

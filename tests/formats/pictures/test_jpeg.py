@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.pictures import jpeg
+from streamrec.formats.pictures.picture import Picture
 from tests.formats.pictures.made import saved, smooth, without_segment
 
 COLOUR = saved(smooth(), "JPEG")
@@ -14,7 +17,7 @@ CMYK = saved(smooth(), "JPEG", "CMYK")
 FRAME = COLOUR.index(b"\xff\xc0")
 
 
-def read(contents: bytes, channels: int = 0) -> jpeg.Picture:
+def read(contents: bytes, channels: int = 0) -> Picture:
     return jpeg.read(memoryview(contents), channels)
 
 
@@ -41,7 +44,7 @@ def test_the_size_is_known_before_the_pixels(
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_rows": 1}])
-def test_the_pixels_are_about_those_that_were_written(options: dict[str, object]) -> None:
+def test_the_pixels_are_about_those_that_were_written(options: dict[str, Any]) -> None:
     decoded = read(saved(smooth(), "JPEG", quality=95, **options)).decode()
     assert np.abs(decoded.astype(int) - smooth()).mean() < 4
 

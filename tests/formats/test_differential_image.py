@@ -1,0 +1,177 @@
+"""Pictures, held against what TensorFlow makes of the same bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import DataError
+from streamrec.formats.image import (
+    decode_and_crop_jpeg,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    encode_jpeg,
+    encode_png,
+)
+from streamrec.formats.pictures import png
+from tests.formats.beside_tensorflow import REFUSED, tf
+from tests.formats.pictures.made import (
+    animation,
+    noise,
+    random_png,
+    saved,
+    smooth,
+    transparency,
+    without_segment,
+)
+
+CHANNELS = (0, 1, 3, 4)
+ACCURATE = "INTEGER_ACCURATE"
+KINDS = [(kind, depth) for kind, depths in png._DEPTHS.items() for depth in depths]
+GAMMAS = {
+    "none": [],
+    "sRGB": [(b"sRGB", b"\0")],
+    "gAMA": [(b"gAMA", struct.pack(">I", 55555))],
+    "both": [(b"gAMA", struct.pack(">I", 55555)), (b"sRGB", b"\0")],
+}
+CMYK = saved(smooth(), "JPEG", "CMYK")
+JPEGS = {
+    "colour": saved(smooth(), "JPEG"),
+    "gray": saved(smooth(channels=1), "JPEG"),
+    "progressive": saved(smooth(), "JPEG", progressive=True),
+    "fine": saved(smooth(), "JPEG", subsampling="4:4:4"),
+    "halved": saved(smooth(), "JPEG", subsampling="4:2:2"),
+    "coarse": saved(smooth(), "JPEG", quality=20, restart_marker_rows=1),
+    "cmyk": CMYK,
+    "other cmyk": without_segment(CMYK, 0xEE),
+}
+RGBA = smooth(channels=4)
+OTHERS = {
+    "gif": saved(RGBA[..., :3], "GIF"),
+    "gray gif": saved(RGBA[..., 0].copy(), "GIF"),
+    **{f"moving gif {k}": animation("GIF", disposal=k) for k in range(4)},
+    **{f"bmp {mode}": saved(RGBA, "BMP", mode) for mode in ("L", "P", "RGB", "RGBA")},
+    **{f"webp {mode}": saved(RGBA, "WEBP", mode, quality=70) for mode in ("RGB", "RGBA")},
+    **{f"lossless webp {m}": saved(RGBA, "WEBP", m, lossless=True) for m in ("RGB", "RGBA")},
+    **{f"moving webp {mode}": animation("WEBP", mode=mode) for mode in ("RGB", "RGBA")},
+}
+
+
+def compare(theirs: Any, ours: Any) -> None:
+    """That both give the same, or both refuse."""
+    try:
+        expected = theirs().numpy()
+    except REFUSED:
+        with pytest.raises(DataError):
+            ours()
+        return
+    got = ours()
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+class TestPng:
+    def check(self, contents: bytes, channels: int, dtype: str) -> None:
+        compare(
+            lambda: tf.io.decode_png(contents, channels, dtype),
+            lambda: decode_png(contents, channels, dtype),
+        )
+
+    @pytest.mark.parametrize("gamma", GAMMAS)
+    def test_every_kind(
+        self, kind: int, depth: int, interlaced: bool, dtype: str, channels: int, gamma: str
+    ) -> None:
+        contents = random_png(kind, depth, interlaced=interlaced, extra=GAMMAS[gamma])
+        self.check(contents, channels, dtype)
+
+    def test_transparency(
+        self, kind: int, depth: int, interlaced: bool, dtype: str, channels: int
+    ) -> None:
+        if kind in (0, 2, 3):
+            extra = [transparency(kind, depth)]
+            contents = random_png(kind, depth, interlaced=interlaced, extra=extra, seed=5)
+            self.check(contents, channels, dtype)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("kind", JPEGS)
+def test_jpeg(kind: str, channels: int) -> None:
+    compare(
+        lambda: tf.io.decode_jpeg(JPEGS[kind], channels, dct_method=ACCURATE),
+        lambda: decode_jpeg(JPEGS[kind], channels),
+    )
+
+
+@pytest.mark.parametrize("kind", JPEGS)
+def test_the_fast_transform_that_tensorflow_uses_by_default_is_near(kind: str) -> None:
+    fast = tf.io.decode_image(JPEGS[kind]).numpy().astype(int)
+    difference = np.abs(fast - decode_image(JPEGS[kind]))
+    assert difference.max() <= 32
+    assert difference.mean() < 3
+
+
+@pytest.mark.parametrize("kind", JPEGS)
+@pytest.mark.parametrize("missing", [1, 2, 3, 20, 300])
+def test_truncated_jpegs(kind: str, missing: int) -> None:
+    contents = JPEGS[kind][:-missing]
+    compare(lambda: tf.io.decode_jpeg(contents, dct_method=ACCURATE), lambda: decode_jpeg(contents))
+
+
+@pytest.mark.parametrize("kind", JPEGS)
+def test_crops_are_the_same_but_for_the_colours_at_their_edges(kind: str) -> None:
+    for window in ([0, 0, 29, 37], [5, 9, 17, 21], [28, 36, 1, 1], [0, 16, 29, 16]):
+        contents = JPEGS[kind]
+        expected = tf.io.decode_and_crop_jpeg(contents, window, dct_method=ACCURATE).numpy()
+        got = decode_and_crop_jpeg(contents, window)
+        assert got.shape == expected.shape
+        np.testing.assert_array_equal(got[2:-2, 2:-2], expected[2:-2, 2:-2])
+    for outside in ([5, 9, 25, 1], [0, 0, 0, 1], [-1, 0, 1, 1]):
+        compare(
+            lambda window=outside: tf.io.decode_and_crop_jpeg(JPEGS[kind], window),
+            lambda window=outside: decode_and_crop_jpeg(JPEGS[kind], window),
+        )
+
+
+@pytest.mark.parametrize("expand", [True, False])
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_formats(kind: str, channels: int, expand: bool) -> None:
+    compare(
+        lambda: tf.io.decode_image(OTHERS[kind], channels, expand_animations=expand),
+        lambda: decode_image(OTHERS[kind], channels, expand),
+    )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OTHERS if "webp" not in kind])
+def test_decode_png_of_other_formats(kind: str) -> None:
+    compare(
+        lambda: tf.io.decode_png(OTHERS[kind], dtype="uint16"),
+        lambda: decode_png(OTHERS[kind], dtype="uint16"),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_each_reads_what_the_other_encodes_as_png(channels: int, dtype: Any) -> None:
+    array = noise((13, 17, channels), most=np.iinfo(dtype).max).astype(dtype)
+    read = tf.io.decode_png(encode_png(array), dtype=dtype).numpy()
+    np.testing.assert_array_equal(read, array)
+    encoded = tf.io.encode_png(array).numpy()
+    np.testing.assert_array_equal(decode_png(encoded, dtype=dtype), array)
+
+
+@pytest.mark.parametrize("quality", [0, 1, 50, 95, 100])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpegs_are_encoded_to_the_same_pixels(channels: int, quality: int) -> None:
+    array = smooth()[..., :channels]
+    theirs = tf.io.encode_jpeg(array, quality=quality).numpy()
+    ours = encode_jpeg(array, quality)
+    np.testing.assert_array_equal(decode_jpeg(ours), decode_jpeg(theirs))
