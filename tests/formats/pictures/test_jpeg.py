@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -8,8 +8,10 @@ from PIL import Image
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.pictures import jpeg
-from streamrec.formats.pictures.picture import Picture
 from tests.formats.pictures.made import saved, smooth, without_segment
+
+if TYPE_CHECKING:
+    from streamrec.formats.pictures.picture import Picture
 
 COLOUR = saved(smooth(), "JPEG")
 GRAY = saved(smooth(channels=1), "JPEG")
