@@ -14,5 +14,6 @@ As a process of its own: ``python -m streamrec.devstore --help``.
 from streamrec.devstore.faults import Fault
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.statistics import RequestRecord, Statistics
+from streamrec.devstore.synthetic import Recipe, SyntheticObjects
 
-__all__ = ["DevStore", "Fault", "RequestRecord", "Statistics"]
+__all__ = ["DevStore", "Fault", "Recipe", "RequestRecord", "Statistics", "SyntheticObjects"]

@@ -20,12 +20,14 @@ import click
 
 from streamrec.devstore.faults import Fault
 from streamrec.devstore.server import DevStore
+from streamrec.devstore.synthetic import SyntheticObjects
 from streamrec.devstore.thread import new_event_loop
 from streamrec.errors import StreamrecError
 
 
 @click.command()
 @click.option("--root", type=click.Path(path_type=Path), help="Directory of buckets. [memory]")
+@click.option("--synthetic", type=click.File(), help="JSON: recipes by bucket, instead.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=0, help="0: any free one. [0]")
 @click.option("--latency", default=0.0, help="Seconds before each answer.")
@@ -47,6 +49,7 @@ def main(
     secret: str,
     faults: Any,
     tls: str | None,
+    synthetic: Any,
     warm: bool,
     until_eof: bool,
     **store: Any,
@@ -54,7 +57,9 @@ def main(
     """Serve objects over the APIs of S3 and GCS on this machine."""
     try:
         rules = [] if faults is None else Fault.from_json(json.load(faults))
-        served = DevStore(faults=rules, keys={key: secret}, tls=server_tls(tls), **store)
+        made = None if synthetic is None else SyntheticObjects.from_json(json.load(synthetic))
+        keys = {key: secret}
+        served = DevStore(faults=rules, objects=made, keys=keys, tls=server_tls(tls), **store)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(served, warm=warm, until_eof=until_eof))
     except (StreamrecError, OSError, json.JSONDecodeError) as error:

@@ -53,6 +53,7 @@ class DevStore:
 
     Args:
         root: The directory that holds the objects; None: they are in memory.
+        objects: Where they are instead, such as :class:`SyntheticObjects`.
         host: Where to listen.
         port: 0: any free one.
         latency: Seconds before each answer.
@@ -74,6 +75,7 @@ class DevStore:
         self,
         *,
         root: str | Path | None = None,
+        objects: Objects | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         latency: float = 0.0,
@@ -90,7 +92,8 @@ class DevStore:
         now: Callable[[], float] = time.time,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.objects: Objects = MemoryObjects() if root is None else DirectoryObjects(Path(root))
+        kept = MemoryObjects() if root is None else DirectoryObjects(Path(root))
+        self.objects: Objects = kept if objects is None else objects
         """Contents by ``bucket/key``: a mutable mapping."""
         self.statistics = Statistics()
         self.latency = latency

@@ -1,0 +1,171 @@
+"""Objects made on the fly: the contents of a few files, under many names and end to end.
+
+A TFRecord shard repeated end to end is a TFRecord shard, every checksum right; so are one file's
+bytes under another name. So terabytes of valid shards cost the disk and the page cache one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import mmap
+from bisect import bisect_left
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+
+from streamrec.config import validate
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.objects import Objects, Stored
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Recipe", "SyntheticObjects"]
+
+LARGEST_PIECE = 1 << 20
+
+
+class Recipe(BaseModel):
+    """What a bucket holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    templates: list[Path] = Field(min_length=1)
+    """Files, not empty; the objects take turns with them."""
+    name: str = "shard-{:05}"
+    """Of each object: formatted with its number, from 0."""
+    objects: PositiveInt
+    """How many."""
+    copies: PositiveInt = 1
+    """How often its template stands in an object, end to end."""
+
+    @field_validator("name")
+    @classmethod
+    def _numbered(cls, name: str) -> str:
+        try:
+            different = name.format(0) != name.format(1)
+        except (ValueError, LookupError):
+            different = False
+        if not different:
+            raise ValueError("holds no number; write it like shard-{:05}")
+        return name
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise S3Error(405, "MethodNotAllowed", "These objects are made on the fly: nothing changes.")
+
+
+class SyntheticObjects(Objects):
+    """Buckets of made objects, which nobody can change.
+
+    Args:
+        recipes: By bucket.
+
+    Raises:
+        OSError: A template cannot be read.
+        ConfigError: A template is empty.
+    """
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        self._buckets = {bucket: _Bucket.of(recipe) for bucket, recipe in recipes.items()}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> SyntheticObjects:
+        """From recipes as plain data, by bucket.
+
+        Raises:
+            ConfigError: They are no mapping, or names or values are wrong.
+        """
+        if not isinstance(plain, dict) or not all(isinstance(one, dict) for one in plain.values()):
+            raise ConfigError("synthetic objects are a mapping from buckets to recipes")
+        return cls({name: validate(Recipe, one, where=name) for name, one in plain.items()})
+
+    def buckets(self) -> list[str]:
+        """Names, sorted."""
+        return sorted(self._buckets)
+
+    def create_bucket(self, bucket: str) -> None:
+        """Refused, unless it is there."""
+        if bucket not in self._buckets:
+            _refuse()
+
+    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
+        """Keys, sorted."""
+        keys = self._buckets[bucket].keys
+        return keys[bisect_left(keys, prefix) :]
+
+    async def describe(self, bucket: str, key: str) -> Stored:
+        """Size, ETag, …; a template is hashed once, in a thread, whatever names it has."""
+        template, copies = self._buckets[bucket].find(key)
+        etag = await asyncio.to_thread(template.etag) if template.unhashed else template.etag()
+        digest = hashlib.md5(f"{etag} {copies}".encode(), usedforsecurity=False).hexdigest()
+        return Stored(template.size * copies, digest, template.modified)
+
+    def open(self, bucket: str, key: str) -> _Repeated:
+        """Begin to read."""
+        return _Repeated(self._buckets[bucket].find(key)[0])
+
+    write = remove = delete_bucket = _refuse
+
+    def __getitem__(self, name: str) -> bytes:
+        bucket, _, key = name.partition("/")
+        template, copies = self._buckets[bucket].find(key)
+        return bytes(template.content) * copies
+
+
+class _Template:
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self.modified = path.stat().st_mtime
+            try:
+                self.content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            except ValueError:
+                raise ConfigError(f"{path} is empty; name a file that holds a shard") from None
+        self.size = len(self.content)
+        self._etag: str | None = None
+
+    @property
+    def unhashed(self) -> bool:
+        return self._etag is None
+
+    def etag(self) -> str:
+        if self._etag is None:
+            self._etag = hashlib.md5(self.content, usedforsecurity=False).hexdigest()
+        return self._etag
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    templates: list[_Template]
+    copies: int
+    keys: list[str]
+    """Sorted."""
+    numbers: dict[str, int]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> _Bucket:
+        numbers = {recipe.name.format(number): number for number in range(recipe.objects)}
+        templates = [_Template(path) for path in recipe.templates]
+        return cls(templates, recipe.copies, sorted(numbers), numbers)
+
+    def find(self, key: str) -> tuple[_Template, int]:
+        return self.templates[self.numbers[key] % len(self.templates)], self.copies
+
+
+class _Repeated:
+    """A template again and again; a read ends with a copy at the latest."""
+
+    def __init__(self, template: _Template) -> None:
+        self._template = template
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Some bytes from ``start`` on, in the memory that all readers share."""
+        begin = start % self._template.size
+        return self._template.content[begin : begin + min(stop - start, LARGEST_PIECE)]
+
+    def close(self) -> None:
+        """The template stays."""
