@@ -55,7 +55,7 @@ class Scene:
 
     def order(self, **more: Any) -> dict[str, Any]:
         """For the stream's reader: an idle trainer in a plain ``for`` behind the store."""
-        common = {"loop": None, "iterations": 0, "spinning": False, "batch_size": BATCH_SIZE}
+        common = {"loop": None, "iterations": 0, "beside": None, "batch_size": BATCH_SIZE}
         place = {"source": self.dataset.url, "storage_options": self.storage_options}
         return {**common, **place, "features": self.dataset.features, **more}
 
@@ -86,12 +86,12 @@ class Load:
     """How busy a trainer is."""
 
     group: str
-    spinning: bool
+    beside: str | None
 
 
 LOADS = (
-    Load("10 ms Python a batch", spinning=False),
-    Load("the same + a Python thread", spinning=True),
+    Load("10 ms Python a batch", None),
+    Load("the same + a Python thread", "python"),
 )
 ALONE = "trainer without data"
 
@@ -196,7 +196,7 @@ def _local(scene: Scene, way: Way) -> Case:
 def _busy(scene: Scene, load: Load) -> list[Case]:
     """The trainer alone, and beside each way to read."""
     dataset = scene.dataset
-    work = {"iterations": scene.iterations, "spinning": load.spinning}
+    work = {"iterations": scene.iterations, "beside": load.beside}
     counts = {"records": dataset.records, "label_sum": dataset.label_sum}
     order = {**work, **counts, "batch_size": BATCH_SIZE}
     of_alone = Comparison("of no data", (f"{load.group}: {ALONE}",))

@@ -24,12 +24,13 @@ import click
 from rich.console import Console
 
 from bench import datasets, machine
+from bench.aims import Target, targets_as_markdown
 from bench.console import complain, default_data, run, wanted
 from bench.decoding.cases import Scene, all_cases, memory_cases
 from bench.decoding.picture import draw
 from bench.decoding.rates import rates
-from bench.decoding.tables import as_markdown, targets_as_markdown
-from bench.decoding.targets import Target, targets
+from bench.decoding.tables import as_markdown
+from bench.decoding.targets import targets
 from bench.table import write_json
 
 if TYPE_CHECKING:

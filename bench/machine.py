@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamrec import __version__, kernel
 
-__all__ = ["ROOT", "describe", "kernels", "tensorflow_version"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ROOT", "describe", "kernels", "tensorflow_version", "versions_in"]
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = (
@@ -81,6 +85,23 @@ def tensorflow_version(python: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return asked.stdout.strip()
+
+
+def versions_in(python: str, names: Sequence[str]) -> dict[str, str | None]:
+    """The versions of distributions that an interpreter has; ``None`` for what it lacks."""
+    program = (
+        "import json, sys; from importlib.metadata import distributions as found;"
+        "have = {one.name.lower(): one.version for one in found()};"
+        "print(json.dumps({name: have.get(name) for name in sys.argv[1:]}))"
+    )
+    try:
+        asked = subprocess.run(
+            [python, "-c", program, *names], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return dict.fromkeys(names)
+    versions: dict[str, str | None] = json.loads(asked.stdout)
+    return versions
 
 
 def kernels() -> list[str]:

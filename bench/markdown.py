@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["table"]
+__all__ = ["MISSING", "number", "table"]
+
+MISSING = "-"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -26,3 +28,11 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = zip(cells, widths, strict=True)
     padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
     return f"| {' | '.join(padded)} |"
+
+
+def number(value: float | None) -> str:
+    """Three digits at least."""
+    if value is None:
+        return MISSING
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"

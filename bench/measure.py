@@ -12,17 +12,28 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench.machine import ROOT
 
 if TYPE_CHECKING:
     from bench.datasets import Dataset
 
-__all__ = ["Case", "Comparison", "Failure", "Judge", "Result", "measure", "quantities", "ratio"]
+__all__ = [
+    "Case",
+    "Comparison",
+    "Failure",
+    "Judge",
+    "Ledger",
+    "Result",
+    "measure",
+    "no_service",
+    "quantities",
+    "ratio",
+]
 
 PATIENCE = 900.0
-"""Seconds for one reading; the slowest case here takes about twenty."""
+"""Seconds for one reading; the slowest case here takes a few minutes."""
 TAIL = 1500
 """Characters of a reader's standard error that a failure shows."""
 
@@ -36,6 +47,18 @@ class Comparison(NamedTuple):
 
     label: str
     cases: tuple[str, ...]
+
+
+class Ledger(Protocol):
+    """What the other side has counted."""
+
+    def clear(self) -> None:
+        """Count from now on."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Since then; plain."""
+        ...
 
 
 Judge = Callable[["Case", Mapping[str, Any]], dict[str, float]]
@@ -63,6 +86,7 @@ class Case:
         environment: What it has besides this process's.
         service: Started anew for each measurement, before the reader.
         companions: Processes that work for it, by name: their ids.
+        ledger: Cleared before the measurement, and asked after it: ``store`` of the report.
         comparisons: In the table.
     """
 
@@ -74,6 +98,7 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     service: Callable[[], AbstractContextManager[Help]] = no_service
     companions: Mapping[str, int] = field(default_factory=dict)
+    ledger: Ledger | None = None
     comparisons: tuple[Comparison, ...] = ()
 
     @property
@@ -154,6 +179,7 @@ def quantities(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
     }
     if first is not None:
         found["first_batch_seconds"] = first
+        found["longest_wait_seconds"] = report["longest_wait_seconds"]
         found["megabytes_per_second_after_first_batch"] = (
             dataset.nbytes / 1e6 * (1 - report["first_batch_share"]) / (seconds - first)
         )
@@ -183,6 +209,8 @@ def _run(case: Case) -> dict[str, Any]:
             "AWS_EC2_METADATA_DISABLED": "true",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
+        if case.ledger is not None:
+            case.ledger.clear()
         try:
             done = subprocess.run(
                 command,
@@ -198,6 +226,8 @@ def _run(case: Case) -> dict[str, Any]:
     if done.returncode:
         raise Failure(f"exit code {done.returncode}: {done.stderr[-TAIL:].strip()}")
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if case.ledger is not None:
+        report["store"] = case.ledger.statistics()
     return report
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.usage import Usage, children, usage
+from bench.usage import Usage, children, helpers_usage, usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,32 +29,39 @@ class Stopwatch:
         self._pids = {"client": os.getpid(), **companions}
         self._first: float | None = None
         self._first_records = 0
-        self._stopped = self._started = 0.0
+        self._last = self._longest_wait = 0.0
+        self._stopped = self._started = self._helpers_before = 0.0
         self._before: dict[str, Usage] = {}
         self._after: dict[str, Usage] = {}
 
     def start(self) -> None:
         """The next call opens the dataset; all modules are imported."""
         self._before = {name: usage(pid) for name, pid in self._pids.items()}
+        self._helpers_before = helpers_usage(os.getpid()).cpu_seconds
         self._started = time.perf_counter()
 
     def take(self, records: int, label_sum: int) -> None:
         """A batch has come."""
+        now = time.perf_counter()
         if self._first is None:
-            self._first, self._first_records = time.perf_counter(), records
+            self._first, self._first_records = now, records
+        else:
+            self._longest_wait = max(self._longest_wait, now - self._last)
+        self._last = now
         self.records += records
         self.label_sum += label_sum
 
     def stop(self) -> None:
-        """The last batch has been taken; processes that were started meanwhile still run.
+        """The last batch has been taken; processes that were started meanwhile may still run.
 
         Those are counted as the engine's, whole: starting them is part of the cost.
         """
         self._stopped = time.perf_counter()
         self._after = {name: usage(pid) for name, pid in self._pids.items()}
-        for pid in children(os.getpid()):
-            self._before["engine"] = Usage(0.0, 0.0)
-            self._after["engine"] = usage(pid)
+        helpers = helpers_usage(os.getpid())
+        if helpers.cpu_seconds > self._helpers_before or children(os.getpid()):
+            self._before["engine"] = Usage(self._helpers_before, 0.0)
+            self._after["engine"] = helpers
 
     def print(self, **more: object) -> None:
         """Print what was measured as one JSON line.
@@ -66,6 +73,7 @@ class Stopwatch:
             "seconds": self._stopped - self._started,
             "first_batch_seconds": self._first and self._first - self._started,
             "first_batch_share": self._first_records / self.records if self.records else None,
+            "longest_wait_seconds": self._longest_wait,
             "records": self.records,
             "label_sum": self.label_sum,
             "nbytes": self.nbytes,

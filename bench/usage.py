@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Usage", "children", "resident_megabytes", "usage"]
+__all__ = ["Usage", "children", "helpers_usage", "resident_megabytes", "usage"]
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -24,6 +24,23 @@ def usage(pid: int) -> Usage:
     """What a running process has used since its start."""
     fields = _stat(pid)
     return Usage((int(fields[11]) + int(fields[12])) / TICKS, _status_megabytes(pid, "VmHWM:"))
+
+
+def helpers_usage(pid: int) -> Usage:
+    """What the processes that a process has started have used, those that have ended included.
+
+    Ended ones count once they have been waited for; only running ones count for the memory, which
+    is the sum of their peaks: what they share after a fork counts for each.
+    """
+    found = children(pid)
+    usages = [usage(child) for child in found]
+    cpu = sum(one.cpu_seconds for one in usages) + sum(map(_reaped_cpu_seconds, [pid, *found]))
+    return Usage(cpu, sum(one.peak_megabytes for one in usages))
+
+
+def _reaped_cpu_seconds(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[13]) + int(fields[14])) / TICKS
 
 
 def resident_megabytes(pid: int) -> float:

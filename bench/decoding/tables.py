@@ -6,17 +6,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bench.decoding.cases import MEMORY
-from bench.markdown import table
+from bench.markdown import MISSING, number, table
 from bench.measure import Result, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.decoding.targets import Target
+__all__ = ["as_markdown"]
 
-__all__ = ["as_markdown", "targets_as_markdown"]
-
-MISSING = "-"
 COLUMNS = (
     ("krec/s", "records_per_second", 1e3),
     ("MB/s", "megabytes_per_second", 1.0),
@@ -48,9 +45,9 @@ def _table(members: Sequence[Result], results: Sequence[Result]) -> str:
     rows = []
     for result in members:
         rates = [rate / 1e3 for rate in result.values("records_per_second")]
-        span = f"{_number(min(rates))}-{_number(max(rates))}" if rates else MISSING
+        span = f"{number(min(rates))}-{number(max(rates))}" if rates else MISSING
         cells = [_scaled(result, name, scale) for _, name, scale in columns]
-        compared = [_number(ratio(result, one, results)) for one in comparisons]
+        compared = [number(ratio(result, one, results)) for one in comparisons]
         rows.append([_name(result), span, *cells, *compared])
     return table([*head, *(one.label for one in comparisons)], rows)
 
@@ -61,15 +58,7 @@ def _name(result: Result) -> str:
 
 def _scaled(result: Result, quantity: str, scale: float) -> str:
     value = result.median(quantity)
-    return MISSING if value is None else _number(value / scale)
-
-
-def _number(value: float | None) -> str:
-    """Three digits at least."""
-    if value is None:
-        return MISSING
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}"
+    return MISSING if value is None else number(value / scale)
 
 
 def _memory_table(results: Sequence[Result]) -> str:
@@ -79,21 +68,6 @@ def _memory_table(results: Sequence[Result]) -> str:
     epochs = sorted(name for name in members[0].summary() if name.startswith("resident_megabytes_"))
     head = ["resident MB after epoch", *(name.rpartition("_")[2] for name in epochs)]
     rows = [
-        [result.case.group, *(_number(result.median(name)) for name in epochs)]
-        for result in members
+        [result.case.group, *(number(result.median(name)) for name in epochs)] for result in members
     ]
     return f"### {MEMORY}\n\n{table(head, rows)}\n"
-
-
-def targets_as_markdown(found: Sequence[Target]) -> str:
-    """Each aim beside what was measured."""
-    rows = [
-        [
-            target.name,
-            f"{'at least' if target.least else 'at most'} {target.aim:g} {target.unit}",
-            _number(target.measured),
-            "yes" if target.met else "no",
-        ]
-        for target in found
-    ]
-    return table(["", "aim", "measured", "met"], rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bench.aims import Target
 from bench.decoding.cases import (
     CRC_ALONE,
     FRAMES,
@@ -21,30 +21,9 @@ from bench.measure import Comparison, Result, ratio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Target", "targets"]
+__all__ = ["targets"]
 
 _PARSED = ("tf.io.parse_example", "tf.io.parse_example in a tf.function")
-
-
-@dataclass(frozen=True)
-class Target:
-    """One aim."""
-
-    name: str
-    unit: str
-    aim: float
-    measured: float
-    least: bool = True
-    """Whether more is better."""
-
-    @property
-    def met(self) -> bool:
-        """Whether it is reached."""
-        return self.measured >= self.aim if self.least else self.measured <= self.aim
-
-    def facts(self) -> dict[str, Any]:
-        """Plain values for the results."""
-        return {**asdict(self), "met": self.met}
 
 
 def targets(results: Sequence[Result], kernel: str) -> list[Target]:

@@ -24,8 +24,10 @@ Count = Callable[[aiohttp.ClientResponse], Awaitable[int]]
 """Receives a range and counts its bytes."""
 
 
-def signed(order: dict[str, Any]) -> list[tuple[URL, int]]:
-    """Each object's presigned URL and size in bytes."""
+def found(order: dict[str, Any]) -> list[tuple[URL, int]]:
+    """Each object's URL, presigned where it is S3's, and its size in bytes."""
+    if "urls" in order:
+        return [(URL(url), size) for url, size in order["urls"]]
     options = order["storage_options"]
     client = get_session().create_client(
         "s3",
@@ -78,7 +80,7 @@ async def fetch(
 
 async def download(order: dict[str, Any], watch: Stopwatch) -> None:
     """Keep so many requests in flight until everything is there."""
-    waiting = ranges(signed(order))
+    waiting = ranges(found(order))
     count = keep if order["keep"] else drop
     watch.start()
     connector = aiohttp.TCPConnector(limit=0)

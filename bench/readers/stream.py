@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import pkgutil
 import sys
 from importlib import import_module
 from typing import Any
@@ -12,10 +14,16 @@ import streamrec as sr
 from bench.readers.specs import specs
 from bench.readers.trainer import Trainer
 from bench.stopwatch import Stopwatch
+from streamrec import stores
 from streamrec.flow.bridge import new_event_loop
 
-IMPORTED_BEFORE = ("aiobotocore.session", "streamrec.stores.local", "streamrec.stores.s3")
-"""What the first use of a store would import; an engine process imports it anew all the same."""
+
+def import_all() -> None:
+    """What the first use of a store would import; an engine process imports it anew ."""
+    import_module("aiobotocore.session")
+    for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):
+        with contextlib.suppress(ImportError):  # of an optional library that is not installed
+            import_module(module.name)
 
 
 def opened(order: dict[str, Any]) -> sr.Stream:
@@ -31,6 +39,7 @@ def opened(order: dict[str, Any]) -> sr.Stream:
         storage_options=order["storage_options"],
         rank=0,
         world_size=1,
+        **order.get("settings", {}),
     )
 
 
@@ -41,39 +50,49 @@ def take(batch: sr.Batch, watch: Stopwatch, trainer: Trainer) -> None:
     trainer.step()
 
 
-def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> None:
-    """``for``."""
+def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
+    """``for``; the stream's statistics."""
     watch.start()
     with opened(order) as stream:
         for batch in stream:
             take(batch, watch, trainer)
         watch.stop()
+        return stream.statistics()
 
 
-async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> None:
-    """``async for``."""
+async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
+    """``async for``; the stream's statistics."""
     watch.start()
     async with opened(order) as stream:
         async for batch in stream:
             take(batch, watch, trainer)
         watch.stop()
+        return stream.statistics()
+
+
+def without_hedging() -> None:
+    """Let no request be hedged: there is no setting for it, since nobody should want that."""
+    from streamrec.plan.hedging import Hedging
+
+    Hedging.allows = lambda *_, **__: False
 
 
 def main() -> None:
     """Carry out the order."""
     order = json.loads(sys.argv[1])
-    for name in IMPORTED_BEFORE:
-        import_module(name)
+    import_all()
+    if not order.get("hedging", True):
+        without_hedging()
     watch = Stopwatch(order["companions"])
-    trainer = Trainer(order["iterations"], spinning=order["spinning"])
+    trainer = Trainer(order["iterations"], beside=order["beside"])
     with trainer.running():
         if order["loop"] is None:
-            read(order, watch, trainer)
+            statistics = read(order, watch, trainer)
         else:
             factory = new_event_loop if order["loop"] == "uvloop" else asyncio.new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
-                runner.run(read_async(order, watch, trainer))
-    watch.print()
+                statistics = runner.run(read_async(order, watch, trainer))
+    watch.print(statistics=statistics)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Objects made on the fly: the contents of a few files, under many names and end to end.
 
 A TFRecord shard repeated end to end is a TFRecord shard, every checksum right; so are one file's
-bytes under another name. So terabytes of valid shards cost the disk and the page cache one of them.
+bytes under another name. So terabytes of valid shards cost the memory of one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import mmap
 from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
@@ -119,12 +118,11 @@ class SyntheticObjects(Objects):
 
 class _Template:
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self.modified = path.stat().st_mtime
-            try:
-                self.content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-            except ValueError:
-                raise ConfigError(f"{path} is empty; name a file that holds a shard") from None
+        # In memory: a page of a mapped file that has to be read anew would hold up every answer.
+        self.content = memoryview(path.read_bytes())
+        if not self.content:
+            raise ConfigError(f"{path} is empty; name a file that holds a shard")
+        self.modified = path.stat().st_mtime
         self.size = len(self.content)
         self._etag: str | None = None
 

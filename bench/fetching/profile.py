@@ -1,0 +1,2 @@
+def profiled(rows):
+    return "", []
