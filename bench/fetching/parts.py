@@ -13,7 +13,7 @@ from bench.console import run, wanted
 from bench.fetching import cases, growth
 from bench.fetching.busy import beside_trainers
 from bench.fetching.peers import slow_peers
-from bench.fetching.profile import profiled
+from bench.fetching.profile import profiled, py_spy
 from bench.fetching.scene import BUCKET, Place, judge
 from bench.fetching.targets import NGINX, STORE, TAIL
 from bench.readers.trainer import iterations_in
@@ -155,12 +155,17 @@ def _from_nginx(scene: Scene) -> Iterator[list[Case]]:
 
 def profile(scene: Scene) -> None:
     """Where the time goes that reading from nginx takes."""
+    if py_spy() is None:
+        scene.skipped.append("the profile: there is no py-spy; pip install 'streamrec[bench]'.")
+        return
+    gigabytes = scene.pictures.part(scene.pictures.passes).nbytes / 1e9
     for rows in _from_nginx(scene):
-        chosen = [case for case in rows if case.name in ("async for", "for")]
-        text, found = profiled([case for case in chosen if wanted(case, scene.only)])
-        scene.profiles += found
-        if text:
+        streams = [case for case in rows if case.name in ("async for", "for")]
+        chosen = [case for case in streams if wanted(case, scene.only)]
+        if chosen:
+            text, found = profiled(chosen, gigabytes)
             scene.more.append(text)
+            scene.profiles += found
 
 
 def busy(scene: Scene) -> None:

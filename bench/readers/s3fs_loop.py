@@ -41,9 +41,7 @@ def masked(data: bytes) -> int:
 
 def rows(order: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
     """Image and label of each record, with protobuf's messages."""
-    options = order["storage_options"]
-    client = {"endpoint_url": options["endpoint_url"]}
-    filesystem = s3fs.S3FileSystem(options["key"], options["secret"], client_kwargs=client)
+    filesystem = s3fs.S3FileSystem(**order["storage_options"])
     for name in sorted(filesystem.ls(order["bucket"]))[: order["shards"]]:
         for payload in records(filesystem, name):
             features = Example.FromString(payload).features.feature
