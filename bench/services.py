@@ -32,23 +32,22 @@ __all__ = [
 ]
 
 STORE_KEYS = {"key": "bench", "secret": "bench-secret"}
-TLS_OPTIONS = ("--tls-cert", "--tls-key")
+TLS_OPTION = "--tls"
 """Of devstore's command line."""
 START = 10.0
 """Seconds that nginx gets to listen; it takes a hundredth."""
 
 
 class Certificate(NamedTuple):
-    """Of a server on this machine, and its key."""
+    """Of a server on this machine, and its key, in one PEM file."""
 
-    certificate: Path
-    key: Path
+    path: Path
 
     @property
     def trust(self) -> dict[str, str]:
         """The variables by which clients come to trust it: OpenSSL's, botocore's, and curl's."""
         names = ("SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
-        return dict.fromkeys(names, str(self.certificate))
+        return dict.fromkeys(names, str(self.path))
 
 
 class Served(NamedTuple):
@@ -112,9 +111,7 @@ def store(
         options |= {} if root is None else {"root": root}
         arguments = [f"--{name}={value}" for name, value in options.items()]
         if certificate is not None:
-            arguments += [
-                f"{name}={path}" for name, path in zip(TLS_OPTIONS, certificate, strict=True)
-            ]
+            arguments.append(f"{TLS_OPTION}={certificate.path}")
         command = ["streamrec.devstore", *arguments, "--anonymous", "--warm", "--until-eof"]
         with Child("store", command, Path(directory, "store.log")) as child:
             yield Served(child.ready()["endpoint"], child.process.pid)
@@ -125,14 +122,14 @@ def serves_tls() -> bool:
     """Whether this devstore speaks TLS."""
     command = [sys.executable, "-m", "streamrec.devstore", "--help"]
     asked = subprocess.run(command, capture_output=True, text=True, check=True)
-    return all(name in asked.stdout for name in TLS_OPTIONS)
+    return TLS_OPTION in asked.stdout
 
 
 @contextlib.contextmanager
 def self_signed() -> Iterator[Certificate | None]:
     """A certificate for loopback, made now; ``None``: there is no ``openssl`` to make it."""
     with tempfile.TemporaryDirectory() as directory:
-        made = Certificate(Path(directory, "certificate.pem"), Path(directory, "key.pem"))
+        made = Path(directory, "certificate-and-key.pem")
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
         command += [
             "-subj",
@@ -140,12 +137,12 @@ def self_signed() -> Iterator[Certificate | None]:
             "-addext",
             "subjectAltName=IP:127.0.0.1,DNS:localhost",
         ]
-        command += ["-out", str(made.certificate), "-keyout", str(made.key)]
+        command += ["-out", str(made), "-keyout", str(made)]
         if shutil.which("openssl") is None:
             yield None
             return
         subprocess.run(command, capture_output=True, check=True)
-        yield made
+        yield Certificate(made)
 
 
 @contextlib.contextmanager
@@ -173,11 +170,8 @@ def nginx(root: Path, certificate: Certificate | None) -> Iterator[tuple[str, in
 
 def _nginx_configuration(home: Path, root: Path, port: int, certificate: Certificate | None) -> str:
     """One process, so that its CPU seconds are those of one id."""
-    tls = (
-        ""
-        if certificate is None
-        else f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};"
-    )
+    pem = None if certificate is None else certificate.path
+    tls = "" if pem is None else f"ssl_certificate {pem}; ssl_certificate_key {pem};"
     listen = f"127.0.0.1:{port}{' ssl' if certificate else ''} backlog=1024"
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     places = " ".join(f"{kind}_temp_path {home}/{kind};" for kind in kinds)

@@ -10,6 +10,7 @@ from bench.datasets import LABELS
 from bench.fetching.scene import BATCH_SIZE, FOR, WAYS
 from bench.measure import Case, Failure
 from bench.services import STORE_KEYS
+from streamrec.config import DatasetSettings, memory_budget, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,10 +24,9 @@ __all__ = ["COUNTS", "GROWTH", "MEMORY", "Shards", "footprints", "growing", "jud
 GROWTH = "many shards"
 MEMORY = "memory"
 COUNTS = (10, 1_000, 100_000)
-BUDGETS = ("64MiB", "256MiB", "1GiB")
+WINDOWS = {"64MiB": "8MiB", "256MiB": "32MiB", "1GiB": "128MiB"}
+"""The shuffle window for each budget."""
 LANES = (1, 48, 192)
-WINDOW_SHARE = 8
-"""Of the budget, the shuffle window."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ def growing(buckets: list[Shards], store: Served) -> Iterator[Case]:
 
 
 def footprints(buckets: list[Shards], store: Served, most_bytes: float) -> Iterator[Case]:
-    """All budgets, lanes and sizes of shards, shuffled and not; the defaults with an engine."""
+    """All budgets, lanes and sizes of shards, shuffled and not; and the defaults, with ``for``."""
     for shards in buckets:
         most = round(most_bytes / shards.shard_bytes * shards.per_template * shards.copies)
         most = min(most, shards.records)
-        for budget, lanes, shuffle in itertools.product(BUDGETS, LANES, (False, True)):
+        for budget, lanes, shuffle in itertools.product(WINDOWS, LANES, (False, True)):
             settings = {"memory_budget": budget, "lanes": lanes, "shuffle": shuffle}
-            settings["shuffle_window"] = _bytes(budget) // WINDOW_SHARE
+            settings["shuffle_window"] = WINDOWS[budget]
             order = shards.order(WAYS[0], most, listed=True)
             yield _footprint(shards, order, settings, store)
         yield _footprint(shards, shards.order(FOR, most, listed=True), {}, store)
@@ -120,19 +120,15 @@ def footprints(buckets: list[Shards], store: Served, most_bytes: float) -> Itera
 def _footprint(
     shards: Shards, order: dict[str, Any], settings: dict[str, Any], store: Served
 ) -> Case:
-    budget = settings.get("memory_budget", "1GiB")
+    budget = settings.get("memory_budget", "default")
     lanes = settings.get("lanes", "auto")
     shuffled = ", shuffled" if settings.get("shuffle") else ""
-    way = "" if settings else ", for, defaults"
+    way = "" if settings else ", for"
     size = f"{shards.shard_bytes / 1e6:,.0f} MB"
-    name = f"{budget}, {lanes} lanes, shards of {size}{shuffled}{way}"
-    order = {**order, "settings": settings, "budget": _bytes(budget)}
+    name = f"{budget} budget, {lanes} lanes, shards of {size}{shuffled}{way}"
+    validated = validate(DatasetSettings, {"source": order["source"], **settings})
+    order = {**order, "settings": settings, "budget": memory_budget(validated)}
     return _case(MEMORY, name, order, store)
-
-
-def _bytes(size: str) -> int:
-    number, unit = size[:-3], size[-3:]
-    return int(number) << {"MiB": 20, "GiB": 30}[unit]
 
 
 def _case(group: str, name: str, order: Mapping[str, Any], store: Served) -> Case:

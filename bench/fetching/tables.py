@@ -62,13 +62,16 @@ def as_markdown(results: Sequence[Result]) -> str:
 
 def _read(members: Sequence[Result], results: Sequence[Result]) -> str:
     columns = [(head, name) for head, name in READ if any(one.values(name) for one in members)]
-    labels = list(dict.fromkeys(one.label for each in members for one in each.case.comparisons))
+    compared = [
+        {one.label: ratio(result, one, results) for one in result.case.comparisons}
+        for result in members
+    ]
+    labels = list(dict.fromkeys(key for each in compared for key in each if each[key] is not None))
     rows = []
-    for result in members:
+    for result, by_label in zip(members, compared, strict=True):
         cells = [number(result.median(name)) for _, name in columns]
-        by_label = {one.label: ratio(result, one, results) for one in result.case.comparisons}
-        compared = [number(by_label.get(label)) for label in labels]
-        rows.append([_name(result), _span(result), *cells, *compared])
+        shares = [number(by_label.get(label)) for label in labels]
+        rows.append([_name(result), _span(result), *cells, *shares])
     return table(["", "MB/s, min-max", *(head for head, _ in columns), *labels], rows)
 
 
@@ -97,8 +100,7 @@ def _slopes(members: Sequence[Result]) -> str:
     for few, many in pairwise(members):
         shards = many.case.order["shards"] - few.case.order["shards"]
         seconds, megabytes = (
-            _difference(few, many, name)
-            for name in ("first_batch_seconds", "client_peak_megabytes")
+            _difference(few, many, name) for name in ("first_batch_seconds", "peak_megabytes")
         )
         if seconds is not None and megabytes is not None:
             lines.append(

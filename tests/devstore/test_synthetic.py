@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -97,8 +98,7 @@ def test_a_shard_repeated_is_a_shard(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_template_is_hashed_once(objects: SyntheticObjects) -> None:
-    real = synthetic.hashlib.md5
-    with mock.patch.object(synthetic.hashlib, "md5", side_effect=real) as md5:
+    with mock.patch.object(hashlib, "md5", side_effect=hashlib.md5) as md5:
         first = await objects.describe("b", "s-00")
         third = await objects.describe("b", "s-02")
     assert first == third
