@@ -31,7 +31,7 @@ __all__ = [
 BATCH_SIZE = 64
 BUCKET = "images"
 NAME = "images-{:05}.tfrecord"
-COUNTED = ("hedges", "hedged_bytes", "retries")
+COUNTED = ("hedges", "hedges_won", "retries", "cut", "concurrency")
 """Of a stream's statistics, where it has them."""
 
 

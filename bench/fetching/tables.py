@@ -27,6 +27,7 @@ READ = (
     ("store CPU s/GB", "store_cpu_seconds_per_gigabyte"),
     ("requests", "requests"),
     ("in flight", "peak_in_flight"),
+    ("hedges", "hedges"),
     ("read/used", "read_over_used"),
     ("peak MB", "client_peak_megabytes"),
     ("+ helpers'", "engine_peak_megabytes"),

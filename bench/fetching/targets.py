@@ -69,14 +69,14 @@ def _at_most(one: Result, quantity: str, what: str, unit: str, aim: float) -> Ta
 
 
 def _waste(results: Sequence[Result]) -> list[Target | None]:
-    """Bytes read beyond those used, without the hedges'."""
+    """Bytes read beyond those used; a hedge counts as much as the mean request, and is left out."""
     found: list[Target | None] = []
     for one in _members(results, STORE, STREAMS):
-        read, gigabytes = one.median("read_over_used"), one.median("gigabytes")
-        if read is not None and gigabytes is not None:
-            hedged = (one.median("hedged_bytes") or 0.0) / (gigabytes * 1e9)
+        read, requests = one.median("read_over_used"), one.median("requests")
+        if read is not None and requests is not None:
+            hedged = (one.median("hedges") or 0.0) / requests
             name = f"{one.case.title}: bytes read besides hedges, of those used"
-            found.append(Target(name, "times", 1.02, read - hedged, least=False))
+            found.append(Target(name, "times", 1.02, read * (1 - hedged), least=False))
     return found
 
 

@@ -72,9 +72,8 @@ async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) 
 
 def without_hedging() -> None:
     """Let no request be hedged: there is no setting for it, since nobody should want that."""
-    from streamrec.plan.hedging import Hedging
-
-    Hedging.allows = lambda *_, **__: False
+    hedging: Any = import_module("streamrec.plan.hedging")
+    hedging.Hedging.allows = lambda *_, **__: False
 
 
 def main() -> None:
