@@ -29,7 +29,10 @@ KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (START, ("(<frozen importlib", "import_all (")),
     (WAIT, ("_worker (concurrent/", "wait (threading.py", "select (selectors.py", "(queue.py")),
     ("scan: frames and CRC", ("(streamrec/kernel/native/frames.py", "scan_frames", "crc32c")),
-    ("parse, and gather into batches", ("(streamrec/kernel/native/", "(streamrec/kernel/")),
+    (
+        "parse, and gather into batches",
+        ("(streamrec/kernel/native/", "(streamrec/kernel/reference"),
+    ),
     ("copy into ranges", ("readinto (", "_read_nowait (", "_read_nowait_chunk (")),
     ("feed: the engine's socket", ("(streamrec/feeder/", "(streamrec/wire/")),
     ("HTTP", ("(aiohttp/", "(streamrec/stores/", "(yarl/", "(multidict/")),
