@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,14 +40,14 @@ def keys_of(devstore: DevStore) -> list[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def token_service(minutes: float) -> AsyncIterator[str]:
-    """Gives keys role1, role2, … that live that long."""
+async def token_service(minutes: float, clock: Clock) -> AsyncIterator[str]:
+    """Gives keys role1, role2, … that live that long, by that clock."""
     count = 0
 
     async def assume(_: web.Request) -> web.Response:
         nonlocal count
         count += 1
-        expiry = (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
+        expiry = datetime.fromtimestamp(clock.now + minutes * 60, UTC).isoformat()
         text = ASSUMED.format(key=f"role{count}", expiry=expiry)
         return web.Response(text=text, content_type="text/xml")
 
@@ -77,7 +77,7 @@ async def test_assumed_role(
     )
     clock = Clock()
     roles = {f"role{n}": "secret" for n in range(9)}
-    async with token_service(minutes) as service, DevStore(keys=roles) as devstore:
+    async with token_service(minutes, clock) as service, DevStore(keys=roles) as devstore:
         monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service)
         devstore.put("bucket/x", DATA)
