@@ -207,7 +207,7 @@ def _whole(scene: Scene, dataset: Dataset) -> list[Case]:
     group = _Group(WHOLE, scene, dataset, "labels", _of(PIPELINES))
     epochs = scene.epochs * MORE_EPOCHS.get(dataset.kind, 1)
     order = {"source": dataset.pattern, "epochs": epochs, "storage_options": None}
-    idle = {"iterations": 0, "spinning": False}
+    idle = {"iterations": 0, "beside": None}
     streams = [
         group.case(f"sr.open, {name}", "stream", shards=dataset.shards, **{**order, **idle, **way})
         for name, way in STREAMS.items()
