@@ -33,6 +33,7 @@ __all__ = [
     "Kind",
     "Parser",
     "fresh",
+    "mask",
 ]
 
 # A TFRecord frame: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked
@@ -57,6 +58,16 @@ as aligned as NumPy's own."""
 def fresh(size: int) -> Octets:
     """Newly allocated memory."""
     return np.empty(size, np.uint8)
+
+
+# The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.
+# Source of the constant: tensorflow/core/lib/hash/crc32c.h, kMaskDelta.
+_MASK_DELTA = 0xA282EAD8
+
+
+def mask(crc: int) -> int:
+    """A CRC32C in the form in which a TFRecord stores it."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 class Fault(IntEnum):

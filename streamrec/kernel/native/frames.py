@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, fresh, mask
 from streamrec.kernel.native.columns import memory
 from streamrec.kernel.native.rows import hold
 from streamrec.types import BytesColumn
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 
-_MASK_DELTA = 0xA282EAD8
-_LOW_32 = 0xFFFFFFFF
 _FIRST_CAPACITY = 1024
 """Records for which a scan sets room aside before it has seen how long they are."""
 
@@ -36,8 +34,7 @@ def crc32c(data: Bytes, value: int = 0) -> int:
 
 def masked_crc32c(data: Bytes) -> int:
     """CRC32C in the form in which a TFRecord stores it."""
-    crc = _native.crc32c(data, 0)
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _LOW_32
+    return mask(_native.crc32c(data, 0))
 
 
 def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameScan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def _collector(dtype: DataType) -> Any:
     return _Numbers(np.int64 if dtype is DataType.INT64 else np.float32)
 
 
-class _Builder:
+class _Builder(ABC):
     """Collects one column's values, row by row."""
 
     def __init__(self, plan: ColumnPlan, rows: int) -> None:
@@ -142,13 +143,13 @@ class _Builder:
         self.values = _collector(plan.dtype)
         self.extend = self.values.extend
 
+    @abstractmethod
     def add(self, features: Any) -> Fault:
         """Take the row's values, or say what is wrong with them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def column(self) -> Column:
         """All rows' values."""
-        raise NotImplementedError
 
     def why_empty(self, feature: Any) -> Fault:
         """What it means that a feature has no value of the plan's type; ``NONE``: an empty list.

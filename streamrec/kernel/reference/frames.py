@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import crc32c as _crc32c
 import numpy as np
 
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
 from streamrec.types import BytesColumn
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ __all__ = ["crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-# The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.
-# Source of the constant: tensorflow/core/lib/hash/crc32c.h, kMaskDelta.
-_MASK_DELTA = 0xA282EAD8
-_LOW_32 = 0xFFFFFFFF
 
 
 def crc32c(data: Bytes, value: int = 0) -> int:
@@ -38,11 +34,7 @@ def crc32c(data: Bytes, value: int = 0) -> int:
 
 def masked_crc32c(data: Bytes) -> int:
     """CRC32C in the form in which a TFRecord stores it."""
-    return _mask(_crc32c.crc32c(data))
-
-
-def _mask(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _LOW_32
+    return mask(_crc32c.crc32c(data))
 
 
 def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameScan:
@@ -63,7 +55,7 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
     stop, needed, fault = begin, 0, Fault.NONE
     while stop + HEADER <= end:
         length, length_crc = unpack_header(view, stop)
-        if check_crc and _mask(checksum(view[stop : stop + 8])) != length_crc:
+        if check_crc and mask(checksum(view[stop : stop + 8])) != length_crc:
             fault = Fault.LENGTH_CRC
             break
         payload = stop + HEADER
@@ -71,7 +63,7 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
         if footer + FOOTER > end:
             needed = min(HEADER + length + FOOTER, MAX_NEEDED)
             break
-        if check_crc and _mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
+        if check_crc and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
             fault = Fault.DATA_CRC
             break
         offsets.append(payload)
