@@ -147,15 +147,22 @@ class StoreUnavailable(StoreError, ConnectionError):
         message: What happened, and what to do next.
         url: The object or bucket.
         retry_after: Seconds that the store asks to wait; ``None``: it names none.
+        throttled: Whether it asks to slow down.
     """
 
     retryable = True
 
     def __init__(
-        self, message: str, *, url: str | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        retry_after: float | None = None,
+        throttled: bool = False,
     ) -> None:
         super().__init__(message, url=url)
         self.retry_after = retry_after
+        self.throttled = throttled
 
 
 class DataError(StreamrecError, ValueError):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streamrec.config import memory_budget
 from streamrec.feeder.engine import Engine
 from streamrec.flow.bridge import Bridge
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -240,6 +242,7 @@ class EngineSession:
                 world_size=rank.world_size,
                 batch_size=settings.batch_size,
                 position=position,
+                credit_bytes=sent_bytes(memory_budget(settings)),
             )
         except BaseException:
             self._engine.close()

@@ -56,6 +56,17 @@ class Channel(Generic[T]):
             self.waiting_bytes += size
             self._changed.notify_all()
 
+    async def wait_for_room(self, size: int) -> None:
+        """Wait until a value of so many bytes could be sent, before it is made.
+
+        Raises:
+            RuntimeError: The channel was closed.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._has_room(size) or self._closed_by)
+            if self._closed_by is not None:
+                raise RuntimeError("the channel is closed")
+
     async def receive(self) -> T:
         """Take the next value.
 

@@ -1,15 +1,18 @@
-"""Reusable memory for ranges, within a budget of bytes.
+"""Memory that is used again, for ranges and for columns, and who has how much of it.
 
 Copying into newly mapped memory runs at a fraction of the speed of copying into warm memory, so
-ranges are read into memory that was used before. A piece of memory goes back to the pool when the
-last array that views it is gone; nobody has to say so, nobody can say so too early, and a cancelled
-request that still holds its view cannot write into memory that someone else reads.
+ranges are read, and batches decoded, into memory that was used before. A piece of memory goes back
+to the pool when the last array that views it is gone; nobody has to say so, nobody can say so too
+early, and a cancelled request that still holds its view cannot write into memory that someone else
+reads.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +22,26 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["BatchMemory", "Pool"]
+__all__ = ["Account", "BatchMemory", "Pool", "size_class"]
+
+SMALLEST = 4 << 10
+STEPS = 16
+"""Sizes are rounded up to sixteenths of a power of two: an eighth is wasted at most."""
+HUGE = 2 << 20
+"""From here on memory is mapped in huge pages, where the kernel has them. Touching 192 MiB for the
+first time took 99 page faults instead of 12,000 to 49,000, and a third of the time."""
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What one owner has of a pool."""
+
+    in_use: int = 0
+    """Bytes that are taken and not yet back."""
 
 
 class Pool:
-    """Memory for ranges.
+    """Memory that comes back by itself.
 
     Args:
         released: Called, in whatever thread, whenever memory has come back.
@@ -34,6 +52,8 @@ class Pool:
         """Bytes that are taken and not yet back."""
         self.idle = 0
         """Bytes that wait to be used again."""
+        self.most_in_use = 0
+        """The largest ``in_use`` that there ever was."""
         self._released = released
         self._idle: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
         self._lock = threading.RLock()  # a release may run inside an acquire, by garbage collection
@@ -41,14 +61,22 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool {self.in_use} bytes in use, {self.idle} idle>"
 
-    def acquire(self, size: int) -> npt.NDArray[np.uint8]:
-        """An array of ``size`` bytes with undefined contents; never blocks, never refuses."""
+    def acquire(self, size: int, account: Account) -> npt.NDArray[np.uint8]:
+        """An array of ``size`` bytes with undefined contents; never blocks, never refuses.
+
+        Args:
+            size: Bytes; the account is charged with their :func:`size_class`.
+            account: Whose memory it is until it comes back.
+        """
+        taken = size_class(size)
         with self._lock:
-            self.in_use += size
-            memory = self._idle[size].pop() if self._idle[size] else None
-            self.idle -= size if memory is not None else 0
-        # Not zeroed: the pages of fresh memory are then first touched by whoever fills them.
-        return np.asarray(_Lease(self, np.empty(size, np.uint8) if memory is None else memory))
+            self.in_use += taken
+            self.most_in_use = max(self.most_in_use, self.in_use)
+            account.in_use += taken
+            memory = self._idle[taken].pop() if self._idle[taken] else None
+            self.idle -= taken if memory is not None else 0
+        memory = _fresh(taken) if memory is None else memory
+        return np.asarray(_Lease(self, account, memory))[:size]
 
     def trim(self, most: int) -> None:
         """Free idle memory until at most so many bytes are idle, the largest pieces first."""
@@ -58,26 +86,28 @@ class Pool:
                     self._idle[size].pop()
                     self.idle -= size
 
-    def _give_back(self, memory: npt.NDArray[np.uint8]) -> None:
+    def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
             self._idle[len(memory)].append(memory)
             self.idle += len(memory)
             self.in_use -= len(memory)
+            account.in_use -= len(memory)
         self._released()
 
 
 class _Lease:
     """Lends memory to arrays: they hold the lease, and its end gives the memory back."""
 
-    __slots__ = ("__array_interface__", "_memory", "_pool")
+    __slots__ = ("__array_interface__", "_account", "_memory", "_pool")
 
-    def __init__(self, pool: Pool, memory: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, pool: Pool, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         self._pool = pool
+        self._account = account
         self._memory = memory
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
 
     def __del__(self) -> None:
-        self._pool._give_back(self._memory)  # noqa: SLF001 - one mechanism in two classes
+        self._pool._give_back(self._account, self._memory)  # noqa: SLF001 - one mechanism
 
 
 class BatchMemory:
@@ -89,18 +119,28 @@ class BatchMemory:
 
     def __init__(self) -> None:
         self._pool = Pool(lambda: None)
+        self._account = Account()
 
     def __repr__(self) -> str:
         return f"<BatchMemory {self._pool.in_use} bytes in use, {self._pool.idle} idle>"
 
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
         """An array of ``size`` bytes with undefined contents."""
-        memory = self._pool.acquire(_rounded(size))
+        memory = self._pool.acquire(size, self._account)
         self._pool.trim(self._pool.in_use)
-        return memory[:size]
+        return memory
 
 
-def _rounded(size: int) -> int:
-    """At most an eighth more, so that columns of about the same size have the same memory."""
-    step = max(1 << 12, 1 << max(0, size.bit_length() - 4))
-    return -(-size // step) * step
+def size_class(size: int) -> int:
+    """What is taken for so many bytes: few different sizes, so that they can be used again."""
+    step = max(SMALLEST, (1 << (size - 1).bit_length()) // STEPS) if size > 0 else SMALLEST
+    return max(step, -(-size // step) * step)
+
+
+def _fresh(size: int) -> npt.NDArray[np.uint8]:
+    """New memory, not zeroed by hand: its pages are first touched by whoever fills them."""
+    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

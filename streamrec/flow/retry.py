@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "RetryRate"]
 
 
 @dataclass(slots=True)
@@ -22,12 +22,12 @@ class Backoff:
     Args:
         random: Where the jitter comes from.
         base: Seconds: the first wait is uniform between 0 and this.
-        longest: Seconds: no bound grows past this.
+        longest: Seconds: no bound grows past this, so that the end of an outage is soon noticed.
     """
 
     random: Random
     base: float = 0.1
-    longest: float = 20.0
+    longest: float = 5.0
     attempt: int = 0
 
     def next(self, at_least: float | None = None) -> float:
@@ -39,3 +39,35 @@ class Backoff:
     def reset(self) -> None:
         """Begin anew: bytes have arrived."""
         self.attempt = 0
+
+
+@dataclass(slots=True)
+class RetryRate:
+    """How often all requests together may be tried again: a bucket of tokens that fills with time.
+
+    It delays and never refuses: a budget for a whole run would not survive an outage.
+
+    Args:
+        per_second: Retries a second, in the long run.
+        burst: Retries that may come at once: when a server is restarted, every request breaks.
+    """
+
+    per_second: float = 10.0
+    burst: float = 64.0
+    _tokens: float = 0.0
+    _counted_at: float | None = None
+
+    def delay(self, now: float) -> float:
+        """Take a token; seconds until it is there.
+
+        Args:
+            now: Seconds, of any clock that never goes back.
+        """
+        if self._counted_at is None:
+            self._tokens = self.burst
+        else:
+            earned = (now - self._counted_at) * self.per_second
+            self._tokens = min(self.burst, self._tokens + earned)
+        self._counted_at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self.per_second)

@@ -14,11 +14,11 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
-from streamrec.kernel.contract import FOOTER, HEADER, Fault
+from streamrec.kernel.contract import FOOTER, HEADER, Fault, fresh
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
-    from streamrec.kernel.contract import FrameScan
+    from streamrec.kernel.contract import Allocate, FrameScan
     from streamrec.types import Bytes, Octets
 
 __all__ = ["FOOTER", "HEADER", "FrameScanner", "frame"]
@@ -52,10 +52,18 @@ class FrameScanner:
         check_crc: Check both CRCs of every record; else neither.
         offset: Where in the shard the first byte that is fed stands: the begin of a frame.
         ordinal: That record's number in the shard.
+        allocate: Memory for a record that straddles views.
     """
 
     def __init__(
-        self, *, url: str, shard: int = 0, check_crc: bool = True, offset: int = 0, ordinal: int = 0
+        self,
+        *,
+        url: str,
+        shard: int = 0,
+        check_crc: bool = True,
+        offset: int = 0,
+        ordinal: int = 0,
+        allocate: Allocate = fresh,
     ) -> None:
         self.url = url
         self.shard = shard
@@ -66,7 +74,8 @@ class FrameScanner:
         """The next record's number in the shard."""
         self.size: int | None = None
         """Bytes of the whole shard, once known: no record may reach beyond."""
-        self._tail = _Tail()
+        self._allocate = allocate
+        self._tail = _Tail(allocate)
         self._fault: DataError | None = None
 
     def __repr__(self) -> str:
@@ -157,7 +166,7 @@ class FrameScanner:
             if len(self._tail) == needed:
                 self._scan(self._tail.bytes, 0, needed, blocks)
         if blocks:
-            self._tail = _Tail()
+            self._tail = _Tail(self._allocate)
         return taken
 
     def _reserve(self, needed: int) -> int:
@@ -216,7 +225,8 @@ class FrameScanner:
 class _Tail:
     """The first bytes of a record whose others are still to come, copied end to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
         self._buffer: Octets = np.empty(HEADER, np.uint8)
         self._length = 0
 
@@ -244,6 +254,6 @@ class _Tail:
     def reserve(self, size: int) -> None:
         """Set memory aside for ``size`` bytes in all."""
         if size > len(self._buffer):
-            grown = np.empty(size, np.uint8)
+            grown = self._allocate(size)
             grown[: self._length] = self.bytes
             self._buffer = grown

@@ -8,7 +8,7 @@ from streamrec import config
 from streamrec.errors import ConfigError
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
-from streamrec.pipeline.fetch import Shards
+from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder

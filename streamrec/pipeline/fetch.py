@@ -4,136 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ObjectChanged, StoreError, StoreUnavailable
-from streamrec.flow.pool import Pool
-from streamrec.flow.retry import Backoff
-from streamrec.plan.position import object_tag
+from streamrec.flow.pool import Pool, size_class
+from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
+from streamrec.pipeline.transfer import Carrier, OpensStores
+from streamrec.plan.concurrency import Concurrency, Interval
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
     from random import Random
 
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest
-    from streamrec.stores.base import ObjectInfo, Store
     from streamrec.types import Octets
 
-__all__ = ["Fetcher", "LaneFeed", "RangeRead", "Shards"]
+__all__ = ["Fetcher", "OpensStores"]
 
-SMALLEST_MEMORY = 1 << 16
-PATIENCE_AT_START = 15.0
-"""Seconds: a store that has never answered is more likely misnamed than down for a moment."""
-
-
-class OpensStores(Protocol):
-    """What the fetcher needs of :class:`streamrec.stores.open.Stores`."""
-
-    def store_for(self, url: str) -> Store:
-        """The store that serves the URL."""
-        ...
-
-
-@dataclass(slots=True)
-class Shards:
-    """The shards' names, and what the store has said about them."""
-
-    urls: Sequence[str]
-    sizes: dict[int, int] = field(default_factory=dict)
-    etags: dict[int, str | None] = field(default_factory=dict)
-    """The pinned version of each object that was listed or read."""
-    encodings: dict[int, str] = field(default_factory=dict)
-    """The Content-Encoding of objects that are stored with one."""
-    expected_tags: dict[int, str] = field(default_factory=dict)
-    """The versions that a resumed position was in the middle of, as short tags."""
-    _tags: dict[int, str | None] = field(default_factory=dict)
-    _hollow: set[int] = field(default_factory=set)
-
-    def hollow(self, shard: int) -> None:
-        """A compressed shard turned out to hold nothing: it is as good as empty."""
-        self._hollow.add(shard)
-        self.sizes[shard] = 0
-
-    def learn(self, shard: int, info: ObjectInfo) -> None:
-        """Pin what a response says.
-
-        Raises:
-            ObjectChanged: It is not the version that the resumed position was saved from.
-        """
-        tag = self.expected_tags.pop(shard, None)
-        if tag is not None and info.etag is not None and object_tag(info.etag) != tag:
-            raise ObjectChanged(
-                f"the position was saved in the middle of another version of this object ({tag}) "
-                f"than the store has now (ETag {info.etag}); restore the object, or begin anew",
-                url=self.urls[shard],
-            )
-        if info.size is not None and shard not in self._hollow:
-            self.sizes[shard] = info.size
-        if info.encoding is not None:
-            self.encodings[shard] = info.encoding
-        self.etags.setdefault(shard, info.etag)
-
-    def tag(self, shard: int) -> str | None:
-        """A short tag of the object's version, if it is known."""
-        if shard not in self._tags and shard in self.etags:
-            self._tags[shard] = object_tag(self.etags[shard])
-        return self._tags.get(shard)
-
-
-@dataclass(slots=True, eq=False)
-class RangeRead:
-    """A range on its way into memory."""
-
-    request: RangeRequest
-    memory: Octets
-    filled: int = 0
-    """Bytes that have landed."""
-    scanned: int = 0
-    """Bytes that the scanner has consumed."""
-    done: bool = False
-    last_failure: StoreError | None = None
-    """What was tried again."""
-    error: StoreError | None = None
-    """Why it was given up."""
-
-
-@dataclass(slots=True, eq=False)
-class LaneFeed:
-    """The ranges of one lane: those to come, and those that wait to be scanned."""
-
-    planner: LaneRanges
-    size: int
-    """Bytes of the next range."""
-    ranges: deque[RangeRead] = field(default_factory=deque)
-    has_rows: bool = False
-    """Whether scanned records wait: kept by the lane."""
-
-    @property
-    def first(self) -> RangeRead | None:
-        """The range that comes next."""
-        return self.ranges[0] if self.ranges else None
-
-    def drop(self) -> None:
-        """The first range is used up."""
-        self.ranges.popleft()
-
-    @property
-    def ahead(self) -> int:
-        """Bytes that are asked for and not yet scanned."""
-        return sum(len(read.memory) - read.scanned for read in self.ranges)
-
-    @property
-    def idle(self) -> bool:
-        """Whether the lane has nothing at all: then its head range is due, whatever the budget."""
-        return not self.ranges and not self.has_rows
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing waits and nothing will come."""
-        return not self.ranges and self.planner.ended
+LOOK_SECONDS = 0.25
+"""How often the number of requests is thought over: a few times the life of a request."""
 
 
 class Fetcher:
@@ -144,7 +34,7 @@ class Fetcher:
         stores: Serve the bytes.
         planners: One a lane.
         plan: The byte budget.
-        concurrency: The most requests in flight.
+        concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or stand still.
         random: Of the retries' jitter.
     """
@@ -156,36 +46,42 @@ class Fetcher:
         planners: Sequence[LaneRanges],
         plan: MemoryPlan,
         *,
-        concurrency: int,
+        concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
     ) -> None:
-        self.feeds = [LaneFeed(planner, plan.head) for planner in planners]
-        self.counts: Counter[str] = Counter()
+        self.feeds = [
+            LaneFeed(planner, plan.head, progress=Progress(record=plan.head / 4))
+            for planner in planners
+        ]
+        self.pool = Pool(self._released)
+        self.concurrency = concurrency
         self.claimed = 0
         """Bytes of the budget for ranges that are for something else: what is decompressed."""
         self.landed: Callable[[int], None] = _nothing
         """Called with a lane whenever something has landed for it."""
-        self._shards = shards
-        self._stores = stores
         self._plan = plan
-        self._concurrency = concurrency
-        self._stall_timeout = stall_timeout
-        self._random = random
+        self._carrier = Carrier(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._awaited = -1
         self._news = asyncio.Event()
-        self.pool = Pool(self._released)
+        self._limited = self._starved = False
 
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
         return f"<Fetcher {self._in_flight} in flight, {ahead} bytes ahead, {self.pool!r}>"
 
+    @property
+    def counts(self) -> Counter[str]:
+        """What has happened since the start."""
+        return self._carrier.counts
+
     async def run(self) -> None:
         """Keep reading until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._look())
             while True:
                 self._wake.clear()
                 self._schedule(group)
@@ -197,129 +93,145 @@ class Fetcher:
 
     async def wait_for(self, lane: int) -> None:
         """Wait until the lane has news: bytes, another range, its end, or an error."""
-        self._awaited = lane
+        self._awaited, self._starved = lane, True
         self._news.clear()
         self._wake.set()
-        await self._news.wait()
+        started = self._loop.time()
+        try:
+            await self._news.wait()
+        finally:
+            self._awaited = -1
+            self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
     def tell(self, lane: int) -> None:
         """The lane has news: who waits for them looks again."""
         if lane == self._awaited:
             self._news.set()
 
+    def acquire(self, lane: int, size: int) -> Octets:
+        """Memory for a record of a lane that straddles ranges."""
+        return self.pool.acquire(size, self.feeds[lane].account)
+
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start."""
+        """Counters since the start, and how things stand; docs/operations.md explains each."""
+        names = (
+            *("requests", "retries", "throttled", "cut"),
+            *("hedges", "hedges_won", "hedges_lost"),
+            *("bytes_read", "bytes_used"),
+        )
         return {
-            "requests": self.counts["requests"],
-            "retries": self.counts["retries"],
-            "bytes_read": self.counts["bytes_read"],
+            **{name: self.counts[name] for name in names},
+            "seconds_waited": self.counts["waited_us"] / 1e6,
             "in_flight": self._in_flight,
+            "concurrency": self.concurrency.limit,
+            "concurrency_reason": self.concurrency.reason,
             "bytes_in_memory": self.pool.in_use,
+            "most_bytes_in_memory": self.pool.most_in_use,
+            "bytes_idle": self.pool.idle,
+            "bytes_budgeted": self._plan.for_ranges,
         }
+
+    # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         self.pool.trim(max(0, self._plan.for_ranges - self.claimed - self.pool.in_use))
-        order = sorted(range(len(self.feeds)), key=lambda lane: self.feeds[lane].ahead)
-        while self._in_flight < self._concurrency:
-            started = [lane for lane in order if self._start_next(group, lane)]
-            if not started:
-                return
-            order = sorted(started, key=lambda lane: self.feeds[lane].ahead)
+        distances = {lane: feed.distance for lane, feed in enumerate(self.feeds)}
+        for lane, feed in enumerate(self.feeds):
+            if feed.repair is not None:
+                self._repair(group, lane, feed.repair)
+        while distances and self._in_flight < self.concurrency.limit:
+            lane = min(distances, key=distances.__getitem__)
+            if self._start_next(group, lane):
+                distances[lane] = self.feeds[lane].distance
+            else:
+                del distances[lane]
+        self._limited = self._limited or bool(distances)
 
     def _start_next(self, group: asyncio.TaskGroup, lane: int) -> bool:
         feed = self.feeds[lane]
-        size = self._allowed_size(feed)
-        if size == 0 or self._in_flight >= self._concurrency:
-            return False
-        request = feed.planner.next(size)
+        size = self._allowed_size(lane, feed)
+        request = feed.planner.next(size) if size else None
         if request is None:
-            self._tell(lane)
+            if feed.ended:
+                self._tell(lane)
             return False
-        memory = self.pool.acquire(memory_size(request.stop - request.start))
-        read = RangeRead(request, memory[: request.stop - request.start])
-        feed.ranges.append(read)
-        feed.size = grown(size, self._plan.range_size)
+        feed.ranges.append(self._start(group, lane, request))
+        feed.size = max(feed.size, grown(size, self._plan.range_size))
+        return True
+
+    def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:
+        feed = self.feeds[lane]
+        feed.repair = None
+        feed.ranges.appendleft(self._start(group, lane, request))
+
+    def _start(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> RangeRead:
+        size = request.stop - request.start
+        read = RangeRead(request, self.pool.acquire(size, self.feeds[lane].account))
         self._in_flight += 1
         self._tell(lane)
         group.create_task(self._read(lane, read))
-        return True
+        return read
 
-    def _allowed_size(self, feed: LaneFeed) -> int:
+    def _allowed_size(self, lane: int, feed: LaneFeed) -> int:
+        """Bytes that the lane may ask for now; 0: none.
+
+        The lane that the consumer waits for and that has nothing under way may have its head
+        whatever the budget says: without it nothing would ever come free.
+        """
         if feed.planner.ended:
             return 0
-        owed = sum(other.idle for other in self.feeds) * self._plan.head
-        taken = self.pool.in_use + self.claimed
-        if taken + memory_size(feed.size) + owed <= self._plan.for_ranges:
+        room, taken = self._plan.room(self.claimed), feed.charged
+        beyond = sum(room.beyond(other.charged) for other in self.feeds)
+        if room.allows(size_class(feed.size), taken, beyond):
             return feed.size
-        return self._plan.head if feed.idle else 0
+        if feed.ranges:
+            return 0
+        head = self._plan.head
+        return head if lane == self._awaited or room.allows(head, taken, beyond) else 0
+
+    def _lend(self, read: RangeRead, size: int) -> Octets | None:
+        """Memory for a hedge: within the budget, or for what the consumer waits for right now."""
+        taken = self.pool.in_use + self.claimed
+        fits = taken + size_class(size) <= self._plan.for_ranges
+        awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
+        for feed in self.feeds if fits or awaited else ():
+            if read in feed.ranges:
+                return self.pool.acquire(size, feed.account)
+        return None
+
+    # -- what comes of it --------------------------------------------------------------------------
 
     async def _read(self, lane: int, read: RangeRead) -> None:
-        backoff = Backoff(self._random)
+        def moved() -> None:
+            if read.filled == 0:
+                self._wake.set()  # the shard's size may be what other ranges waited for
+            self._tell(lane)
+
         try:
-            async with asyncio.timeout(self._patience()) as deadline:
-                while not await self._attempt(lane, read, deadline, backoff):
-                    pass
-        except StoreError as error:
-            read.error = error
-        except TimeoutError:
-            read.error = self._stalled(read)
+            await self._carrier.carry(read, moved)
         finally:
             self._in_flight -= 1
             self._wake.set()
             self._tell(lane)
 
-    async def _attempt(
-        self, lane: int, read: RangeRead, deadline: asyncio.Timeout, backoff: Backoff
-    ) -> bool:
-        self.counts["requests"] += 1
-        try:
-            await self._receive(lane, read, deadline, backoff)
-        except StoreError as error:
-            if not error.retryable:
-                raise
-            self.counts["retries"] += 1
-            read.last_failure = error
-            await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
-            return False
-        read.done = True
-        return True
-
-    async def _receive(
-        self, lane: int, read: RangeRead, deadline: asyncio.Timeout, backoff: Backoff
-    ) -> None:
-        request, shard = read.request, read.request.extent.shard
-        url = self._shards.urls[shard]
-        store = self._stores.store_for(url)
-        begin = request.start + read.filled
-        etag = self._shards.etags.get(shard)
-        async with store.open_range(url, begin, request.stop, etag=etag) as body:
-            self._shards.learn(shard, body.info)
-            self._wake.set()  # the size may be what other ranges of the shard waited for
-            expected = max(0, min(request.stop, self._shards.sizes[shard]) - request.start)
-            view = read.memory.data
-            while read.filled < expected:
-                landed = await body.readinto(view[read.filled : expected])
-                if landed == 0:
-                    raise StoreUnavailable("the response ended early", url=url)
-                read.filled += landed
-                self.counts["bytes_read"] += landed
-                backoff.reset()
-                deadline.reschedule(self._loop.time() + self._stall_timeout)
-                self._tell(lane)
-
-    def _patience(self) -> float:
-        if self.counts["bytes_read"]:
-            return self._stall_timeout
-        return min(self._stall_timeout, PATIENCE_AT_START)
-
-    def _stalled(self, read: RangeRead) -> StoreUnavailable:
-        failure = read.last_failure
-        return StoreUnavailable(
-            f"no byte came from offset {read.request.start + read.filled} on for "
-            f"{self._patience():g} s{f' ({failure.message})' if failure else ''}; check the "
-            "endpoint and the network, or raise stall_timeout",
-            url=self._shards.urls[read.request.extent.shard],
-        )
+    async def _look(self) -> None:
+        """Think the number of requests over, again and again."""
+        before, nbytes, throttled = self._loop.time(), 0, 0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now, counts = self._loop.time(), self.counts
+            self.concurrency.observe(
+                Interval(
+                    now - before,
+                    counts["bytes_read"] - nbytes,
+                    counts["throttled"] - throttled,
+                    limited=self._limited,
+                    starved=self._starved,
+                )
+            )
+            before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
+            self._limited, self._starved = False, self._awaited >= 0
+            self._wake.set()
 
     def _tell(self, lane: int) -> None:
         self.landed(lane)
@@ -334,8 +246,3 @@ class Fetcher:
 
 def _nothing(_: int) -> None:
     """Where nobody wants to know."""
-
-
-def memory_size(size: int) -> int:
-    """What is taken from the pool for a range: a power of two, so that it can be used again."""
-    return max(SMALLEST_MEMORY, 1 << (size - 1).bit_length())

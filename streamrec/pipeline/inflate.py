@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streamrec.errors import DataError, StoreError, TruncatedShard
-from streamrec.flow.pool import Pool
+from streamrec.flow.pool import Account, Pool, size_class
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
-from streamrec.pipeline.fetch import memory_size
 from streamrec.plan.ranges import RangeRequest, grown
 from streamrec.stores.base import display_url
 
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch import Fetcher, LaneFeed, RangeRead, Shards
+    from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
+    from streamrec.pipeline.fetch import Fetcher
     from streamrec.plan.order import Extent
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.types import Octets
@@ -126,13 +126,13 @@ class LaneInflater:
         return not self._pieces and self._source.ended
 
     @property
-    def has_rows(self) -> bool:
-        """Whether scanned records wait: kept by the lane."""
-        return self._source.has_rows
+    def progress(self) -> Progress:
+        """What the lane has made of it."""
+        return self._source.progress
 
-    @has_rows.setter
-    def has_rows(self, value: bool) -> None:
-        self._source.has_rows = value
+    def reread(self, start: int) -> None:
+        """Have the first range of a plain shard read again from this byte on."""
+        self._source.reread(start)
 
     # -- for the threads ---------------------------------------------------------------------------
 
@@ -149,10 +149,10 @@ class LaneInflater:
     @property
     def due(self) -> bool:
         """Whether the lane has nothing at all: its head's memory is then set aside."""
-        return not self._pieces and not self.has_rows and self.ready
+        return not self._pieces and not self.progress.ready and self.has_work
 
     @property
-    def ready(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is work for a thread."""
         if self._stream is None or self.busy or self._failed:
             return False
@@ -167,7 +167,7 @@ class LaneInflater:
                 return False
             if not self._settle():
                 break
-        return self.ready
+        return self.has_work
 
     def begin_piece(self, memory: Octets) -> None:
         """Fill this memory next."""
@@ -320,6 +320,7 @@ class Inflater:
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
+        self._account = Account()
         fetcher.landed = self._look
         if setting != "auto":
             self._claim()
@@ -345,8 +346,11 @@ class Inflater:
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start."""
+        stored = self._fetcher.pool
         return {
-            "bytes_in_memory": self._fetcher.pool.in_use + self.pool.in_use,
+            "bytes_in_memory": stored.in_use + self.pool.in_use,
+            "most_bytes_in_memory": stored.most_in_use + self.pool.most_in_use,
+            "bytes_idle": stored.idle + self.pool.idle,
             "decompressed_from": self.bytes_in,
             "decompressed_to": self.bytes_out,
         }
@@ -366,7 +370,7 @@ class Inflater:
             self._wake.set()
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.ready]
+        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
         for lane in sorted(waiting, key=lambda lane: self.feeds[lane].waiting):
             if self._busy == self._most:
                 return
@@ -381,7 +385,7 @@ class Inflater:
             return True
         size = self._allowed_size(feed)
         if size:
-            feed.begin_piece(self.pool.acquire(memory_size(size))[:size])
+            feed.begin_piece(self.pool.acquire(size, self._account))
             feed.size = grown(feed.size, self._plan.range_size)
             self._claim()
         return size > 0
@@ -393,9 +397,9 @@ class Inflater:
         self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, feed: LaneInflater) -> int:
-        size = min(feed.size, memory_size(feed.likely_size()))
+        size = min(feed.size, size_class(feed.likely_size()))
         owed = sum(other.due for other in self.feeds) * self._plan.head
-        wanted = self.pool.in_use + memory_size(size) + owed
+        wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have taken the share before it was known that shards are compressed.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from streamrec.errors import StreamrecError
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, StreamrecError
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.kernel.contract import fresh
 from streamrec.pipeline.inflate import Piece
 from streamrec.plan.window import FRAME_OVERHEAD, records_until
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
-    from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+    from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
     from streamrec.plan.order import Extent
     from streamrec.plan.window import Windows
@@ -45,6 +47,8 @@ class Segment:
     """Rows that have left for the round robin."""
     delivered: int = 0
     """Rows that are in a batch."""
+    row_bytes: float = 0
+    """The mean size of a row's payload."""
 
 
 Segments: TypeAlias = Iterator[Segment]
@@ -52,6 +56,11 @@ Segments: TypeAlias = Iterator[Segment]
 
 class Stage(Protocol):
     """What a lane does to the order of its records."""
+
+    @property
+    def lacks(self) -> int:
+        """Bytes that it needs before it gives records again."""
+        ...
 
     def add(self, extent: Extent, block: RecordBlock) -> Segments:
         """Take the next records; give those that are ready."""
@@ -64,6 +73,8 @@ class Stage(Protocol):
 
 class InOrder:
     """Records leave as they come."""
+
+    lacks = 0
 
     def add(self, extent: Extent, block: RecordBlock) -> Segments:
         """Take the next records; give those that are ready."""
@@ -95,6 +106,11 @@ class WindowShuffle:
         self._start: Coordinates | None = None
         self._epoch = epoch
         self._open(number)
+
+    @property
+    def lacks(self) -> int:
+        """Bytes until the window is full."""
+        return max(0, self._missing)
 
     def add(self, extent: Extent, block: RecordBlock) -> Segments:
         """Take the next records; give the windows that they fill."""
@@ -157,6 +173,7 @@ class Lane:
         start: Where the lane stands; ``row`` rows of the first window are dropped.
         end: The coordinates at which a finite run leaves it.
         check_crc: Whether payloads are checked.
+        allocate: Memory for a record that straddles ranges.
     """
 
     def __init__(
@@ -168,6 +185,7 @@ class Lane:
         end: Coordinates,
         *,
         check_crc: bool,
+        allocate: Allocate = fresh,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -181,6 +199,10 @@ class Lane:
         self._state = start
         self._end = end
         self._check_crc = check_crc
+        self._allocate = allocate
+        self.refetched = 0
+        """Faults that were gone when the bytes were read once more."""
+        self._suspect: DataError | None = None
         self._rows_to_drop = start.row
         self._segments: deque[Segment] = deque()
         self._extent: Extent | None = None
@@ -200,13 +222,12 @@ class Lane:
                 pass
         except StreamrecError as error:
             self.error = error
-        self._feed.has_rows = self.available > 0
+        self._feed.progress.lacks = self._stage.lacks
 
     def take(self, count: int) -> list[tuple[RecordRows, int]]:
         """The next ``count`` rows for the round robin: parts in order, each with its epoch."""
-        parts = []
+        parts, progress = [], self._feed.progress
         self.available -= count
-        self._feed.has_rows = self.available > 0
         for segment in self._segments:
             if count == 0:
                 break
@@ -214,7 +235,10 @@ class Lane:
             segment.merged = min(first + count, len(segment.rows))
             if segment.merged > first:
                 parts.append((segment.rows.part(first, segment.merged), segment.epoch))
+                progress.ready -= segment.row_bytes * (segment.merged - first)
             count -= segment.merged - first
+        if not self.available:
+            progress.ready = 0  # it is a sum of fractions
         return parts
 
     def deliver(self, count: int) -> None:
@@ -246,17 +270,49 @@ class Lane:
         assert scanner is not None
         scanner.size = self._size(read)
         landed = read.memory[read.scanned : read.filled]
-        blocks, consumed = scanner.scan(landed, more=not read.done)
+        try:
+            blocks, consumed = scanner.scan(landed, more=not read.done)
+        except (CorruptLength, CorruptRecord) as fault:
+            return self._suspects(fault, read)
         read.scanned += consumed
         for block in blocks:
+            self._acquit()
             self._add(self._stage.add(read.request.extent, block))
         return consumed > 0
+
+    def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
+        """Have the bytes from a corrupt record on read once more: they may have changed on the way.
+
+        Not those of a compressed shard, which would have to be read from its beginning.
+
+        Raises:
+            DataError: They were read again, and are no better; or the shard is compressed.
+        """
+        fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
+        was_reread = self._suspect is not None and self._suspect.offset == fault.offset
+        if was_reread or isinstance(read, Piece):
+            raise fault
+        assert fault.offset is not None
+        assert fault.record is not None
+        self._suspect = fault
+        self._feed.reread(fault.offset)
+        self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
+        return True
+
+    def _acquit(self) -> None:
+        """The record that was suspect is there, and whole."""
+        if self._suspect is not None:
+            self._suspect = None
+            self.refetched += 1
 
     def _leave(self, read: RangeRead | Piece) -> bool:
         assert self._scanner is not None
         size = self._size(read)
         if size is not None and read.request.stop >= size:
-            self._scanner.finish()
+            try:
+                self._scanner.finish()
+            except (CorruptLength, CorruptRecord) as fault:
+                return self._suspects(fault, read)
         self._feed.drop()
         return True
 
@@ -280,12 +336,17 @@ class Lane:
             self._add(self._stage.end_epoch(following))
         resumed = self._extent is None and begin != extent.begin
         self._extent = extent
-        self._scanner = FrameScanner(
+        ordinal = self._state.record if resumed else extent.first_record
+        self._scanner = self._scanner_at(extent, begin, ordinal)
+
+    def _scanner_at(self, extent: Extent, offset: int, ordinal: int) -> FrameScanner:
+        return FrameScanner(
             url=self._shards.urls[extent.shard],
             shard=extent.shard,
             check_crc=self._check_crc,
-            offset=begin,
-            ordinal=self._state.record if resumed else extent.first_record,
+            offset=offset,
+            ordinal=ordinal,
+            allocate=self._allocate,
         )
 
     def _add(self, segments: Segments) -> None:
@@ -296,5 +357,8 @@ class Lane:
             if drop < len(segment.rows):
                 self._segments.append(segment)
                 self.available += len(segment.rows) - drop
+                segment.row_bytes = segment.rows.nbytes / len(segment.rows)
+                self._feed.progress.record = segment.row_bytes
+                self._feed.progress.ready += segment.row_bytes * (len(segment.rows) - drop)
             else:
                 self._state = segment.at(drop)

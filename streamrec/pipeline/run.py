@@ -6,6 +6,7 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
@@ -17,13 +18,14 @@ from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
-from streamrec.pipeline.fetch import Fetcher, OpensStores, Shards
+from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, Stage, WindowShuffle
+from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position
 from streamrec.plan.ranges import LaneRanges, MemoryPlan
-from streamrec.plan.window import Windows
+from streamrec.plan.window import FRAME_OVERHEAD, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +34,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
+    from streamrec.pipeline.feeds import Shards
     from streamrec.plan.order import Order
     from streamrec.types import Batch
 
 __all__ = ["Run", "RunPlan"]
 
-DEFAULT_CONCURRENCY = 64
-"""Requests in flight: from a store with 50 ms to the first byte and 60 MB/s a connection, a plain
-downloader gains nothing from more on two cores."""
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
 LONGEST_TURN = 0.005
@@ -143,9 +143,7 @@ class Run:
             share=Crew(self._threads, threads - 1).share,
         )
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
-        self._channel: Channel[asyncio.Future[Batch]] = Channel(
-            plan.memory.reserve // 2, channel_most
-        )
+        self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
@@ -192,6 +190,7 @@ class Run:
             "batches_ready": len(self._channel),
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
+            "refetched": sum(lane.refetched for lane in self._lanes),
         }
 
     def _make_fetcher(self) -> Fetcher:
@@ -213,13 +212,14 @@ class Run:
                     looks=offset > 0 and plan.settings.compression == "auto",
                 )
             )
-        concurrency = plan.settings.max_concurrency
+        most = plan.settings.max_concurrency
+        most = MOST if most == "auto" else most
         return Fetcher(
             self._shards,
             self._stores,
             planners,
             plan.memory,
-            concurrency=DEFAULT_CONCURRENCY if concurrency == "auto" else concurrency,
+            concurrency=Concurrency(max(START, len(planners)), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
         )
@@ -247,6 +247,7 @@ class Run:
             start,
             plan.lane_end(lane),
             check_crc=plan.settings.check_crc,
+            allocate=partial(self._fetcher.acquire, j),
         )
 
     async def _produce(self) -> None:
@@ -332,7 +333,9 @@ class Run:
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
+        self._fetcher.counts["bytes_used"] += chunk.rows.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk.rows)
+        await self._channel.wait_for_room(size)
         decoding = asyncio.get_running_loop().run_in_executor(
             self._threads, self._decoder.decode, chunk, position, padding
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order import Extent
 
-__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "grown"]
+__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "grown", "sent_bytes"]
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALLEST_HEAD = 64 * KIB
@@ -25,21 +25,49 @@ touching that much fresh memory, at a fraction of the speed of memory that is us
 LARGEST_RESERVE = 128 * MIB
 LOOK = 4 * KIB
 """Bytes of a shard's beginning that are read where no more may be needed."""
+MOST_AT_ONCE = 48
+"""Ranges of full size that the read-ahead is to hold: fewer would not fill a link of 1 GB/s from
+connections of 60 MB/s and 50 ms; more and smaller ones cost more CPU time a byte."""
 GROWTH = 4
 """Each range of a lane is this many times the one before it, up to the plan's range size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What lanes may take for ranges."""
+
+    share: int
+    """The bytes that one lane may take whatever the others have: its window and its head."""
+    ahead: int
+    """The bytes that lanes may take beyond their shares, whoever needs them soonest."""
+
+    def beyond(self, taken: float) -> float:
+        """How much of what a lane has is beyond its share."""
+        return max(0.0, taken - self.share)
+
+    def allows(self, size: int, taken: float, beyond: float) -> bool:
+        """Whether a lane may have so many bytes more.
+
+        Args:
+            size: What is wanted.
+            taken: What the lane has.
+            beyond: What all lanes together have beyond their shares.
+        """
+        more = self.beyond(taken + size) - self.beyond(taken)
+        return more == 0 or beyond + more <= self.ahead
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """How the byte budget is divided: ``total = reserve + windows + lanes x head + speculative``.
 
-    The reserve and the heads are set aside first: a budget that reads ahead with all of it leaves
-    nothing for the batch that would free some.
+    The reserve and what each lane needs to go on are set aside first: a budget that reads ahead
+    with all of it leaves nothing for the batch that would free some.
     """
 
     total: int
     reserve: int
-    """For the batch that is being decoded and those that wait in the channel."""
+    """For the batch that is being decoded, those that wait, and those on the engine's socket."""
     windows: int
     """For the shuffle windows of the own lanes."""
     lanes: int
@@ -53,6 +81,11 @@ class MemoryPlan:
     def speculative(self) -> int:
         """Bytes for reading ahead of what is needed next."""
         return self.total - self.reserve - self.windows - self.lanes * self.head
+
+    @property
+    def waiting(self) -> int:
+        """The part of the reserve that decoded batches may take while they wait."""
+        return self.reserve // 4
 
     @property
     def for_ranges(self) -> int:
@@ -72,6 +105,15 @@ class MemoryPlan:
         heads = self.lanes * self.head
         return self.windows + (self.for_ranges - self.windows - heads) // 2
 
+    def room(self, claimed: int = 0) -> Room:
+        """What lanes may take of ``for_ranges``, beside so many bytes that something else takes.
+
+        What is decompressed waits for the windows in its own memory, so the windows' part is given
+        up first.
+        """
+        share = max(0, self.windows - claimed) // self.lanes + self.head
+        return Room(share, self.for_ranges - claimed - self.lanes * share)
+
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int) -> Self:
         """Divide a budget.
@@ -84,14 +126,24 @@ class MemoryPlan:
         Raises:
             ConfigError: It cannot hold what must be held; the message shows the arithmetic.
         """
-        reserve = min(LARGEST_RESERVE, total // 4)
+        reserve = _reserve(total)
         left = total - reserve - windows
         if left < lanes * SMALLEST_HEAD:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
         head = min(LARGEST_HEAD, max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
-        share = (left - lanes * head) // (2 * lanes)
+        ahead = min(left - lanes * head, windows + LARGEST_READ_AHEAD)
+        share = max(ahead // MOST_AT_ONCE, min(ahead // (2 * lanes), head))
         range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
         return cls(total, reserve, windows, lanes, head, range_size)
+
+
+def sent_bytes(total: int) -> int:
+    """The part of a budget's reserve for batches between the engine's process and the trainer's."""
+    return _reserve(total) // 4
+
+
+def _reserve(total: int) -> int:
+    return min(LARGEST_RESERVE, total // 4)
 
 
 def _power_of_two(n: int) -> int:
@@ -99,11 +151,12 @@ def _power_of_two(n: int) -> int:
 
 
 def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
-    needed = (windows + lanes * SMALLEST_HEAD) * 4 // 3 + MIB
+    held = windows + lanes * SMALLEST_HEAD
+    needed = -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB)
     return (
         f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
         f"{windows / MIB:.0f} MiB shuffle windows + {lanes} lanes x {SMALLEST_HEAD // KIB} KiB; "
-        f"set memory_budget to {needed / MIB:.0f} MiB or more, or shuffle_window to less"
+        f"set memory_budget to {needed} MiB or more, or shuffle_window to less"
     )
 
 

@@ -135,7 +135,8 @@ def refusal(
     if signed and code in _EXPIRING:
         return Expired(message, url=where)
     if meaning.kind is StoreUnavailable:
-        return StoreUnavailable(message, url=where, retry_after=retry_after)
+        slow = meaning.text is _SLOW
+        return StoreUnavailable(message, url=where, retry_after=retry_after, throttled=slow)
     return meaning.kind(message, url=where)
 
 

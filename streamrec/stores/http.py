@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ from streamrec.errors import (
 from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url, same_version
 from streamrec.stores.faults import code_of, refusal, seconds_to_wait
+from streamrec.stores.landing import Landing
 from streamrec.stores.transport import OPTIONS, Transport, tls_trouble, transport_of
 
 if TYPE_CHECKING:
@@ -61,35 +63,64 @@ class Authorization(Protocol):
 class HttpBody:
     """The bytes of one answer that belong to the range."""
 
-    def __init__(self, answer: Answer, response: aiohttp.ClientResponse) -> None:
+    def __init__(
+        self, answer: Answer, response: aiohttp.ClientResponse, read_seconds: float = READ_SECONDS
+    ) -> None:
         self.info = answer.info
         self._response = response
+        self._read_seconds = read_seconds
         self._skip = answer.skip
         self._left = answer.length
         self._ready = memoryview(b"")
+        self._landing: Landing | None = None
+        self._can_land = response.content_length == answer.skip + answer.length
 
     async def readinto(self, view: memoryview) -> int:
-        """Copy what has come, after waiting for some; see :class:`RangeBody`."""
-        while self._left and not self._ready:
-            await self._receive()
-        count = min(len(view), len(self._ready))
+        """Put what comes next into a view, after waiting for some; see :class:`RangeBody`."""
+        if not self._left or not view:
+            return 0
+        try:
+            while not self._ready:
+                self._ready = memoryview(self._response.content.read_nowait())
+                if not self._ready and self._is_plain():
+                    return await self._land(view)
+                await self._drop_before()
+        except StoreUnavailable:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            _raise_unavailable(self.info.url, error)
+        count = min(len(view), len(self._ready), self._left)
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         self._left -= count
         return count
 
-    async def _receive(self) -> None:
-        try:
-            data = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            _raise_unavailable(self.info.url, error)
-        if not data:
-            raise StoreUnavailable(
-                f"the body ended {self._left} bytes early", url=display_url(self.info.url)
-            )
-        skipped = min(self._skip, len(data))
+    def _is_plain(self) -> bool:
+        """Whether what follows are the range's bytes and no others, on a connection of ours."""
+        return self._can_land and not self._skip and self._response.connection is not None
+
+    async def _land(self, view: memoryview) -> int:
+        if self._landing is None:
+            self._landing = Landing(self._response, self._left)
+        async with asyncio.timeout(self._read_seconds):
+            count = await self._landing.readinto(view)
+        self._left -= count
+        return count or self._end_early()
+
+    async def _drop_before(self) -> None:
+        """Drop bytes that come before the range, from a server that sent the whole object."""
+        if not self._ready:
+            self._ready = memoryview(await self._response.content.readany())
+        if not self._ready:
+            self._end_early()
+        skipped = min(self._skip, len(self._ready))
         self._skip -= skipped
-        self._ready = memoryview(data)[skipped : skipped + self._left]
+        self._ready = self._ready[skipped:]
+
+    def _end_early(self) -> NoReturn:
+        raise StoreUnavailable(
+            f"the body ended {self._left} bytes early", url=display_url(self.info.url)
+        )
 
     def close(self) -> None:
         """Give the connection back if the body is at its end, else close it."""
@@ -129,7 +160,7 @@ class RangeClient:
         """
         response = await self._get(request, request.headers())
         try:
-            return HttpBody(await self._read_head(request, response), response)
+            return HttpBody(await self._read_head(request, response), response, self._read_seconds)
         except BaseException:
             response.close()
             raise

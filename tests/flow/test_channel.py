@@ -101,3 +101,21 @@ async def test_a_cancelled_receiver_loses_nothing() -> None:
     await asyncio.wait([receiver])
     await channel.send(1, 1)
     assert await channel.receive() == 1
+
+
+@asynchronous
+async def test_room_is_waited_for_before_a_value_is_made() -> None:
+    channel: Channel[str] = Channel(10)
+    await channel.wait_for_room(1000)  # one may always wait alone
+    await channel.send("a", 8)
+    waiting = asyncio.create_task(channel.wait_for_room(3))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await channel.receive() == "a"
+    await waiting
+    await channel.send("b", 8)
+    waiting = asyncio.create_task(channel.wait_for_room(3))
+    await asyncio.sleep(0)
+    await channel.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await waiting

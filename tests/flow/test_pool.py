@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import BatchMemory, Pool, _rounded
+from streamrec.flow.pool import Account, BatchMemory, Pool, size_class
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+KIB, MIB = 1 << 10, 1 << 20
+UNIT = 4 * KIB  # the smallest piece
 
 
 def new_pool() -> tuple[Pool, list[None]]:
@@ -15,40 +23,45 @@ def new_pool() -> tuple[Pool, list[None]]:
     return Pool(lambda: releases.append(None)), releases
 
 
+def acquire(pool: Pool, size: int) -> npt.NDArray[np.uint8]:
+    return pool.acquire(size, Account())
+
+
 def test_memory_comes_back_with_its_last_view() -> None:
     pool, releases = new_pool()
-    array = pool.acquire(100)
+    array = acquire(pool, 100)
     view = array[10:20].data[2:]
     tail = array[50:]
     del array
-    assert (pool.in_use, len(releases)) == (100, 0)
+    assert (pool.in_use, len(releases)) == (UNIT, 0)
     del view
-    assert (pool.in_use, len(releases)) == (100, 0)
+    assert (pool.in_use, len(releases)) == (UNIT, 0)
     del tail
-    assert (pool.in_use, pool.idle, len(releases)) == (0, 100, 1)
+    assert (pool.in_use, pool.idle, len(releases)) == (0, UNIT, 1)
 
 
 def test_memory_is_used_again() -> None:
     pool, _ = new_pool()
-    first = pool.acquire(1 << 16)
+    first = acquire(pool, 1 << 16)
     address = first.ctypes.data
     del first
-    second = pool.acquire(1 << 16)
+    second = acquire(pool, 1 << 16)
     assert second.ctypes.data == address
     assert pool.idle == 0
 
 
 def test_only_the_same_size_is_used_again() -> None:
     pool, _ = new_pool()
-    array = pool.acquire(100)
+    array = acquire(pool, UNIT)
     del array
-    other = pool.acquire(200)
-    assert (len(other), pool.idle, pool.in_use) == (200, 100, 200)
+    other = acquire(pool, 2 * UNIT)
+    assert (len(other), pool.idle, pool.in_use) == (2 * UNIT, UNIT, 2 * UNIT)
+    assert pool.most_in_use == 2 * UNIT
 
 
 def test_two_leases_never_share_memory() -> None:
     pool, _ = new_pool()
-    one, two = pool.acquire(64), pool.acquire(64)
+    one, two = acquire(pool, 64), acquire(pool, 64)
     one[:] = 1
     two[:] = 2
     assert one.sum() == 64
@@ -57,10 +70,10 @@ def test_two_leases_never_share_memory() -> None:
 
 def test_trim_frees_the_largest_first() -> None:
     pool, _ = new_pool()
-    held = [pool.acquire(size) for size in (10, 20, 40, 40)]
+    held = [acquire(pool, size) for size in (UNIT, 2 * UNIT, 4 * UNIT, 4 * UNIT)]
     held.clear()
-    pool.trim(35)
-    assert pool.idle == 30
+    pool.trim(4 * UNIT - 1)
+    assert pool.idle == 3 * UNIT
     pool.trim(0)
     assert pool.idle == 0
     assert repr(pool) == "<Pool 0 bytes in use, 0 idle>"
@@ -68,13 +81,13 @@ def test_trim_frees_the_largest_first() -> None:
 
 def test_an_empty_piece() -> None:
     pool, releases = new_pool()
-    assert len(pool.acquire(0)) == 0
+    assert len(acquire(pool, 0)) == 0
     assert len(releases) == 1
 
 
 def test_a_release_in_another_thread() -> None:
     pool, releases = new_pool()
-    held = [pool.acquire(10)]
+    held = [acquire(pool, 10)]
     thread = threading.Thread(target=held.clear)
     thread.start()
     thread.join()
@@ -83,23 +96,45 @@ def test_a_release_in_another_thread() -> None:
 
 def test_memory_in_a_reference_cycle_comes_back_by_collection() -> None:
     pool, _ = new_pool()
-    cycle: list[object] = [pool.acquire(10)]
+    cycle: list[object] = [acquire(pool, 10)]
     cycle.append(cycle)
     del cycle
     gc.collect()
     assert pool.in_use == 0
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=60))
-def test_what_is_in_use_is_what_is_held(steps: list[tuple[bool, int]]) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 50_000)), max_size=60))
+def test_what_is_in_use_is_what_is_held_by_each(steps: list[tuple[bool, int]]) -> None:
     pool, _ = new_pool()
-    held = []
-    for acquire, size in steps:
-        if acquire:
-            held.append(pool.acquire(size))
+    accounts = Account(), Account()
+    held: list[tuple[int, npt.NDArray[np.uint8]]] = []
+    for more, size in steps:
+        if more:
+            held.append((size % 2, pool.acquire(size, accounts[size % 2])))
         elif held:
             held.pop(size % len(held))
-        assert pool.in_use == sum(map(len, held))
+        owned = [sum(size_class(len(a)) for who, a in held if who == n) for n in range(2)]
+        assert [account.in_use for account in accounts] == owned
+        assert pool.in_use == sum(owned)
+
+
+@given(st.integers(0, 1 << 40))
+def test_size_classes_hold_what_is_asked_for_and_little_more(size: int) -> None:
+    taken = size_class(size)
+    assert size <= taken <= size + size // 8 + UNIT
+    assert size_class(taken) == taken
+    assert size_class(size + 1) >= taken
+
+
+@pytest.mark.parametrize("size", [1, MIB, 2 * MIB, 8 * MIB + 5])
+def test_memory_of_every_kind_can_be_filled(size: int) -> None:
+    pool, _ = new_pool()
+    array = acquire(pool, size)
+    array[:] = 7
+    assert len(array) == size
+    assert int(array[0]) == int(array[-1]) == 7
+    assert array.flags.writeable
+    assert array.flags.c_contiguous
 
 
 class TestBatchMemory:
@@ -130,10 +165,6 @@ class TestBatchMemory:
             if size % 3 == 0:
                 held.append(array)
             del array
-
-    @given(st.integers(1, 1 << 40))
-    def test_sizes_are_rounded_by_an_eighth_at_most(self, size: int) -> None:
-        assert size <= _rounded(size) <= size + max(size // 8, 4096)
 
     def test_its_state_in_one_line(self) -> None:
         assert repr(BatchMemory()) == "<BatchMemory 0 bytes in use, 0 idle>"

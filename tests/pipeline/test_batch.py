@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
-from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Coordinates, InOrder, Lane
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN

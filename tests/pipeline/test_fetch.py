@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
-from streamrec.pipeline import fetch
-from streamrec.pipeline.fetch import Fetcher, Shards, memory_size
+from streamrec.pipeline import transfer
+from streamrec.pipeline.feeds import Shards
+from streamrec.pipeline.fetch import Fetcher
+from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import LaneRanges, MemoryPlan
@@ -39,6 +41,7 @@ async def fetching(
     lanes: int = 1,
     total: int = 16 * MIB,
     known: bool = False,
+    concurrency: int = 64,
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
     """A fetcher over all of a store's objects, one epoch, at work."""
@@ -54,8 +57,9 @@ async def fetching(
 
     planners = [planner(lane) for lane in range(lanes)]
     plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
-    settings = {"concurrency": 64, "stall_timeout": 30.0, "random": Never(), **values}
-    fetcher = Fetcher(shards, store, planners, plan, **settings)
+    settings = {"stall_timeout": 30.0, "random": Never(), **values}
+    limit = Concurrency(concurrency, concurrency)
+    fetcher = Fetcher(shards, store, planners, plan, concurrency=limit, **settings)
     task = asyncio.create_task(fetcher.run())
     try:
         yield fetcher, shards
@@ -115,12 +119,12 @@ async def test_each_lane_reads_its_own_shards() -> None:
 @asynchronous
 async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
     store = ScriptedStore(objects(40 * MIB))
-    async with fetching(store, total=64 * MIB, known=True) as (fetcher, _):
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
         await drain(fetcher)
     sizes = [stop - start for _, start, stop, _ in store.asked]
     assert sizes[0] == 512 << 10
     assert sizes[:3] == sorted(sizes[:3])
-    assert max(sizes) == 8 * MIB
+    assert max(sizes) == 4 * MIB
 
 
 @asynchronous
@@ -155,7 +159,7 @@ async def test_what_will_not_pass_fails_at_once() -> None:
 
 @asynchronous
 async def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "PATIENCE_AT_START", 0.02)
+    monkeypatch.setattr(transfer, "PATIENCE_AT_START", 0.02)
     refused = StoreUnavailable("connection refused")
     store = ScriptedStore(objects(MIB), faults=deque([refused] * 10**5))
     async with fetching(store) as (fetcher, _):
@@ -224,10 +228,3 @@ def test_learning_another_version_than_the_position_had() -> None:
         shards.learn(0, ObjectInfo("o0", 5, '"new"'))
     shards.learn(1, ObjectInfo("o1", 5, None))
     assert shards.tag(1) is None
-
-
-@pytest.mark.parametrize(
-    ("size", "taken"), [(1, 65536), (65536, 65536), (65537, 131072), (MIB, MIB), (MIB + 1, 2 * MIB)]
-)
-def test_memory_is_taken_in_powers_of_two(size: int, taken: int) -> None:
-    assert memory_size(size) == taken

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import CorruptLength, StoreUnavailable
 from streamrec.formats.tfrecord import frame
-from streamrec.pipeline.fetch import LaneFeed, RangeRead, Shards
+from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
@@ -120,11 +120,43 @@ def test_what_landed_before_a_failure_comes_first() -> None:
 def test_damage_stops_the_lane_behind_the_intact_records() -> None:
     damaged = bytearray(SHARD)
     damaged[STARTS[3]] ^= 1
-    lane = lane_over(landed(Extent(0, 0, shard=0), 0, len(SHARD), bytes(damaged)))
+    extent = Extent(0, 0, shard=0)
+    lane = lane_over(landed(extent, 0, len(SHARD), bytes(damaged)))
     lane.poll(10)
-    assert lane.available == 3
+    assert (lane.available, lane.error) == (3, None)
+    feed = lane._feed
+    assert isinstance(feed, LaneFeed)
+    assert feed.repair == RangeRequest(extent, STARTS[3], len(SHARD)), "read it once more"
+    feed.repair = None
+    feed.ranges.appendleft(landed(extent, STARTS[3], len(SHARD), bytes(damaged)))
+    lane.poll(10)
+    assert (lane.available, lane.refetched) == (3, 0)
     assert isinstance(lane.error, CorruptLength)
     assert (lane.error.url, lane.error.offset) == ("shard0", STARTS[3])
+
+
+@pytest.mark.parametrize("at", range(STARTS[3], STARTS[4]))
+@pytest.mark.parametrize("cut", [0, STARTS[3] + 5])
+def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) -> None:
+    """In every byte of a record, whether it lies in one range or straddles two."""
+    damaged = bytearray(SHARD)
+    damaged[at] ^= 0xFF
+    extent = Extent(0, 0, shard=0)
+    lane = lane_over(
+        *([landed(extent, 0, cut, bytes(damaged))] if cut else []),
+        landed(extent, cut, len(SHARD), bytes(damaged)),
+    )
+    feed = lane._feed
+    assert isinstance(feed, LaneFeed)
+    lane.poll(10)
+    assert (lane.available, lane.ended) == (3, False)
+    assert feed.repair is not None
+    again, feed.repair = feed.repair, None
+    assert (again.start, again.stop) == (STARTS[3], len(SHARD))
+    feed.ranges.appendleft(landed(extent, again.start, again.stop))
+    lane.poll(10)
+    assert (lane.available, lane.ended, lane.refetched) == (6, True, 1)
+    assert numbers(lane, 6) == [(0, i) for i in range(6)]
 
 
 class TestWindows:
@@ -190,7 +222,7 @@ def test_a_lane_of_empty_shards_ends() -> None:
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0
-    assert not feed.has_rows
+    assert feed.progress.ready == 0
 
 
 def test_stages_hold_nothing_they_should_not() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
 from streamrec.plan.order import Extent, ShardOrder
-from streamrec.plan.ranges import MIB, LaneRanges, MemoryPlan, RangeRequest, grown
+from streamrec.plan.ranges import MIB, LaneRanges, MemoryPlan, RangeRequest, grown, sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,3 +178,47 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
 
 def test_ranges_grow() -> None:
     assert [grown(1, 20), grown(4, 20), grown(16, 20)] == [4, 16, 20]
+
+
+@given(st.integers(1, 192), st.integers(0, 1 << 32))
+def test_what_the_refusal_asks_for_is_enough_and_hardly_more(lanes: int, windows: int) -> None:
+    with pytest.raises(ConfigError) as refused:
+        MemoryPlan.divide(1, lanes=lanes, windows=windows)
+    words = str(refused.value).split()
+    enough = int(words[words.index("set") + 3]) * MIB
+    MemoryPlan.divide(enough, lanes=lanes, windows=windows)
+    with pytest.raises(ConfigError):
+        MemoryPlan.divide(enough - 2 * MIB, lanes=lanes, windows=windows)
+
+
+@given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.integers(0, 1 << 30), st.data())
+def test_shares_and_what_lies_beyond_never_exceed_the_plan(
+    total: int, lanes: int, windows: int, data: st.DataObject
+) -> None:
+    """Whoever asks for what, in whatever order: the sum stays within, and each gets its share."""
+    try:
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+    except ConfigError:
+        return
+    claimed = data.draw(st.integers(0, plan.for_inflated))
+    room = plan.room(claimed)
+    assert room.share >= plan.head
+    taken = [0] * min(lanes, 5)
+    sizes = st.tuples(st.integers(0, len(taken) - 1), st.integers(1, 64 * MIB))
+    for lane, size in data.draw(st.lists(sizes, max_size=30)):
+        if room.allows(size, taken[lane], sum(map(room.beyond, taken))):
+            taken[lane] += size
+        else:
+            assert taken[lane] + size > room.share
+    assert claimed + sum(max(one, room.share) for one in taken) <= (
+        plan.for_ranges - (lanes - len(taken)) * room.share
+    )
+    assert plan.waiting + sent_bytes(total) <= plan.reserve
+
+
+def test_what_is_claimed_beyond_its_part_leaves_each_lane_its_head() -> None:
+    plan = MemoryPlan.divide(64 * MIB, lanes=4, windows=8 * MIB)
+    room = plan.room(2 * plan.for_ranges)
+    assert room.share == plan.head
+    assert room.allows(plan.head, 0, 0)
+    assert not room.allows(1, plan.head, 0)

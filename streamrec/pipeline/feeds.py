@@ -1,0 +1,161 @@
+"""What is known of the shards, and the ranges of each lane: to come, under way, and landed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ObjectChanged
+from streamrec.flow.pool import Account
+from streamrec.plan.position import object_tag
+from streamrec.plan.ranges import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.errors import StoreError
+    from streamrec.plan.ranges import LaneRanges
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.types import Octets
+
+__all__ = ["LaneFeed", "Progress", "RangeRead", "Shards"]
+
+
+@dataclass(slots=True)
+class Shards:
+    """The shards' names, and what the store has said about them."""
+
+    urls: Sequence[str]
+    sizes: dict[int, int] = field(default_factory=dict)
+    etags: dict[int, str | None] = field(default_factory=dict)
+    """The pinned version of each object that was listed or read."""
+    encodings: dict[int, str] = field(default_factory=dict)
+    """The Content-Encoding of objects that are stored with one."""
+    expected_tags: dict[int, str] = field(default_factory=dict)
+    """The versions that a resumed position was in the middle of, as short tags."""
+    _tags: dict[int, str | None] = field(default_factory=dict)
+    _hollow: set[int] = field(default_factory=set)
+
+    def hollow(self, shard: int) -> None:
+        """A compressed shard turned out to hold nothing: it is as good as empty."""
+        self._hollow.add(shard)
+        self.sizes[shard] = 0
+
+    def learn(self, shard: int, info: ObjectInfo) -> None:
+        """Pin what a response says.
+
+        Raises:
+            ObjectChanged: It is not the version that the resumed position was saved from.
+        """
+        tag = self.expected_tags.pop(shard, None)
+        if tag is not None and info.etag is not None and object_tag(info.etag) != tag:
+            raise ObjectChanged(
+                f"the position was saved in the middle of another version of this object ({tag}) "
+                f"than the store has now (ETag {info.etag}); restore the object, or begin anew",
+                url=self.urls[shard],
+            )
+        if info.size is not None and shard not in self._hollow:
+            self.sizes[shard] = info.size
+        if info.encoding is not None:
+            self.encodings[shard] = info.encoding
+        self.etags.setdefault(shard, info.etag)
+
+    def tag(self, shard: int) -> str | None:
+        """A short tag of the object's version, if it is known."""
+        if shard not in self._tags and shard in self.etags:
+            self._tags[shard] = object_tag(self.etags[shard])
+        return self._tags.get(shard)
+
+
+@dataclass(slots=True, eq=False)
+class RangeRead:
+    """A range on its way into memory."""
+
+    request: RangeRequest
+    memory: Octets
+    filled: int = 0
+    """Bytes that have landed."""
+    scanned: int = 0
+    """Bytes that the scanner has consumed."""
+    done: bool = False
+    resting: bool = False
+    """Whether it waits before it is tried again."""
+    last_failure: StoreError | None = None
+    """What was tried again."""
+    error: StoreError | None = None
+    """Why it was given up."""
+
+    @property
+    def shard(self) -> int:
+        """The shard's number."""
+        return self.request.extent.shard
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """What a lane has, and what it needs; kept by the lane."""
+
+    ready: float = 0
+    """Bytes of records that wait to be merged, about; 0: there are none."""
+    record: float = 0
+    """The mean size of a record, in bytes."""
+    lacks: int = 0
+    """Bytes that the lane needs before it has records again, as far as it knows."""
+
+
+@dataclass(slots=True, eq=False)
+class LaneFeed:
+    """The ranges of one lane: those to come, and those that wait to be scanned."""
+
+    planner: LaneRanges
+    size: int
+    """Bytes of the next range."""
+    ranges: deque[RangeRead] = field(default_factory=deque)
+    account: Account = field(default_factory=Account)
+    """The lane's memory: ranges, those that rows still refer to, and straddling records."""
+    progress: Progress = field(default_factory=Progress)
+    """What the lane has made of it."""
+    repair: RangeRequest | None = None
+    """What is to be read once more, before anything else."""
+
+    @property
+    def first(self) -> RangeRead | None:
+        """The range that comes next; none before what is read once more is there."""
+        return self.ranges[0] if self.ranges and self.repair is None else None
+
+    def drop(self) -> None:
+        """The first range is used up."""
+        self.ranges.popleft()
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that are asked for and not yet scanned."""
+        return sum(len(read.memory) - read.scanned for read in self.ranges)
+
+    @property
+    def charged(self) -> float:
+        """The lane's memory, and what it will take for the record behind each unscanned range.
+
+        That one straddles it and the next range, and is copied.
+        """
+        return self.account.in_use + len(self.ranges) * self.progress.record
+
+    @property
+    def distance(self) -> float:
+        """How far away the next range is from being needed, in bytes that the lane delivers before.
+
+        What is read to complete a window is needed all at once, when the records before it are
+        used up.
+        """
+        return self.progress.ready + max(0, self.ahead - self.progress.lacks)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing waits and nothing will come."""
+        return not self.ranges and self.repair is None and self.planner.ended
+
+    def reread(self, start: int) -> None:
+        """Have the first range read again from the byte ``start`` of its shard on."""
+        read = self.ranges.popleft()
+        self.repair = RangeRequest(read.request.extent, start, read.request.stop)

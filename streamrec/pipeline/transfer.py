@@ -1,0 +1,273 @@
+"""Brings one range into memory, whatever the store does.
+
+It tries again, goes on where a body broke off, cuts what stalls, and hedges what is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.flow.retry import Backoff, RetryRate
+from streamrec.pipeline.feeds import RangeRead
+from streamrec.plan.hedging import Hedging
+from streamrec.plan.ranges import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from streamrec.pipeline.feeds import Shards
+    from streamrec.stores.base import Store
+    from streamrec.types import Octets
+
+__all__ = ["Carrier", "OpensStores"]
+
+PATIENCE_AT_START = 15.0
+"""Seconds: a store that has never answered is more likely misnamed than down for a moment."""
+SILENCE = 15.0
+"""Seconds after which a connection is cut that has not brought ``SLOWEST`` bytes meanwhile."""
+SLOWEST = 16 << 10
+HEDGE_AGAIN = 0.25
+"""Seconds after which a slow request is looked at again that could not be hedged."""
+
+
+_SILENT = "the connection was silent and has been cut"
+
+
+class OpensStores(Protocol):
+    """What the fetcher needs of :class:`streamrec.stores.open.Stores`."""
+
+    def store_for(self, url: str) -> Store:
+        """The store that serves the URL."""
+        ...
+
+
+@dataclass(eq=False)
+class Carrier:
+    """Brings ranges. How many at a time is the caller's affair.
+
+    Args:
+        shards: What is known of them; learns more.
+        stores: Serve the bytes.
+        stall_timeout: Seconds for which one range may fail or stand still.
+        random: Of the retries' jitter.
+        lend: Memory for a hedge of so many bytes for a range, or ``None``: there is none to spare.
+    """
+
+    shards: Shards
+    stores: OpensStores
+    stall_timeout: float
+    random: Random
+    lend: Callable[[RangeRead, int], Octets | None]
+    hedging: Hedging = field(default_factory=Hedging)
+    retries: RetryRate = field(default_factory=RetryRate)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def carry(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        """Fill a range's memory; ``read.done`` or ``read.error`` says how it ended.
+
+        Args:
+            read: The range.
+            moved: Called when bytes have landed, or the shard's size is known.
+        """
+        try:
+            await self._race(read, moved)
+        except StoreError as error:
+            read.error = _bare(error)
+        else:
+            read.done = True
+
+    # -- one range, perhaps by two requests --------------------------------------------------------
+
+    async def _race(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        started = self._loop.time()
+        first = asyncio.create_task(self._fill(read, moved))
+        try:
+            hedge = await self._until_slow(first, read, started)
+            if hedge is not None and not await self._hedged(first, hedge):
+                _take_over(read, hedge)
+                return
+        finally:
+            await _end(first)
+        first.result()
+        if read.last_failure is None:
+            self.hedging.finished(len(read.memory), self._loop.time() - started)
+
+    async def _until_slow(
+        self, first: asyncio.Task[None], read: RangeRead, started: float
+    ) -> RangeRead | None:
+        """Wait for the request; where it is slow and a hedge may be sent, what that is to read."""
+        wait = self.hedging.patience(len(read.memory)) - (self._loop.time() - started)
+        while not (await asyncio.wait([first], timeout=wait))[0]:
+            hedge = self._new_hedge(read)
+            if hedge is not None:
+                return hedge
+            wait = HEDGE_AGAIN
+        return None
+
+    def _new_hedge(self, read: RangeRead) -> RangeRead | None:
+        counts, request = self.counts, read.request
+        left = len(read.memory) - read.filled
+        if (
+            not left
+            or read.resting
+            or not self.hedging.allows(
+                self._loop.time(), hedges=counts["hedges"], requests=counts["requests"]
+            )
+        ):
+            return None
+        memory = self.lend(read, left)
+        if memory is None:
+            return None
+        counts["hedges"] += 1
+        begin = request.start + read.filled
+        return RangeRead(RangeRequest(request.extent, begin, request.stop), memory)
+
+    async def _hedged(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
+        """Whether the first request is there before its hedge, which gets one attempt."""
+        second = asyncio.create_task(self._receive_all(hedge))
+        try:
+            await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+            if not first.done() and second.result():
+                self.counts["hedges_won"] += 1
+                return False
+        finally:
+            await _end(second)
+        self.counts["hedges_lost"] += 1
+        await asyncio.wait([first])
+        return True
+
+    # -- one range by as many requests as it takes -------------------------------------------------
+
+    async def _fill(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        """Request the range until it is there.
+
+        Raises:
+            StoreError: It will not pass, or nothing came for ``stall_timeout``.
+        """
+        backoff = Backoff(self.random)
+        filled, since = 0, self._loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(self._left(since, SILENCE)) as silence:
+                    await self._receive(read, silence, moved)
+                return
+            except TimeoutError:
+                self.counts["cut"] += 1
+                read.last_failure = read.last_failure or StoreUnavailable(_SILENT)
+            except StoreError as error:
+                self._note(error)
+                read.last_failure = _bare(error)
+            if read.filled >= filled + min(SLOWEST, len(read.memory) - filled):
+                filled, since = read.filled, self._loop.time()
+                backoff.reset()
+            self.counts["retries"] += 1
+            wait = backoff.next(getattr(read.last_failure, "retry_after", None))
+            wait = max(wait, self.retries.delay(self._loop.time()))
+            read.resting = True
+            await asyncio.sleep(self._left(since, wait))
+            read.resting = False
+            if self._left(since, 1.0) <= 0:
+                raise self._stalled(read)
+
+    def _note(self, error: StoreError) -> None:
+        if not error.retryable:
+            raise error
+        if isinstance(error, StoreUnavailable) and error.throttled:
+            self.counts["throttled"] += 1
+            self.hedging.throttled(self._loop.time())
+
+    async def _receive_all(self, read: RangeRead) -> bool:
+        """One attempt; whether it brought everything. What else it met is left to the first one."""
+        try:
+            async with asyncio.timeout(SILENCE) as silence:
+                await self._receive(read, silence, _nobody)
+        except (StoreError, TimeoutError):
+            return False
+        return True
+
+    async def _receive(
+        self, read: RangeRead, silence: asyncio.Timeout, moved: Callable[[], None]
+    ) -> None:
+        """One request for what is left of the range."""
+        self.counts["requests"] += 1
+        request, shards, shard = read.request, self.shards, read.shard
+        url = shards.urls[shard]
+        begin = request.start + read.filled
+        opened = self.stores.store_for(url).open_range(
+            url, begin, request.stop, etag=shards.etags.get(shard)
+        )
+        async with opened as body:
+            shards.learn(shard, body.info)
+            moved()  # the size may be what other ranges of the shard waited for
+            expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
+            view, counted = read.memory.data, read.filled
+            while read.filled < expected:
+                landed = await body.readinto(view[read.filled : expected])
+                if landed == 0:
+                    raise StoreUnavailable("the response ended early", url=url)
+                read.filled += landed
+                self.counts["bytes_read"] += landed
+                if read.filled - counted >= SLOWEST:
+                    counted = read.filled
+                    silence.reschedule(self._loop.time() + SILENCE)
+                moved()
+
+    def _patience(self) -> float:
+        if self.counts["bytes_read"]:
+            return self.stall_timeout
+        return min(self.stall_timeout, PATIENCE_AT_START)
+
+    def _left(self, since: float, wanted: float) -> float:
+        """At most so many seconds, and no more than the range still has."""
+        return max(0.0, min(wanted, since + self._patience() - self._loop.time()))
+
+    def _stalled(self, read: RangeRead) -> StoreUnavailable:
+        failure = read.last_failure
+        return StoreUnavailable(
+            f"fetch stalls: no byte came from offset {read.request.start + read.filled} on for "
+            f"{self._patience():g} s{f' ({failure.message})' if failure else ''}; check the "
+            "endpoint and the network, or raise stall_timeout",
+            url=self.shards.urls[read.shard],
+        )
+
+
+def _take_over(read: RangeRead, hedge: RangeRead) -> None:
+    """Copy what the hedge brought beyond what has landed; the first request has ended."""
+    begin = read.request.start + read.filled - hedge.request.start
+    count = hedge.filled - begin
+    read.memory[read.filled : read.filled + count] = hedge.memory[begin : hedge.filled]
+    read.filled += count
+
+
+def _bare(error: StoreError) -> StoreError:
+    """Without its traceback: that would keep the range's memory, which keeps the error."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Cancel, and be back only when nothing is written into its memory any more."""
+    task.cancel()
+    interrupted = False  # no exception is kept: it would keep this frame, and that the memory
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            interrupted = True
+    with contextlib.suppress(asyncio.CancelledError):  # asking lets its frames and memory go
+        task.exception()
+    if interrupted:
+        raise asyncio.CancelledError
+
+
+def _nobody() -> None:
+    """Nobody is told."""

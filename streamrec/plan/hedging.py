@@ -1,0 +1,76 @@
+"""When a request is so slow that another one is sent for what it still owes.
+
+Pure: it is told how long requests took, and says how long to wait and whether one more may be sent.
+After Jeffrey Dean and Luiz André Barroso, "The Tail at Scale" (Communications of the ACM, 2013).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+__all__ = ["Hedging"]
+
+KEPT = 256
+"""Requests of one size whose times are remembered."""
+FEWEST = 16
+"""Requests that say something about the others."""
+MEDIANS = 3.0
+MOST_MEDIANS = 5.0
+"""The 99th percentile counts up to here: a store where one request in fifty stalls must not teach
+patience with those that do."""
+SHORTEST = 0.1
+"""Seconds: what a busy event loop can lose is no sign of a slow request."""
+UNKNOWN = 0.5
+"""Seconds to wait where too few requests have ended: a store that always takes longer costs no
+more than the share of requests that hedges may be."""
+SHARE = 0.05
+QUIET = 5.0
+"""Seconds without hedges after the store has asked to slow down."""
+
+
+class Hedging:
+    """Decides about hedges.
+
+    Args:
+        share: Hedges may be this part of all requests; one may always be sent.
+    """
+
+    def __init__(self, share: float = SHARE) -> None:
+        self._share = share
+        self._seconds: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._patience: dict[int, float] = {}
+        self._quiet_until = float("-inf")
+
+    def finished(self, nbytes: int, seconds: float) -> None:
+        """A request brought so many bytes, and took so long; it was not overtaken."""
+        kind = nbytes.bit_length()
+        times = self._seconds[kind]
+        times.append(seconds)
+        if len(times) >= FEWEST:
+            self._patience[kind] = _patience(times)
+
+    def throttled(self, now: float) -> None:
+        """The store asked to slow down."""
+        self._quiet_until = now + QUIET
+
+    def patience(self, nbytes: int) -> float:
+        """Seconds after which a request for so many bytes is slow."""
+        return self._patience.get(nbytes.bit_length(), UNKNOWN)
+
+    def allows(self, now: float, *, hedges: int, requests: int) -> bool:
+        """Whether one more may be sent.
+
+        Args:
+            now: Seconds, of the clock of :meth:`throttled`.
+            hedges: How many there were.
+            requests: How many requests there were, hedges and all.
+        """
+        return now >= self._quiet_until and hedges < max(1.0, self._share * requests)
+
+
+def _patience(times: deque[float]) -> float:
+    """The larger of the 99th percentile and three medians."""
+    ordered = sorted(times)
+    slowest = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    median = ordered[len(ordered) // 2]
+    return max(SHORTEST, min(slowest, MOST_MEDIANS * median), MEDIANS * median)

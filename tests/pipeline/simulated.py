@@ -1,0 +1,169 @@
+"""A store with latency, bandwidth and faults in simulated time: hours pass in no time at all."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import selectors
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.stores.base import ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+
+class _Selector(selectors.DefaultSelector):
+    """Lets the clock jump to the next timer instead of waiting for it."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0 if timeout is not None else None)
+        if not events and timeout:
+            self.now += timeout
+        return events
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is simulated."""
+
+    def __init__(self) -> None:
+        self._clock = _Selector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.now
+
+
+def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a plain test of a coroutine function; it has an hour of simulated time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(3600):
+                await test(*args, **kwargs)
+
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+            runner.run(bounded())
+
+    return run
+
+
+class InlineExecutor(Executor):
+    """Does at once what threads would do: simulated time waits for nobody."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - it is handed on
+            future.set_exception(error)
+        return future
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong with one request."""
+
+    refused: StoreError | None = None
+    """Instead of an answer."""
+    breaks_after: int | None = None
+    """Bytes of the body, then a broken connection."""
+    stalls_after: int | None = None
+    """Bytes of the body, then nothing for ``stall`` seconds."""
+    stall: float = 1e6
+    slowness: float = 1.0
+    """The bandwidth is so many times less."""
+    flips: int | None = None
+    """This byte of the object comes wrong."""
+
+
+NO_TROUBLE = Trouble()
+
+
+@dataclass
+class SimulatedStore:
+    """Serves objects from a mapping."""
+
+    objects: Mapping[str, bytes]
+    latency: float = 0.05
+    bandwidth: float = 60e6
+    piece: int = 256 << 10
+    trouble: Callable[[int, str, int, int], Trouble] = lambda *_: NO_TROUBLE
+    """From number, URL, start and stop of a request to what goes wrong with it."""
+    etags: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, int, int]] = field(default_factory=list)
+    open_bodies: int = 0
+    most_open: int = 0
+
+    def store_for(self, url: str) -> SimulatedStore:
+        return self
+
+    async def aclose(self) -> None:
+        assert self.open_bodies == 0
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        for url in self.objects:
+            yield self.info(url)
+
+    def info(self, url: str) -> ObjectInfo:
+        return ObjectInfo(url, len(self.objects[url]), self.etags.get(url, '"v1"'))
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[SimulatedBody]:
+        trouble = self.trouble(len(self.asked), url, start, stop)
+        self.asked.append((url, start, stop))
+        self.open_bodies += 1
+        self.most_open = max(self.most_open, self.open_bodies)
+        try:
+            await asyncio.sleep(self.latency)
+            if trouble.refused is not None:
+                raise copy.copy(trouble.refused)
+            data = memoryview(self.objects[url])[start:stop]
+            if trouble.flips is not None and start <= trouble.flips < stop:
+                wrong = bytearray(data)
+                wrong[trouble.flips - start] ^= 0xFF
+                data = memoryview(wrong)
+            yield SimulatedBody(self, self.info(url), data, trouble)
+        finally:
+            self.open_bodies -= 1
+
+
+class SimulatedBody:
+    """A body that comes at the connection's pace."""
+
+    def __init__(
+        self, store: SimulatedStore, info: ObjectInfo, data: memoryview, trouble: Trouble
+    ) -> None:
+        self.info = info
+        self._store = store
+        self._data = data
+        self._sent = 0
+        self._trouble = trouble
+
+    async def readinto(self, view: memoryview) -> int:
+        store, trouble = self._store, self._trouble
+        count = min(len(view), len(self._data) - self._sent, store.piece)
+        for place in (trouble.breaks_after, trouble.stalls_after):
+            if place is not None and self._sent < place:
+                count = min(count, place - self._sent)
+        if self._sent == trouble.breaks_after:
+            raise StoreUnavailable("the connection broke")
+        if self._sent == trouble.stalls_after:
+            await asyncio.sleep(trouble.stall)
+        await asyncio.sleep(count / store.bandwidth * trouble.slowness)
+        view[:count] = self._data[self._sent : self._sent + count]
+        self._sent += count
+        return count
