@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import size_class
 from streamrec.formats.tfrecord import frame
+from streamrec.pipeline import inflate as inflate_module
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
@@ -75,20 +77,24 @@ async def receive(run: Run) -> list[Batch]:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(SHARDS, CORNERS, st.booleans())
+@given(SHARDS, CORNERS, st.booleans(), st.sampled_from(["no", "some", "all"]))
 def test_every_corner_that_is_accepted_delivers_everything(
-    shards: list[tuple[int, int]], corner: dict[str, Any], known: bool
+    shards: list[tuple[int, int]], corner: dict[str, Any], known: bool, compressed: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-        corner_delivers_everything(shards, corner, known)
+        patch.setattr(inflate_module, "ThreadPoolExecutor", InlineExecutor)
+        corner_delivers_everything(shards, corner, known, compressed)
 
 
 @simulated
 async def corner_delivers_everything(
-    shards: list[tuple[int, int]], corner: dict[str, Any], known: bool
+    shards: list[tuple[int, int]], corner: dict[str, Any], known: bool, compressed: str
 ) -> None:
     store, lengths = build(shards)
+    for number, url in enumerate(store.objects):
+        if compressed == "all" or (compressed == "some" and number % 2):
+            store.objects[url] = gzip.compress(store.objects[url], compresslevel=0)
     dataset = dataset_over(store, known=known, **corner)
     size = corner["batch_size"]
     try:

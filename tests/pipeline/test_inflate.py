@@ -16,6 +16,7 @@ from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     CorruptCompression,
     CorruptLength,
+    CorruptRecord,
     DataError,
     DecompressionBomb,
     ObjectChanged,
@@ -264,6 +265,17 @@ class TestFaults:
         records, error = await failure_of(dataset_of(store, batch_size=1))
         assert isinstance(error, TruncatedShard)
         assert (len(records), error.record, error.offset) == (2, 2, 2 * 1016)
+
+    @pytest.mark.parametrize("kind", PACKED)
+    @asynchronous
+    async def test_a_corrupt_record_is_not_read_again(self, kind: Compression) -> None:
+        plain = bytearray(shard([1000] * 3))
+        plain[2 * 1016 - 5] ^= 1
+        store = ScriptedStore({"s": pack(kind, bytes(plain))})
+        records, error = await failure_of(dataset_of(store, batch_size=1))
+        assert isinstance(error, CorruptRecord)
+        assert (len(records), error.record, error.offset) == (1, 1, 1016)
+        assert [start for _, start, _, _ in store.asked] == [0]
 
     @pytest.mark.parametrize("kind", PACKED)
     @asynchronous
