@@ -92,9 +92,11 @@ async def corner_delivers_everything(
     shards: list[tuple[int, int]], corner: dict[str, Any], known: bool, compressed: str
 ) -> None:
     store, lengths = build(shards)
-    for number, url in enumerate(store.objects):
-        if compressed == "all" or (compressed == "some" and number % 2):
-            store.objects[url] = gzip.compress(store.objects[url], compresslevel=0)
+    chosen = {"no": 0, "some": 2, "all": 1}[compressed]
+    store.objects = {
+        url: gzip.compress(data, compresslevel=0) if chosen and n % chosen == 0 else data
+        for n, (url, data) in enumerate(store.objects.items())
+    }
     dataset = dataset_over(store, known=known, **corner)
     size = corner["batch_size"]
     try:
