@@ -126,7 +126,7 @@ def test_size_classes_hold_what_is_asked_for_and_little_more(size: int) -> None:
     assert size_class(size + 1) >= taken
 
 
-@pytest.mark.parametrize("size", [1, MIB, 2 * MIB, 8 * MIB + 5])
+@pytest.mark.parametrize("size", [1, MIB, 4 * MIB, 8 * MIB + 5])
 def test_memory_of_every_kind_can_be_filled(size: int) -> None:
     pool, _ = new_pool()
     array = acquire(pool, size)
