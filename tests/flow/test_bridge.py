@@ -14,10 +14,12 @@ async def where() -> str:
 
 
 def test_runs_in_a_thread_of_its_own() -> None:
+    before = set(threading.enumerate())
     bridge = Bridge()
     assert bridge.call(where()) == "streamrec-bridge"
     bridge.close()
-    assert "streamrec-bridge" not in {thread.name for thread in threading.enumerate()}
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert "streamrec-bridge" not in left
 
 
 def test_errors_come_back() -> None:
