@@ -112,26 +112,46 @@ class LaneFeed:
     size: int
     """Bytes of the next range."""
     ranges: deque[RangeRead] = field(default_factory=deque)
+    """Changed by the methods alone, which keep count of their bytes."""
     account: Account = field(default_factory=Account)
     """The lane's memory: ranges, those that rows still refer to, and straddling records."""
     progress: Progress = field(default_factory=Progress)
     """What the lane has made of it."""
     repair: RangeRequest | None = None
     """What is to be read once more, before anything else."""
+    _asked: int = field(init=False)
+    """Bytes of all ranges; kept, since there may be many and every start looks at it."""
+
+    def __post_init__(self) -> None:
+        """Count what is there."""
+        self._asked = sum(len(read.memory) for read in self.ranges)
 
     @property
     def first(self) -> RangeRead | None:
         """The range that comes next; none before what is read once more is there."""
         return self.ranges[0] if self.ranges and self.repair is None else None
 
-    def drop(self) -> None:
+    def add(self, read: RangeRead) -> None:
+        """A range is asked for, behind all others."""
+        self.ranges.append(read)
+        self._asked += len(read.memory)
+
+    def add_repair(self, read: RangeRead) -> None:
+        """What was to be read once more is asked for: it comes first."""
+        self.repair = None
+        self.ranges.appendleft(read)
+        self._asked += len(read.memory)
+
+    def drop(self) -> RangeRead:
         """The first range is used up."""
-        self.ranges.popleft()
+        read = self.ranges.popleft()
+        self._asked -= len(read.memory)
+        return read
 
     @property
     def ahead(self) -> int:
-        """Bytes that are asked for and not yet scanned."""
-        return sum(len(read.memory) - read.scanned for read in self.ranges)
+        """Bytes that are asked for and not yet scanned; only the first range is being scanned."""
+        return self._asked - (self.ranges[0].scanned if self.ranges else 0)
 
     @property
     def charged(self) -> float:
@@ -157,5 +177,5 @@ class LaneFeed:
 
     def reread(self, start: int) -> None:
         """Have the first range read again from the byte ``start`` of its shard on."""
-        read = self.ranges.popleft()
+        read = self.drop()
         self.repair = RangeRequest(read.request.extent, start, read.request.stop)

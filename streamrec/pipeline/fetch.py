@@ -24,6 +24,9 @@ __all__ = ["Fetcher", "OpensStores"]
 
 LOOK_SECONDS = 0.25
 """How often the number of requests is thought over: a few times the life of a request."""
+MOST_WAITING = 256
+"""Ranges that one lane asks for ahead: as many as one lane alone may have in flight. Of tiny shards
+the budget would hold tens of thousands, each with objects of its own that no budget counts."""
 
 
 class Fetcher:
@@ -155,14 +158,12 @@ class Fetcher:
             if feed.ended:
                 self._tell(lane)
             return False
-        feed.ranges.append(self._start(group, lane, request))
+        feed.add(self._start(group, lane, request))
         feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
     def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:
-        feed = self.feeds[lane]
-        feed.repair = None
-        feed.ranges.appendleft(self._start(group, lane, request))
+        self.feeds[lane].add_repair(self._start(group, lane, request))
 
     def _start(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> RangeRead:
         size = request.stop - request.start
@@ -178,7 +179,7 @@ class Fetcher:
         The lane that the consumer waits for and that has nothing under way may have its head
         whatever the budget says: without it nothing would ever come free.
         """
-        if feed.planner.ended:
+        if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
         room, taken = self._plan.room(self.claimed), feed.charged
         beyond = sum(room.beyond(other.charged) for other in self.feeds)

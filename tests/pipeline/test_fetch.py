@@ -12,7 +12,7 @@ import pytest
 from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.pipeline import transfer
 from streamrec.pipeline.feeds import Shards
-from streamrec.pipeline.fetch import Fetcher
+from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
@@ -42,9 +42,10 @@ async def fetching(
     total: int = 16 * MIB,
     known: bool = False,
     concurrency: int = 64,
+    epochs: int | None = 1,
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
-    """A fetcher over all of a store's objects, one epoch, at work."""
+    """A fetcher over all of a store's objects, at work."""
     shards = Shards(sorted(store.objects))
     if known:
         shards.sizes.update(enumerate(len(store.objects[url]) for url in shards.urls))
@@ -52,8 +53,8 @@ async def fetching(
 
     def planner(lane: int) -> LaneRanges:
         extents = (order.extent(lane, number) for number in count())
-        first_epoch = takewhile(lambda extent: extent.epoch == 0, extents)
-        return LaneRanges(first_epoch, shards.sizes, order.reach(lane))
+        read = takewhile(lambda extent: extent.epoch != epochs, extents)
+        return LaneRanges(read, shards.sizes, order.reach(lane))
 
     planners = [planner(lane) for lane in range(lanes)]
     plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
@@ -78,7 +79,7 @@ async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
         if not feed.ranges or not (feed.ranges[0].done or feed.ranges[0].error):
             await asyncio.sleep(0)  # several lanes are drained at once; only one may `wait_for`
             continue
-        read = feed.ranges.popleft()
+        read = feed.drop()
         if read.error is not None:
             raise read.error
         out.append((read.request.extent.shard, bytes(read.memory[: read.filled])))
@@ -197,6 +198,18 @@ async def test_memory_stays_within_the_budget_while_nobody_takes() -> None:
 
 
 @asynchronous
+async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
+    store = ScriptedStore(objects(100, 200))
+    async with fetching(store, lanes=2, total=512 * MIB, epochs=None, known=True) as (fetcher, _):
+        for _ in range(50 * MOST_WAITING):
+            await asyncio.sleep(0)
+        assert [len(feed.ranges) for feed in fetcher.feeds] == [MOST_WAITING] * 2
+        assert [feed.ahead for feed in fetcher.feeds] == [100 * MOST_WAITING, 200 * MOST_WAITING]
+        fetcher.feeds[0].drop()
+        assert fetcher.feeds[0].ahead == 100 * (MOST_WAITING - 1)
+
+
+@asynchronous
 async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
     """All memory is held by one consumer, and another lane needs a byte: it comes."""
     store = ScriptedStore(objects(30 * MIB, 30 * MIB))
@@ -205,7 +218,7 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
         for _ in range(3):
             while not fetcher.feeds[0].ranges or not fetcher.feeds[0].ranges[0].done:
                 await fetcher.wait_for(0)
-            held.append(fetcher.feeds[0].ranges.popleft().memory)
+            held.append(fetcher.feeds[0].drop().memory)
             fetcher.wake()
         while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
             await fetcher.wait_for(1)

@@ -127,8 +127,7 @@ def test_damage_stops_the_lane_behind_the_intact_records() -> None:
     feed = lane._feed
     assert isinstance(feed, LaneFeed)
     assert feed.repair == RangeRequest(extent, STARTS[3], len(SHARD)), "read it once more"
-    feed.repair = None
-    feed.ranges.appendleft(landed(extent, STARTS[3], len(SHARD), bytes(damaged)))
+    feed.add_repair(landed(extent, STARTS[3], len(SHARD), bytes(damaged)))
     lane.poll(10)
     assert (lane.available, lane.refetched) == (3, 0)
     assert isinstance(lane.error, CorruptLength)
@@ -151,9 +150,9 @@ def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) ->
     lane.poll(10)
     assert (lane.available, lane.ended) == (3, False)
     assert feed.repair is not None
-    again, feed.repair = feed.repair, None
+    again = feed.repair
     assert (again.start, again.stop) == (STARTS[3], len(SHARD))
-    feed.ranges.appendleft(landed(extent, again.start, again.stop))
+    feed.add_repair(landed(extent, again.start, again.stop))
     lane.poll(10)
     assert (lane.available, lane.ended, lane.refetched) == (6, True, 1)
     assert numbers(lane, 6) == [(0, i) for i in range(6)]
