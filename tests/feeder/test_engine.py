@@ -173,7 +173,8 @@ def test_a_fork_does_not_end_its_parents_engine(tmp_path: Path) -> None:
 
 
 PARENT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
 from streamrec.config import DatasetSettings
 from streamrec.feeder.engine import Engine
 engine = Engine.start(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None))
