@@ -19,8 +19,12 @@ from streamrec.flow.bridge import new_event_loop
 
 
 def import_all() -> None:
-    """What the first use of a store would import; an engine process imports it anew ."""
-    import_module("aiobotocore.session")
+    """What the first stream, and the first use of a store, would import.
+
+    An engine process imports it anew.
+    """
+    for name in ("aiobotocore.session", "streamrec.stream", "streamrec.pipeline.dataset"):
+        import_module(name)
     for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):
         with contextlib.suppress(ImportError):  # of an optional library that is not installed
             import_module(module.name)
