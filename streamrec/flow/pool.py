@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Account", "BatchMemory", "Pool", "size_class"]
+__all__ = ["LATELY", "Account", "BatchMemory", "Pool", "size_class"]
 
 SMALLEST = 4 << 10
 STEPS = 16
@@ -32,6 +32,9 @@ HUGE = 4 << 20
 first time took 99 page faults instead of 12,000 to 49,000, and a third of the time. In a mapping of
 2 MiB a huge page seldom has room, since it stands at a multiple of its size: with columns of that
 size a stream lost a fifth of its rate."""
+
+LATELY = 256
+"""Allocations of columns: for once to twice as many, freed memory waits to be used again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,13 +118,16 @@ class _Lease:
 class BatchMemory:
     """Memory for the columns of batches, used again once nobody refers to them any more.
 
-    What the consumer holds is its own for as long as it likes. As much memory as it holds, at
-    most, waits to be used again.
+    What the consumer holds is its own for as long as it likes. What waits to be used again is, with
+    what is in use, at most what was in use lately: batches come and go in bursts, and what a burst
+    has freed is what the next one takes.
     """
 
     def __init__(self) -> None:
         self._pool = Pool(lambda: None)
         self._account = Account()
+        self._allocations = 0
+        self._most_before = self._most_since = 0
 
     def __repr__(self) -> str:
         return f"<BatchMemory {self._pool.in_use} bytes in use, {self._pool.idle} idle>"
@@ -129,8 +135,17 @@ class BatchMemory:
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
         """An array of ``size`` bytes with undefined contents."""
         memory = self._pool.acquire(size, self._account)
-        self._pool.trim(self._pool.in_use)
+        in_use = self._pool.in_use
+        self._pool.trim(self._most_lately(in_use) - in_use)
         return memory
+
+    def _most_lately(self, in_use: int) -> int:
+        """The most that was in use since a time that is one to two times ``LATELY`` ago."""
+        self._allocations += 1
+        if self._allocations % LATELY == 0:
+            self._most_before, self._most_since = self._most_since, 0
+        self._most_since = max(self._most_since, in_use)
+        return max(self._most_before, self._most_since)
 
 
 def size_class(size: int) -> int:

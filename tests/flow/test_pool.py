@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import Account, BatchMemory, Pool, size_class
+from streamrec.flow.pool import LATELY, Account, BatchMemory, Pool, size_class
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -155,16 +155,35 @@ class TestBatchMemory:
         assert view[0] == 7
 
     @given(st.lists(st.integers(1, 1 << 14), min_size=1, max_size=30))
-    def test_what_waits_is_no_more_than_what_is_held(self, sizes: list[int]) -> None:
-        memory, held = BatchMemory(), []
+    def test_with_what_is_held_it_is_no_more_than_was_held_at_once(self, sizes: list[int]) -> None:
+        memory, held, most = BatchMemory(), [], 0
         for size in sizes:
             array = memory.allocate(size)
             assert len(array) == size
             assert array.flags.writeable
-            assert memory._pool.idle <= memory._pool.in_use
+            most = max(most, memory._pool.in_use)
+            assert memory._pool.in_use + memory._pool.idle <= most
             if size % 3 == 0:
                 held.append(array)
             del array
+
+    def test_what_a_burst_has_freed_is_taken_by_the_next(self) -> None:
+        memory = BatchMemory()
+        addresses = set()
+        for _ in range(3):
+            burst = [memory.allocate(MIB) for _ in range(5)]
+            addresses |= {array.ctypes.data for array in burst}
+            del burst
+            addresses |= {memory.allocate(MIB).ctypes.data for _ in range(5)}
+        assert len(addresses) == 5
+
+    def test_what_was_held_long_ago_is_given_back(self) -> None:
+        memory = BatchMemory()
+        burst = [memory.allocate(MIB) for _ in range(5)]
+        del burst
+        for _ in range(2 * LATELY):
+            memory.allocate(MIB)
+        assert (memory._pool.in_use, memory._pool.idle) == (0, MIB)
 
     def test_its_state_in_one_line(self) -> None:
         assert repr(BatchMemory()) == "<BatchMemory 0 bytes in use, 0 idle>"
