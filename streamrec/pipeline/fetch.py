@@ -142,38 +142,54 @@ class Fetcher:
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
+        beyond = self._beyond()
         while distances and self._in_flight < self.concurrency.limit:
             lane = min(distances, key=distances.__getitem__)
-            if self._start_next(group, lane):
-                distances[lane] = self.feeds[lane].distance
+            if self._start_next(group, lane, beyond):
+                distances[lane], beyond = self.feeds[lane].distance, self._beyond()
             else:
                 del distances[lane]
         self._limited = self._limited or bool(distances)
 
-    def _start_next(self, group: asyncio.TaskGroup, lane: int) -> bool:
+    def _beyond(self) -> float:
+        """What all lanes together have beyond their shares."""
+        room = self._plan.room(self.claimed)
+        return sum(room.beyond(feed.charged) for feed in self.feeds)
+
+    def _start_next(self, group: asyncio.TaskGroup, lane: int, beyond: float) -> bool:
         feed = self.feeds[lane]
-        size = self._allowed_size(lane, feed)
+        size = self._allowed_size(lane, feed, beyond)
         request = feed.planner.next(size) if size else None
         if request is None:
             if feed.ended:
                 self._tell(lane)
             return False
-        feed.add(self._start(group, lane, request))
+        feed.add(self._start(group, lane, request, size))
         feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
     def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:
-        self.feeds[lane].add_repair(self._start(group, lane, request))
-
-    def _start(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> RangeRead:
         size = request.stop - request.start
-        read = RangeRead(request, self.pool.acquire(size, self.feeds[lane].account))
+        self.feeds[lane].add_repair(self._start(group, lane, request, size))
+
+    def _start(
+        self, group: asyncio.TaskGroup, lane: int, request: RangeRequest, allowed: int
+    ) -> RangeRead:
+        read = RangeRead(request, self._memory(lane, request.stop - request.start, allowed))
         self._in_flight += 1
         self._tell(lane)
         group.create_task(self._read(lane, read))
         return read
 
-    def _allowed_size(self, lane: int, feed: LaneFeed) -> int:
+    def _memory(self, lane: int, size: int, allowed: int) -> Octets:
+        """Memory for a range: for the last one of a shard, too, that of any other where it fits.
+
+        Else pieces of one size would be freed, and new ones touched, at the end of every shard.
+        """
+        taken = allowed if size > allowed // 2 else size
+        return self.pool.acquire(taken, self.feeds[lane].account)[:size]
+
+    def _allowed_size(self, lane: int, feed: LaneFeed, beyond: float) -> int:
         """Bytes that the lane may ask for now; 0: none.
 
         The lane that the consumer waits for and that has nothing under way may have its head
@@ -182,7 +198,6 @@ class Fetcher:
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
         room, taken = self._plan.room(self.claimed), feed.charged
-        beyond = sum(room.beyond(other.charged) for other in self.feeds)
         if room.allows(size_class(feed.size), taken, beyond):
             return feed.size
         if feed.ranges:
