@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.plan.position import COORDINATES, TAKEN
-from streamrec.plan.round_robin import merge
+from streamrec.plan.round_robin import merge, taken_before
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -30,30 +30,48 @@ MERGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows in the order of delivery."""
+    """Rows in the order of delivery.
+
+    Sums over the rows of a batch are differences here. A reduction by NumPy would let go of the
+    interpreter, and whoever cuts batches would wait for those who decode them to give it back.
+    """
 
     rows: RecordRows
-    lanes: npt.NDArray[np.int64]
-    """int64 ``[rows]``: the own lane that each row is from."""
+    keys: npt.NDArray[np.int64]
+    """int64 ``[rows]``: in the round robin; they rise."""
     epochs: npt.NDArray[np.int64]
     """int64 ``[rows]``."""
+    ends: npt.NDArray[np.int64]
+    """int64 ``[rows]``: running sums of the payloads' sizes, from wherever they began."""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The payloads' sizes together."""
+        return int(self.ends[-1] - self.ends[0] + self.rows.lengths[0]) if len(self) else 0
 
     def cut(self, first: int, last: int | None) -> Chunk:
         """The rows from ``first`` to before ``last``; all of them are the chunk itself."""
         if first == 0 and last == len(self):
             return self
         rows = self.rows.part(first, last)
-        return Chunk(rows, self.lanes[first:last], self.epochs[first:last])
+        return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
+
+    @classmethod
+    def of(
+        cls, rows: RecordRows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
+    ) -> Chunk:
+        """A chunk of these rows."""
+        return cls(rows, keys, epochs, np.cumsum(rows.lengths))
 
     @classmethod
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
         """All rows of all chunks, in that order."""
-        return cls(
+        return cls.of(
             RecordRows.concatenate([chunk.rows for chunk in chunks]),
-            np.concatenate([chunk.lanes for chunk in chunks]),
+            np.concatenate([chunk.keys for chunk in chunks]),
             np.concatenate([chunk.epochs for chunk in chunks]),
         )
 
@@ -90,7 +108,8 @@ class Batcher:
         """
         blocking = -1
         while (missing := wanted + self._skip - self.pending) > 0:
-            most = max(missing, self._merge_rows)
+            # whole batches: what is left of one would be copied to stand before the next rows
+            most = missing + max(0, self._merge_rows - missing) // wanted * wanted
             self._poll(most)
             blocking, rows = self._merge(most)
             if not rows:
@@ -105,12 +124,15 @@ class Batcher:
         """Take so many pending rows; the lanes move past them."""
         chunk = self._chunk.cut(self._first, self._first + rows)
         self._first += rows
-        if not self.pending:
+        if self.pending:
+            delivered = taken_before(int(self._chunk.keys[self._first]), self._merged)
+        else:
+            delivered = self._merged.copy()
             self._chunk, self._first = empty_chunk(), 0
-        counts = np.bincount(chunk.lanes, minlength=len(self._lanes))
-        self._delivered += counts
-        for lane in np.flatnonzero(counts).tolist():
-            self._lanes[lane].deliver(int(counts[lane]))
+        counts = (delivered - self._delivered).tolist()
+        self._delivered = delivered
+        for lane, count in zip(self._lanes, counts, strict=True):
+            lane.deliver(count)
         return chunk
 
     def coordinates(self) -> npt.NDArray[np.int64]:
@@ -135,7 +157,7 @@ class Batcher:
         return plan.blocking, len(plan.order)
 
     def _append(self, chunk: Chunk) -> None:
-        row_bytes = chunk.rows.nbytes // len(chunk) + 1
+        row_bytes = chunk.nbytes // len(chunk) + 1
         self._merge_rows = min(LARGEST_MERGE, MERGE_BYTES // row_bytes)
         if self.pending:
             chunk = Chunk.concatenate([self._chunk.cut(self._first, None), chunk])
@@ -155,7 +177,7 @@ class Batcher:
         parts = [part for lane in given for part in self._lanes[lane].take(int(plan.counts[lane]))]
         rows = RecordRows.concatenate([rows for rows, _ in parts]).reorder(plan.order)
         epochs = np.repeat([epoch for _, epoch in parts], [len(rows) for rows, _ in parts])
-        return Chunk(rows, plan.lanes, epochs[plan.order].astype(np.int64, copy=False))
+        return Chunk.of(rows, plan.keys, epochs[plan.order].astype(np.int64, copy=False))
 
     def _drop_skipped(self) -> None:
         dropped = min(self._skip, self.pending)
@@ -170,4 +192,4 @@ def empty_chunk() -> Chunk:
 
 
 _NONE = np.empty(0, np.int64)
-_EMPTY = Chunk(RecordRows.concatenate([]), _NONE, _NONE)
+_EMPTY = Chunk.of(RecordRows.concatenate([]), _NONE, _NONE)

@@ -52,9 +52,9 @@ class Decoder:
         if features is not None:
             self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
 
-    def size(self, rows: RecordRows) -> int:
+    def size(self, chunk: Chunk) -> int:
         """The bytes of a batch of these rows, about, when it is decoded."""
-        return self._growth.size(len(rows), rows.nbytes)
+        return self._growth.size(len(chunk), chunk.nbytes)
 
     def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
         """Decode a batch.
@@ -71,7 +71,7 @@ class Decoder:
             shards, ordinals = _padded(shards, padding), _padded(ordinals, padding)
             rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
         origin = Origin(shards, ordinals)
-        epoch = int(chunk.epochs.min())
+        epoch = min(chunk.epochs.tolist())
         return Batch(self._columns(rows), len(rows), epoch, origin, position, mask)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:

@@ -333,8 +333,8 @@ class Run:
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
-        self._fetcher.counts["bytes_used"] += chunk.rows.nbytes + FRAME_OVERHEAD * rows
-        size = self._decoder.size(chunk.rows)
+        self._fetcher.counts["bytes_used"] += chunk.nbytes + FRAME_OVERHEAD * rows
+        size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
         decoding = asyncio.get_running_loop().run_in_executor(
             self._threads, self._decoder.decode, chunk, position, padding

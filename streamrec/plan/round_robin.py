@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Merge", "merge"]
+__all__ = ["Merge", "merge", "taken_before"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -26,8 +26,8 @@ class Merge(NamedTuple):
     """int64 ``[lanes]``: how many records each lane gives."""
     order: npt.NDArray[np.int64]
     """int64 ``[rows]``: the delivery order, as indices into the lanes' records end to end."""
-    lanes: npt.NDArray[np.int64]
-    """int64 ``[rows]``: the lane that each row is from."""
+    keys: npt.NDArray[np.int64]
+    """int64 ``[rows]``: the rows' keys, ``number * lanes + lane``, which rise."""
     blocking: int
     """The lane that holds back what follows; -1 when every lane has ended and is empty."""
 
@@ -65,10 +65,22 @@ def _in_order(
     gives = counts > 0
     if not gives.any():
         return Merge(counts, _NONE, _NONE, blocking)
-    first = taken - int(taken[gives].min())
+    begin = int(taken[gives].min())
+    first = taken - begin
     numbers = np.arange(int((first + counts)[gives].max()))[:, None]
     keys = np.flatnonzero((numbers >= first) & (numbers < first + counts))[:most]
     number, lane = np.divmod(keys, len(taken))
     counts = np.bincount(lane, minlength=len(taken))
     before = np.cumsum(counts) - counts
-    return Merge(counts, (before - first)[lane] + number, lane, blocking)
+    return Merge(counts, (before - first)[lane] + number, keys + begin * len(taken), blocking)
+
+
+def taken_before(key: int, merged: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many records each lane has given before the one with a key.
+
+    Args:
+        key: Of a record that is merged.
+        merged: int64 ``[lanes]``: how many each lane has given to what is merged.
+    """
+    lanes = len(merged)
+    return np.minimum(-(-(key - np.arange(lanes)) // lanes), merged)

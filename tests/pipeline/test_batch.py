@@ -30,7 +30,8 @@ def lane_of(number: int, records: int) -> Lane:
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:
     assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
-    assert chunk.lanes.tolist() == chunk.rows.shards.tolist()
+    assert (np.diff(chunk.keys) > 0).all()
+    assert chunk.nbytes == chunk.rows.nbytes
     return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
 
 
@@ -85,4 +86,20 @@ def test_an_empty_chunk_is_neutral() -> None:
     batcher.gather(3)
     chunk = batcher.cut(3)
     assert keys(Chunk.concatenate([empty_chunk(), chunk])) == keys(chunk)
-    assert len(empty_chunk()) == 0
+    assert (len(empty_chunk()), empty_chunk().nbytes) == (0, 0)
+
+
+@given(COUNTS, st.integers(1, 10), st.integers(1, 10))
+def test_parts_of_chunks_know_their_bytes_however_they_came_about(
+    counts: list[int], size: int, other: int
+) -> None:
+    batcher = Batcher(
+        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
+    )
+    batcher.gather(size)
+    first = batcher.cut(min(size, batcher.pending))
+    batcher.gather(other)
+    second = batcher.cut(min(other, batcher.pending))
+    both = Chunk.concatenate([first, second])
+    assert keys(both) == keys(first) + keys(second)
+    assert keys(both.cut(1, None)) == keys(both)[1:]

@@ -27,7 +27,7 @@ POSITION = Position.start(
 def chunk(records: list[bytes]) -> Chunk:
     rows = RecordRows.of(records)
     n = len(records)
-    return Chunk(rows, np.zeros(n, np.int64), np.arange(5, 5 + n))
+    return Chunk.of(rows, np.arange(n), np.arange(5, 5 + n))
 
 
 def test_raw_records() -> None:
@@ -99,7 +99,7 @@ def test_examples_and_their_faults_name_the_shard() -> None:
 
 
 def test_the_size_of_a_batch_is_that_of_its_pictures() -> None:
-    rows = RecordRows.of([bytes(10), bytes(30)])
+    rows = chunk([bytes(10), bytes(30)])
     assert Decoder(None, ["u"]).size(rows) == 40
     assert Decoder(describe({"a": FixedLenFeature((), int)}), ["u"]).size(rows) == 40
     assert Decoder(describe({"a": Image((4, 5))}), ["u"]).size(rows) == 40 + 2 * 60

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.plan.order import ShardOrder
-from streamrec.plan.round_robin import merge
+from streamrec.plan.round_robin import merge, taken_before
 from streamrec.plan.window import Windows
 from tests.plan.oracle import Oracle
 
@@ -24,7 +24,11 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
         owners = np.repeat(np.arange(len(lengths)), plan.counts)
         starts = np.cumsum(plan.counts) - plan.counts
         numbers = np.arange(len(owners)) - starts[owners] + taken[owners]
-        assert plan.lanes.tolist() == owners[plan.order].tolist()
+        keys = numbers * len(lengths) + owners
+        assert plan.keys.tolist() == keys[plan.order].tolist()
+        for i, key in enumerate(plan.keys.tolist()):
+            given = taken + np.bincount(owners[plan.order][:i], minlength=len(lengths))
+            assert taken_before(key, taken + plan.counts).tolist() == given.tolist()
         out += zip(owners[plan.order].tolist(), numbers[plan.order].tolist(), strict=True)
         taken += plan.counts
         if plan.blocking < 0 and not len(plan.order):
