@@ -82,5 +82,6 @@ def taken_before(key: int, merged: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
         key: Of a record that is merged.
         merged: int64 ``[lanes]``: how many each lane has given to what is merged.
     """
-    lanes = len(merged)
-    return np.minimum(-(-(key - np.arange(lanes)) // lanes), merged)
+    number, lane = divmod(key, len(merged))
+    taken: npt.NDArray[np.int64] = np.minimum(number + (np.arange(len(merged)) < lane), merged)
+    return taken
