@@ -186,7 +186,7 @@ class Fetcher:
 
         Else pieces of one size would be freed, and new ones touched, at the end of every shard.
         """
-        taken = allowed if size > allowed // 2 else size
+        taken = allowed if size > allowed // 4 else size
         return self.pool.acquire(taken, self.feeds[lane].account)[:size]
 
     def _allowed_size(self, lane: int, feed: LaneFeed, beyond: float) -> int:
