@@ -148,6 +148,7 @@ class Dataset:
             config.memory_budget(self.settings),
             lanes=self.lanes // world_size,
             windows=-(-shuffle_window // world_size),
+            near=self._stores.are_near(self.shards),
         )
 
 

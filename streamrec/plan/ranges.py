@@ -28,6 +28,8 @@ LOOK = 4 * KIB
 MOST_AT_ONCE = 48
 """Ranges of full size that the read-ahead is to hold: fewer would not fill a link of 1 GB/s from
 connections of 60 MB/s and 50 ms; more and smaller ones cost more CPU time a byte."""
+FEWEST_AT_ONCE = 8
+"""The same for what is near, where two ranges a lane are enough: there is no latency to hide."""
 GROWTH = 4
 """Each range of a lane is this many times the one before it, up to the plan's range size."""
 
@@ -76,6 +78,8 @@ class MemoryPlan:
     """The size of a lane's first range; every lane may always have one."""
     range_size: int
     """What ranges grow to."""
+    read_ahead: int = LARGEST_READ_AHEAD
+    """The most that is read ahead of what windows and heads hold, however large the budget is."""
 
     @property
     def speculative(self) -> int:
@@ -93,7 +97,7 @@ class MemoryPlan:
 
         Where there is room, the next windows fill while the present ones drain.
         """
-        wanted = 2 * self.windows + self.lanes * self.head + LARGEST_READ_AHEAD
+        wanted = 2 * self.windows + self.lanes * self.head + self.read_ahead
         return min(self.total - self.reserve, wanted)
 
     @property
@@ -115,13 +119,15 @@ class MemoryPlan:
         return Room(share, self.for_ranges - claimed - self.lanes * share)
 
     @classmethod
-    def divide(cls, total: int, *, lanes: int, windows: int) -> Self:
+    def divide(cls, total: int, *, lanes: int, windows: int, near: bool = False) -> Self:
         """Divide a budget.
 
         Args:
             total: Bytes.
             lanes: The own lanes.
             windows: Bytes of their shuffle windows.
+            near: The bytes come from this machine. Reading further ahead than each lane's next
+                range only spends memory, and time on touching it for the first time.
 
         Raises:
             ConfigError: It cannot hold what must be held; the message shows the arithmetic.
@@ -131,10 +137,12 @@ class MemoryPlan:
         if left < lanes * SMALLEST_HEAD:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
         head = min(LARGEST_HEAD, max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
-        ahead = min(left - lanes * head, windows + LARGEST_READ_AHEAD)
-        share = max(ahead // MOST_AT_ONCE, min(ahead // (2 * lanes), head))
+        at_once = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, 2 * lanes)) if near else MOST_AT_ONCE
+        read_ahead = min(LARGEST_READ_AHEAD, at_once * LARGEST_RANGE)
+        ahead = min(left - lanes * head, windows + read_ahead)
+        share = max(ahead // at_once, min(ahead // (2 * lanes), head))
         range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
-        return cls(total, reserve, windows, lanes, head, range_size)
+        return cls(total, reserve, windows, lanes, head, range_size, read_ahead)
 
 
 def sent_bytes(total: int) -> int:

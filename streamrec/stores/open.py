@@ -17,13 +17,16 @@ from streamrec.stores.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand"]
 
 READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
+
+NEAR = frozenset({"file", "memory"})
+"""A mounted network's file system among them: its milliseconds are hidden by a few ranges, too."""
 
 
 class Stores:
@@ -51,6 +54,10 @@ class Stores:
         if scheme not in self._stores:
             self._stores[scheme] = _make(scheme, self._options)
         return self._stores[scheme]
+
+    def are_near(self, urls: Iterable[str]) -> bool:
+        """Whether all of them are on this machine, so that no latency has to be hidden."""
+        return all(scheme_of(url) in NEAR for url in urls)
 
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Find the objects that a source names, sorted by URL, none of them twice.

@@ -15,7 +15,7 @@ from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.stores.base import ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 
 
 class _Selector(selectors.DefaultSelector):
@@ -108,6 +108,9 @@ class SimulatedStore:
 
     def store_for(self, url: str) -> SimulatedStore:
         return self
+
+    def are_near(self, urls: Iterable[str]) -> bool:
+        return False
 
     async def aclose(self) -> None:
         assert self.open_bodies == 0

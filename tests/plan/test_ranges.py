@@ -127,12 +127,12 @@ def test_going_on_behind_the_end_goes_on_with_the_next_shard() -> None:
     assert [(r.extent.shard, r.start) for r in drain(ranges, 64)] == [(1, 0)]
 
 
-@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32))
+@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32), st.booleans())
 def test_what_is_decompressed_and_what_is_read_share_a_budget(
-    total: int, lanes: int, windows: int
+    total: int, lanes: int, windows: int, near: bool
 ) -> None:
     try:
-        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows, near=near)
     except ConfigError:
         return
     assert windows <= plan.for_inflated
@@ -151,10 +151,10 @@ def test_no_extents_at_all() -> None:
     assert ranges.next(1) is None
 
 
-@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32))
-def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int) -> None:
+@given(st.integers(8 * MIB, 1 << 34), st.integers(1, 192), st.integers(0, 1 << 32), st.booleans())
+def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int, near: bool) -> None:
     try:
-        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows, near=near)
     except ConfigError:
         assert total - total // 4 < windows + lanes * 64 * 1024 + (128 << 20)
         return
@@ -174,6 +174,18 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
     words = str(caught.value).split()
     enough = int(words[words.index("to") + 1]) * MIB
     MemoryPlan.divide(enough, lanes=48, windows=256 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "near", "read_ahead", "range_size"),
+    [(1, True, 64, 8), (8, True, 128, 8), (48, True, 256, 4), (1, False, 256, 4)],
+)
+def test_what_is_near_is_read_two_ranges_a_lane_ahead(
+    lanes: int, near: bool, read_ahead: int, range_size: int
+) -> None:
+    plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=near)
+    assert (plan.read_ahead, plan.range_size) == (read_ahead * MIB, range_size * MIB)
+    assert plan.for_ranges == plan.read_ahead + lanes * plan.head
 
 
 def test_ranges_grow() -> None:

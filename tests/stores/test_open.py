@@ -140,6 +140,18 @@ async def test_patterns_without_a_match(source: str) -> None:
     assert caught.value.url == source
 
 
+@pytest.mark.parametrize(
+    ("urls", "near"),
+    [
+        (["/a", "file:///b", "memory://c"], True),
+        (["/a", "s3://bucket/b"], False),
+        (["https://host/a"], False),
+    ],
+)
+def test_what_is_near(urls: list[str], near: bool) -> None:
+    assert Stores().are_near(urls) is near
+
+
 def test_stores_are_made_once() -> None:
     stores = Stores()
     assert stores.store_for("/a") is stores.store_for("file:///b")
