@@ -78,6 +78,10 @@ class RangeRead:
     """Bytes that have landed."""
     scanned: int = 0
     """Bytes that the scanner has consumed."""
+    heard_at: float = 0.0
+    """When the last byte landed, or else the present request was sent: the event loop's seconds."""
+    silence: float = 0.0
+    """The longest time without a byte, in seconds."""
     done: bool = False
     resting: bool = False
     """Whether it waits before it is tried again."""
@@ -90,6 +94,12 @@ class RangeRead:
     def shard(self) -> int:
         """The shard's number."""
         return self.request.extent.shard
+
+    def land(self, count: int, now: float) -> None:
+        """So many more bytes have landed."""
+        self.filled += count
+        self.silence = max(self.silence, now - self.heard_at)
+        self.heard_at = now
 
 
 @dataclass(slots=True, eq=False)

@@ -206,9 +206,12 @@ class Fetcher:
         return head if lane == self._awaited or room.allows(head, taken, beyond) else 0
 
     def _lend(self, read: RangeRead, size: int) -> Octets | None:
-        """Memory for a hedge: within the budget, or for what the consumer waits for right now."""
+        """Memory for a hedge: within the budget, or for what the consumer waits for right now.
+
+        The budget is more than what ranges may take: that is full whenever a link is used well.
+        """
         taken = self.pool.in_use + self.claimed
-        fits = taken + size_class(size) <= self._plan.for_ranges
+        fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
             if read in feed.ranges:

@@ -32,7 +32,7 @@ PATIENCE_AT_START = 15.0
 SILENCE = 15.0
 """Seconds after which a connection is cut that has not brought ``SLOWEST`` bytes meanwhile."""
 SLOWEST = 16 << 10
-HEDGE_AGAIN = 0.25
+HEDGE_AGAIN = 0.1
 """Seconds after which a slow request is looked at again that could not be hedged."""
 
 
@@ -88,30 +88,46 @@ class Carrier:
     # -- one range, perhaps by two requests --------------------------------------------------------
 
     async def _race(self, read: RangeRead, moved: Callable[[], None]) -> None:
-        started = self._loop.time()
+        started = read.heard_at = self._loop.time()
         first = asyncio.create_task(self._fill(read, moved))
         try:
-            hedge = await self._until_slow(first, read, started)
-            if hedge is not None and not await self._hedged(first, hedge):
-                _take_over(read, hedge)
-                return
+            while (hedge := await self._until_slow(first, read, started)) is not None:
+                if await self._hedged(first, hedge):
+                    await _end(first)
+                    _take_over(read, hedge)
+                    return
         finally:
             await _end(first)
         first.result()
         if read.last_failure is None:
-            self.hedging.finished(len(read.memory), self._loop.time() - started)
+            seconds = self._loop.time() - started
+            self.hedging.finished(len(read.memory), seconds, read.silence)
 
     async def _until_slow(
         self, first: asyncio.Task[None], read: RangeRead, started: float
     ) -> RangeRead | None:
         """Wait for the request; where it is slow and a hedge may be sent, what that is to read."""
-        wait = self.hedging.patience(len(read.memory)) - (self._loop.time() - started)
-        while not (await asyncio.wait([first], timeout=wait))[0]:
-            hedge = self._new_hedge(read)
-            if hedge is not None:
-                return hedge
-            wait = HEDGE_AGAIN
-        return None
+        wait = self._slow_in(read, started)
+        while True:
+            due = self._loop.time() + max(0.0, wait)
+            if (await asyncio.wait([first], timeout=max(0.0, wait)))[0]:
+                return None
+            started += self._loop.time() - due  # while the loop was busy nothing could land,
+            await asyncio.sleep(0)  # which it does now
+            wait = self._slow_in(read, started)
+            if wait <= 0 and not first.done():
+                hedge = self._new_hedge(read)
+                if hedge is not None:
+                    return hedge
+                wait = HEDGE_AGAIN
+
+    def _slow_in(self, read: RangeRead, started: float) -> float:
+        """Seconds until the request counts as slow, by its whole time or by its silence."""
+        size = len(read.memory)
+        return min(started + self.hedging.patience(size) - self._loop.time(), self._mute_in(read))
+
+    def _mute_in(self, read: RangeRead) -> float:
+        return read.heard_at + self.hedging.silence(len(read.memory)) - self._loop.time()
 
     def _new_hedge(self, read: RangeRead) -> RangeRead | None:
         counts, request = self.counts, read.request
@@ -132,18 +148,32 @@ class Carrier:
         return RangeRead(RangeRequest(request.extent, begin, request.stop), memory)
 
     async def _hedged(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
-        """Whether the first request is there before its hedge, which gets one attempt."""
+        """Whether the hedge, which gets one attempt, is there before the first request.
+
+        It may stall as well: then it is given up, so that another one can be sent.
+        """
+        hedge.heard_at = self._loop.time()
         second = asyncio.create_task(self._receive_all(hedge))
         try:
-            await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
-            if not first.done() and second.result():
-                self.counts["hedges_won"] += 1
-                return False
+            await self._until_mute(hedge, first, second)
+            won = second.done() and second.result() and not first.done()
         finally:
             await _end(second)
-        self.counts["hedges_lost"] += 1
-        await asyncio.wait([first])
-        return True
+        self.counts["hedges_won" if won else "hedges_lost"] += 1
+        if not won:
+            await asyncio.wait([first], timeout=HEDGE_AGAIN)
+        return won
+
+    async def _until_mute(self, hedge: RangeRead, *tasks: asyncio.Task[Any]) -> None:
+        """Wait for one of the tasks, as long as the hedge is heard of."""
+        wait = self._mute_in(hedge)
+        while not (
+            await asyncio.wait(tasks, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
+        )[0]:
+            await asyncio.sleep(0)
+            wait = self._mute_in(hedge)
+            if wait <= 0:
+                return
 
     # -- one range by as many requests as it takes -------------------------------------------------
 
@@ -199,6 +229,7 @@ class Carrier:
     ) -> None:
         """One request for what is left of the range."""
         self.counts["requests"] += 1
+        read.heard_at = self._loop.time()
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
@@ -214,11 +245,11 @@ class Carrier:
                 landed = await body.readinto(view[read.filled : expected])
                 if landed == 0:
                     raise StoreUnavailable("the response ended early", url=url)
-                read.filled += landed
+                read.land(landed, self._loop.time())
                 self.counts["bytes_read"] += landed
                 if read.filled - counted >= SLOWEST:
                     counted = read.filled
-                    silence.reschedule(self._loop.time() + SILENCE)
+                    silence.reschedule(read.heard_at + SILENCE)
                 moved()
 
     def _patience(self) -> float:

@@ -1,12 +1,17 @@
 """When a request is so slow that another one is sent for what it still owes.
 
 Pure: it is told how long requests took, and says how long to wait and whether one more may be sent.
+Two things make a request slow: it takes longer than others of its size, or it is silent for longer
+than they were. Silence tells sooner: requests that share a link all take long, but every one of
+them is heard of now and then.
+
 After Jeffrey Dean and Luiz André Barroso, "The Tail at Scale" (Communications of the ACM, 2013).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import dataclass, field
 
 __all__ = ["Hedging"]
 
@@ -21,8 +26,10 @@ patience with those that do."""
 SHORTEST = 0.1
 """Seconds: what a busy event loop can lose is no sign of a slow request."""
 UNKNOWN = 0.5
-"""Seconds to wait where too few requests have ended: a store that always takes longer costs no
+"""Seconds of silence where too few requests have ended: a store that always takes longer costs no
 more than the share of requests that hedges may be."""
+UNKNOWN_WHOLE = 2.0
+"""Seconds for a whole request, likewise. More: what a link gives each of many is not known yet."""
 SHARE = 0.05
 QUIET = 5.0
 """Seconds without hedges after the store has asked to slow down."""
@@ -37,17 +44,20 @@ class Hedging:
 
     def __init__(self, share: float = SHARE) -> None:
         self._share = share
-        self._seconds: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
-        self._patience: dict[int, float] = {}
+        self._wholes: defaultdict[int, _Times] = defaultdict(_Times)
+        self._silences: defaultdict[int, _Times] = defaultdict(_Times)
         self._quiet_until = float("-inf")
 
-    def finished(self, nbytes: int, seconds: float) -> None:
-        """A request brought so many bytes, and took so long; it was not overtaken."""
-        kind = nbytes.bit_length()
-        times = self._seconds[kind]
-        times.append(seconds)
-        if len(times) >= FEWEST:
-            self._patience[kind] = _patience(times)
+    def finished(self, nbytes: int, seconds: float, silence: float) -> None:
+        """A request brought so many bytes; it was not overtaken.
+
+        Args:
+            nbytes: Bytes.
+            seconds: It took so long.
+            silence: The longest time of it without a byte, that before the first one included.
+        """
+        self._wholes[nbytes.bit_length()].add(seconds)
+        self._silences[nbytes.bit_length()].add(silence)
 
     def throttled(self, now: float) -> None:
         """The store asked to slow down."""
@@ -55,7 +65,11 @@ class Hedging:
 
     def patience(self, nbytes: int) -> float:
         """Seconds after which a request for so many bytes is slow."""
-        return self._patience.get(nbytes.bit_length(), UNKNOWN)
+        return self._wholes[nbytes.bit_length()].patience or UNKNOWN_WHOLE
+
+    def silence(self, nbytes: int) -> float:
+        """Seconds without a byte after which a request for so many bytes is slow."""
+        return self._silences[nbytes.bit_length()].patience or UNKNOWN
 
     def allows(self, now: float, *, hedges: int, requests: int) -> bool:
         """Whether one more may be sent.
@@ -66,6 +80,20 @@ class Hedging:
             requests: How many requests there were, hedges and all.
         """
         return now >= self._quiet_until and hedges < max(1.0, self._share * requests)
+
+
+@dataclass(slots=True)
+class _Times:
+    """Of requests of one size."""
+
+    patience: float | None = None
+    """The seconds after which one is slow; ``None``: too few are known."""
+    _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+        if len(self._seconds) >= FEWEST:
+            self.patience = _patience(self._seconds)
 
 
 def _patience(times: deque[float]) -> float:

@@ -15,6 +15,7 @@ from streamrec.plan.hedging import (
     SHARE,
     SHORTEST,
     UNKNOWN,
+    UNKNOWN_WHOLE,
     Hedging,
 )
 
@@ -22,15 +23,16 @@ SIZE = 4 << 20
 
 
 def after(*seconds: float, size: int = SIZE) -> Hedging:
+    """All were silent for a tenth of their time."""
     hedging = Hedging()
     for one in seconds:
-        hedging.finished(size, one)
+        hedging.finished(size, one, one / 10)
     return hedging
 
 
 def test_few_requests_say_nothing_yet() -> None:
-    assert Hedging().patience(SIZE) == UNKNOWN
-    assert after(*[1.0] * (FEWEST - 1)).patience(SIZE) == UNKNOWN
+    for hedging in (Hedging(), after(*[1.0] * (FEWEST - 1))):
+        assert (hedging.patience(SIZE), hedging.silence(SIZE)) == (UNKNOWN_WHOLE, UNKNOWN)
     assert after(*[1.0] * FEWEST).patience(SIZE) == MEDIANS
 
 
@@ -39,20 +41,28 @@ def test_the_larger_of_p99_and_three_medians() -> None:
     assert after(*[0.2] * 90, *[0.7] * 10).patience(SIZE) == pytest.approx(0.7)
 
 
+def test_silence_is_judged_by_silence() -> None:
+    """Where many share a link, all take long; those that stall are silent besides."""
+    hedging = after(*[2.0] * 50)
+    assert hedging.patience(SIZE) == pytest.approx(6.0)
+    assert hedging.silence(SIZE) == pytest.approx(0.6)
+
+
 def test_stalls_do_not_teach_patience() -> None:
     assert after(*[0.2] * 90, *[10.0] * 10).patience(SIZE) == pytest.approx(0.2 * MOST_MEDIANS)
 
 
 def test_never_less_than_a_busy_loop_can_lose() -> None:
-    assert after(*[0.001] * 100).patience(SIZE) == SHORTEST
+    hedging = after(*[0.001] * 100)
+    assert hedging.patience(SIZE) == hedging.silence(SIZE) == SHORTEST
 
 
 def test_sizes_are_not_compared_with_each_other() -> None:
     hedging = after(*[0.2] * FEWEST)
-    assert hedging.patience(SIZE) != UNKNOWN
-    assert hedging.patience(SIZE // 8) == UNKNOWN
+    assert hedging.patience(SIZE) != UNKNOWN_WHOLE
+    assert hedging.patience(SIZE // 8) == UNKNOWN_WHOLE
     for _ in range(FEWEST):
-        hedging.finished(SIZE // 8, 0.06)
+        hedging.finished(SIZE // 8, 0.06, 0.02)
     assert hedging.patience(SIZE // 8) == pytest.approx(0.18)
     assert hedging.patience(SIZE) == pytest.approx(0.6)
 
@@ -86,15 +96,15 @@ def test_a_trace_with_one_stall_in_a_hundred() -> None:
     for number in range(5000):
         stalls = random.random() < 0.01
         seconds = 10.0 if stalls else random.lognormvariate(-1.6, 0.25)  # a median of 0.2 s
-        patience = hedging.patience(SIZE)
+        patience = hedging.silence(SIZE)
         if seconds > patience and hedging.allows(number, hedges=hedges, requests=number + 1):
             hedges += 1
             wrong += not stalls
             longest = max(longest, patience + 0.2)
             if seconds < patience + 0.2:
-                hedging.finished(SIZE, seconds)
+                hedging.finished(SIZE, seconds, seconds)
         else:
-            hedging.finished(SIZE, seconds)
+            hedging.finished(SIZE, seconds, seconds)
             longest = max(longest, seconds if number > 100 else 0)
     assert longest < 1.0
     assert hedges < 0.02 * 5000
