@@ -27,6 +27,7 @@
     │   ├── FeederLost (ConnectionError)      retryable: the connection broke
     │   ├── FeederDraining                    retryable: it asked us to go elsewhere
     │   └── FeederRefused                     unknown dataset, wrong token, unsupported version
+    ├── Stalled (TimeoutError)                a stage behind the store's stands still: stage
     └── StateError (ValueError)               a position that does not fit
         ├── MalformedPosition
         ├── OtherDataset                      saved from other shards
@@ -64,6 +65,7 @@ __all__ = [
     "OtherOrder",
     "OtherVersion",
     "RemoteProtocolError",
+    "Stalled",
     "StateError",
     "StoreError",
     "StoreMisbehaved",
@@ -271,6 +273,21 @@ class FeederDraining(FeedError):
 
 class FeederRefused(FeedError):
     """The feeder does not serve this client or this dataset."""
+
+
+class Stalled(StreamrecError, TimeoutError):
+    """A stage of the stream stood still for ``stall_timeout``; the store's is `StoreUnavailable`.
+
+    Args:
+        message: What happened, and what to do next.
+        stage: Which one, such as ``decode``.
+    """
+
+    field_names = ("stage",)
+
+    def __init__(self, message: str, *, stage: str | None = None) -> None:
+        super().__init__(message)
+        self.stage = stage
 
 
 class StateError(StreamrecError, ValueError):

@@ -34,7 +34,8 @@ def test_every_error_is_exported_drawn_and_documented(kind: type[StreamrecError]
 
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_crosses_a_process(kind: type[StreamrecError]) -> None:
-    values = {"url": "s3://b/k", "offset": 7, "record": 3, "feature": "f", "position": {"step": 1}}
+    facts = {"url": "s3://b/k", "offset": 7, "record": 3, "feature": "f", "stage": "decode"}
+    values = {**facts, "position": {"step": 1}}
     error = kind("what", **{name: values[name] for name in kind.field_names if name in values})
     again = from_fields(json.loads(json.dumps(to_fields(error))))
     assert type(again) is kind

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from streamrec.errors import DataError, StoreUnavailable
+from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
+    from streamrec.errors import StreamrecError
     from streamrec.pipeline.feeds import Shards
     from streamrec.plan.order import Order
     from streamrec.types import Batch
@@ -42,6 +43,7 @@ __all__ = ["Run", "RunPlan"]
 
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
+RAISE = "look at what this machine is busy with, or raise stall_timeout"
 LONGEST_TURN = 0.005
 """Seconds for which batches are cut before others on the loop have their turn."""
 
@@ -124,6 +126,8 @@ class Run:
         self._stores = stores
         self._sent = plan.position
         self._task: asyncio.Task[None] | None = None
+        self._next: asyncio.Future[Batch] | None = None
+        self._hangs = False
         self._batches = self._records = 0
         self._yield_at = 0.0
 
@@ -161,7 +165,7 @@ class Run:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._inflater is not None:
             self._inflater.close()
 
@@ -173,14 +177,24 @@ class Run:
             StreamrecError: The first cause of a failure; what came before it was delivered.
         """
         try:
-            batch = await (await self._channel.receive())
+            self._next = self._next or await self._channel.receive()
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
             raise
+        batch = await self._decoded(self._next)
+        self._next = None
         self.position = batch.next_position
         self._batches += 1
         self._records += len(batch)
         return batch
+
+    async def _decoded(self, batch: asyncio.Future[Batch]) -> Batch:
+        """The batch; it is not lost when the wait for it is cancelled."""
+        seconds = self._plan.settings.stall_timeout
+        if not batch.done() and not (await asyncio.wait([batch], timeout=seconds))[0]:
+            self._hangs = True
+            raise Stalled(f"a batch took more than {seconds:g} s; {RAISE}", stage="decode")
+        return batch.result()
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start."""
@@ -309,10 +323,20 @@ class Run:
             async with asyncio.timeout(self._plan.settings.stall_timeout):
                 await self._fetcher.wait_for(lane)
         except TimeoutError:
-            raise StoreUnavailable(
-                f"fetch stalls: nothing came for {self._plan.settings.stall_timeout:g} s; check "
-                "the store and the network, or raise stall_timeout"
-            ) from None
+            raise self._stalled(lane) from None
+
+    def _stalled(self, lane: int) -> StreamrecError:
+        """The error that names what the lane waits for."""
+        feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
+        reads = [feed.first for feed in (feeds[lane], *feeds) if feed.first is not None]
+        url = self._shards.urls[reads[0].shard] if reads else None
+        if self._inflater is not None and reads and reads[0].filled > reads[0].scanned:
+            return Stalled(f"{url} stands still for {seconds:g} s; {RAISE}", stage="decompress")
+        return StoreUnavailable(
+            f"fetch stalls: nothing came for {seconds:g} s; check the store and the network, or "
+            "raise stall_timeout",
+            url=url,
+        )
 
     async def _send_remainder(self, step: int) -> None:
         rows, plan = self._batcher.pending, self._plan

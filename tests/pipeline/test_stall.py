@@ -1,0 +1,115 @@
+"""``stall_timeout`` names the stage that stands still; in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from streamrec.errors import Stalled, StoreUnavailable
+from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline import inflate as inflate_module
+from streamrec.pipeline import run as run_module
+from tests.pipeline.shards import identities
+from tests.pipeline.simulated import InlineExecutor, SimulatedStore, Trouble, simulated
+from tests.pipeline.test_corners import build, dataset_over
+
+SHARDS, RECORDS, SIZE = 4, 20, 60_000
+TIMEOUT = 40.0
+
+
+class HangingExecutor(InlineExecutor):
+    """Its threads never come to an end."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        return Future()
+
+
+class LateExecutor(InlineExecutor):
+    """Its threads take a second."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        inline, future = super().submit(*args, **kwargs), Future[Any]()
+        asyncio.get_running_loop().call_later(1.0, lambda: future.set_result(inline.result()))
+        return future
+
+
+def plain() -> SimulatedStore:
+    return build([(RECORDS, SIZE)] * SHARDS)[0]
+
+
+def compressed() -> SimulatedStore:
+    store = plain()
+    store.objects = {url: gzip.compress(data) for url, data in store.objects.items()}
+    return store
+
+
+async def stall(store: SimulatedStore, **values: Any) -> tuple[Exception, float]:
+    """The error that reading ends with, and the seconds that it took."""
+    dataset = dataset_over(store, known=True, batch_size=8, stall_timeout=TIMEOUT, **values)
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    with pytest.raises((Stalled, StoreUnavailable)) as caught:
+        async with run:
+            while True:
+                await run.receive()
+    await dataset.aclose()
+    return caught.value, loop.time() - started
+
+
+@simulated
+async def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", HangingExecutor)
+    error, seconds = await stall(plain())
+    assert isinstance(error, Stalled)
+    assert isinstance(error, TimeoutError)
+    assert error.stage == "decode"
+    assert "stage decode" in str(error)
+    assert "40 s" in str(error)
+    assert TIMEOUT <= seconds < TIMEOUT + 1
+
+
+@simulated
+async def test_decompressing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", HangingExecutor)
+    error, _ = await stall(compressed())
+    assert isinstance(error, Stalled)
+    assert error.stage == "decompress"
+    assert "o000" in str(error)
+
+
+@pytest.mark.parametrize("store", [compressed, plain])
+@simulated
+async def test_fetching(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", InlineExecutor)
+    silent = store()
+    silent.trouble = lambda *_: Trouble(stalls_after=0)
+    error, _ = await stall(silent)
+    assert isinstance(error, StoreUnavailable)
+    assert "fetch stalls" in str(error)
+    assert error.url in silent.objects
+
+
+@simulated
+async def test_a_wait_that_is_cancelled_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateExecutor)
+    dataset = dataset_over(plain(), known=True, batch_size=8)
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    batches = []
+    async with run:
+        while True:
+            try:
+                async with asyncio.timeout(0.3):
+                    batches.append(await run.receive())
+            except TimeoutError:
+                continue
+            except EndOfStream:
+                break
+    assert identities(batches) == [(s, r) for r in range(RECORDS) for s in range(SHARDS)]
+    await dataset.aclose()
