@@ -194,6 +194,8 @@ class Carrier:
                 self.counts["cut"] += 1
                 read.last_failure = read.last_failure or StoreUnavailable(_SILENT)
             except StoreError as error:
+                if not error.retryable:
+                    raise
                 self._note(error)
                 read.last_failure = _bare(error)
             if read.filled >= filled + min(SLOWEST, len(read.memory) - filled):
@@ -209,8 +211,6 @@ class Carrier:
                 raise self._stalled(read)
 
     def _note(self, error: StoreError) -> None:
-        if not error.retryable:
-            raise error
         if isinstance(error, StoreUnavailable) and error.throttled:
             self.counts["throttled"] += 1
             self.hedging.throttled(self._loop.time())
@@ -220,7 +220,10 @@ class Carrier:
         try:
             async with asyncio.timeout(SILENCE) as silence:
                 await self._receive(read, silence, _nobody)
-        except (StoreError, TimeoutError):
+        except TimeoutError:
+            return False
+        except StoreError as error:
+            self._note(error)
             return False
         return True
 

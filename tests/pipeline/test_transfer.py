@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.feeds import RangeRead, Shards
 from streamrec.pipeline.transfer import HEDGE_AGAIN, Carrier
-from streamrec.plan.hedging import FEWEST, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
+from streamrec.plan.hedging import FEWEST, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
 from tests.pipeline.simulated import NO_TROUBLE, SimulatedStore, Trouble, simulated
@@ -120,6 +121,18 @@ async def test_a_hedge_that_stalls_too_is_followed_by_another() -> None:
     seconds = await scene.get(STALL, STALL, STALL)
     assert seconds <= 3 * patience + 3 * HEDGE_AGAIN + usual + LATENCY
     assert scene.hedges == (3, 1, 2)
+
+
+@simulated
+async def test_a_hedge_that_is_asked_to_slow_down_is_the_last_for_a_while() -> None:
+    scene = Scene()
+    for _ in range(4):
+        await scene.learn()
+    refused = StoreUnavailable("the store asks to slow down (503)", throttled=True)
+    seconds = await scene.get(STALL, Trouble(refused=refused))
+    assert QUIET < seconds < QUIET + 1.0
+    assert scene.carrier.counts["throttled"] == 1
+    assert scene.hedges == (2, 1, 1)
 
 
 @simulated
