@@ -154,8 +154,8 @@ class LoopSession:
         self._wanted.set()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of the present run."""
-        return self._run.statistics()
+        """Counters of the present run; none before it has begun."""
+        return self._run.statistics() if self._ready.is_set() else {}
 
     async def aclose(self) -> None:
         """Stop, and leave nothing behind."""

@@ -1,0 +1,186 @@
+"""A proxy in front of a store, with devstore's rules of what goes wrong: for stores without any.
+
+The client's Host travels on, so that signatures stay good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+
+from streamrec.devstore.documents import error_document
+from streamrec.devstore.errors import S3Error
+from streamrec.devstore.faults import Faults, flipped, script
+from streamrec.devstore.sending import reset
+from streamrec.devstore.thread import StoreThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from streamrec.devstore.faults import Effects, Fault, Step
+
+HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", "Expect")
+
+
+class FaultProxy:
+    """Listens in a thread of its own.
+
+    Args:
+        upstream: The store's endpoint.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self.requests = 0
+        """Ranged GETs, those that were refused among them."""
+        self.before: Callable[[int], object] = _nothing
+        """Called with the number of each ranged GET, from 1, before anything else."""
+        self.endpoint = ""
+        self._upstream = upstream
+        self._faults = Faults()
+        self._thread = StoreThread(_Running(self))
+
+    def fail(self, *rules: Fault) -> None:
+        """From now on these go wrong."""
+        self._faults = Faults(rules)
+
+    @property
+    def applied(self) -> int:
+        """How many requests were changed."""
+        return sum(self._faults.applied)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.stop()
+
+    async def answer(
+        self, session: aiohttp.ClientSession, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """Pass a request on, or let it fail."""
+        ranged = "Range" in request.headers
+        if ranged:
+            self.requests += 1
+            self.before(self.requests)
+        effects = self._faults.choose(request.method, request.path, ranged=ranged)
+        if effects.refuse:
+            reset(request)
+            return web.Response()
+        if effects.status is not None:
+            return _refused(request, effects)
+        try:
+            return await self._pass_on(session, request, effects)
+        except ConnectionError:
+            return web.Response()  # nobody is there to read it
+
+    async def _pass_on(
+        self, session: aiohttp.ClientSession, request: web.BaseRequest, effects: Effects
+    ) -> web.StreamResponse:
+        asked = session.request(
+            request.method,
+            self._upstream + request.raw_path,
+            headers=_end_to_end(request.headers),
+            data=await request.read(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            allow_redirects=False,
+        )
+        async with asked as answer:
+            headers = _end_to_end(answer.headers)
+            if effects.content_range is not None and "Content-Range" in headers:
+                headers["Content-Range"] = effects.content_range
+            headers.update(effects.headers)
+            body = await answer.read()
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            if answer.status == 206 and effects.partial_status is not None:
+                response.set_status(effects.partial_status)
+            await response.prepare(request)
+            if answer.status < 300 and request.method != "HEAD":
+                await _send(request, response, _changed(body, answer.headers, effects), effects)
+            elif request.method != "HEAD":
+                await response.write(body)
+            return response
+
+
+class _Running:
+    """The server and its client, for ``async with``."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._proxy = proxy
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
+        )
+        server = web.Server(
+            partial(self._proxy.answer, self._session), access_log=None, handler_cancellation=True
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
+        host, port = self._runner.addresses[0][:2]
+        self._proxy.endpoint = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+
+async def _send(
+    request: web.BaseRequest, response: web.StreamResponse, body: bytes, effects: Effects
+) -> None:
+    for step in script(len(body), effects):
+        if step.act == "send":
+            await response.write(body[step.start : step.stop])
+        else:
+            await _interrupt(request, step)
+
+
+async def _interrupt(request: web.BaseRequest, step: Step) -> None:
+    transport = request.transport
+    if step.act == "stall":
+        await asyncio.get_running_loop().create_future()  # until the client gives up
+    elif step.act == "reset":
+        reset(request)
+    elif transport is not None:
+        transport.close()
+
+
+def _changed(body: bytes, headers: Mapping[str, str], effects: Effects) -> bytes:
+    place = effects.flip_object_at
+    if place is None:
+        return body
+    first = int(headers.get("Content-Range", "bytes 0-").split()[1].split("-")[0])
+    return bytes(flipped(body, place - first))
+
+
+def _refused(request: web.BaseRequest, effects: Effects) -> web.Response:
+    later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
+    assert effects.status is not None
+    document = error_document(S3Error(effects.status, effects.code), request.path, "1")
+    return web.Response(
+        status=effects.status, body=document, headers={"Content-Type": "application/xml", **later}
+    )
+
+
+def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    kept = CIMultiDict(headers)
+    for name in HOP_BY_HOP:
+        kept.popall(name, None)
+    return kept
+
+
+def _nothing(_: int) -> None:
+    """Nobody wants to know."""
