@@ -16,7 +16,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamrec.ranks import Rank
     from streamrec.types import Batch
 
-__all__ = ["AsyncSession", "EngineSession", "LoopSession", "Session", "ThreadSession"]
+__all__ = ["AsyncSession", "EngineSession", "LoopSession", "Session", "ThreadSession", "close_in"]
 
 
 class AsyncSession(Protocol):
@@ -47,6 +47,10 @@ class AsyncSession(Protocol):
 
     async def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of the present run; none before it has begun."""
         ...
 
     def subscribe(self) -> None:
@@ -78,6 +82,10 @@ class Session(Protocol):
 
     def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of the present run; none before it has begun."""
         ...
 
     def subscribe(self) -> None:
@@ -184,6 +192,14 @@ class LoopSession:
             await self._dataset.aclose()
 
 
+def close_in(
+    loop: asyncio.AbstractEventLoop, aclose: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Close a session whose stream was dropped, if its loop still runs."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(aclose()))
+
+
 class ThreadSession:
     """Reads in a thread with an event loop of its own, for notebooks and tests."""
 
@@ -270,6 +286,10 @@ class EngineSession:
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         self._feed.subscribe()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of the present run, as the process has last told."""
+        return self._feed.statistics()
 
     def close(self) -> None:
         """Disconnect and end the process."""

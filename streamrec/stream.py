@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from streamrec import ranks
@@ -18,7 +19,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.session import EngineSession, LoopSession, ThreadSession
+from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -191,7 +192,7 @@ class Stream:
         self._position: Position | None = None
         self._rows: deque[Any] = deque()
         self._ended = False
-        self._batches = self._records = 0
+        self._batches, self._records, self._blocked = 0, 0, 0.0
 
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
@@ -221,11 +222,14 @@ class Stream:
             return self._row()
         if self._ended:
             raise StopIteration
+        began = perf_counter()
         try:
             batch = self._sync().receive()
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
+        finally:
+            self._blocked += perf_counter() - began
         return self._take(batch)
 
     async def __aenter__(self) -> Self:
@@ -250,11 +254,14 @@ class Stream:
             return self._row()
         if self._ended:
             raise StopAsyncIteration
+        began = perf_counter()
         try:
             batch = await (await self._async()).receive()
         except EndOfStream:
             self._end_run()
             raise StopAsyncIteration from None
+        finally:
+            self._blocked += perf_counter() - began
         return self._take(batch)
 
     def close(self) -> None:
@@ -329,10 +336,14 @@ class Stream:
         return list(settings["shards"])
 
     def statistics(self) -> dict[str, Any]:
-        """What this stream has delivered; where it reads by itself, what it has read too."""
-        session = self._session
-        inner = session.statistics() if isinstance(session, (LoopSession, ThreadSession)) else {}
-        return {**inner, "batches": self._batches, "records": self._records, "step": self._step()}
+        """What this stream has delivered, and what the fetch engine did; docs/operations.md."""
+        return {
+            **({} if self._session is None else self._session.statistics()),
+            "batches": self._batches,
+            "records": self._records,
+            "step": self._step(),
+            "seconds_blocked": self._blocked,
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {"reader": self._reader, "state": self.state_dict()}
@@ -367,7 +378,7 @@ class Stream:
             session = await self._reader.start_async(*self._start())
             self._session = session
             loop = asyncio.get_running_loop()
-            self._finalizer = weakref.finalize(self, _close_in, loop, session.aclose)
+            self._finalizer = weakref.finalize(self, close_in, loop, session.aclose)
             self._finalizer.atexit = False  # the loop is gone by then
         if not isinstance(self._session, (LoopSession, AsyncFeed)):
             raise ConfigError("the stream is open in a plain `for`: close it first")
@@ -437,11 +448,3 @@ def _rows_of(batch: Batch) -> list[Any]:
         return batch.records.to_list()
     columns: dict[str, Any] = dict(batch)
     return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]
-
-
-def _close_in(
-    loop: asyncio.AbstractEventLoop, aclose: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
-    """Close a session whose stream was dropped, if its loop still runs."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: loop.create_task(aclose()))

@@ -28,6 +28,7 @@ from streamrec.wire import (
     Fault,
     Goaway,
     Hello,
+    Statistics,
     Subscribe,
     Welcome,
 )
@@ -50,6 +51,10 @@ __all__ = ["Conversation"]
 MOST_NAMES = 1 << 20
 """Bytes of shard URLs that WELCOME may carry; their number is always there."""
 
+TELL_EVERY = 0.1
+"""Seconds between two STATISTICS, at least: counting and writing them costs as much as a small
+batch."""
+
 log = logging.getLogger("streamrec.feeder")
 
 
@@ -67,6 +72,7 @@ class Conversation:
         self._feeder = feeder
         self.connection = connection
         self._full: str | None = None
+        self._told_at = float("-inf")
 
     def turn_away(self, reason: str) -> None:
         """Send the client elsewhere as soon as it has said who it is."""
@@ -140,7 +146,10 @@ class Conversation:
 
     async def _one_run(self, run: AbstractAsyncContextManager[RunHandle], dataset: str) -> None:
         async with run as batches:
-            await self._send_all(batches, dataset)
+            try:
+                await self._send_all(batches, dataset)
+            finally:
+                self._tell(batches)
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self.connection.send(end)
 
@@ -150,8 +159,17 @@ class Conversation:
                 await self._waiting("credit", self.connection.wait_for_credit())
                 batch = await self._waiting("data", batches.receive())
                 message = payload.encode(batch)
+                if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
+                    self._tell(batches)
                 await self._waiting("socket", self.connection.send(message))
                 self._count(dataset, batch, message)
+
+    def _tell(self, batches: RunHandle) -> None:
+        """Send the run's counters along; in front of a batch, the end, or what went wrong."""
+        self._told_at = asyncio.get_running_loop().time()
+        counters = batches.statistics()
+        if counters:
+            self.connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     async def _waiting(self, reason: str, event: Awaitable[T]) -> T:
         clock = asyncio.get_running_loop().time

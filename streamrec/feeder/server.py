@@ -50,6 +50,9 @@ class RunHandle(Protocol):
     async def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` after the last."""
 
+    def statistics(self) -> Mapping[str, Any]:
+        """Counters of this run, as plain JSON-able data."""
+
 
 class DatasetHandle(Protocol):
     """What a feeder needs of a dataset."""

@@ -28,6 +28,7 @@ from streamrec.wire import (
     Goaway,
     Hello,
     Message,
+    Statistics,
     Subscribe,
     Welcome,
 )
@@ -72,6 +73,8 @@ class Subscription:
         self.position = _plain(position)
         self.fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
+        self.statistics: dict[str, Any] = {}
+        """What the feeder has counted in this run, as far as it has told."""
         self.over = False
         """Whether the run has ended, and no other was started."""
         self._rank = rank
@@ -118,6 +121,20 @@ class Subscription:
     def seek(self, position: State | None) -> None:
         """Change where the next run begins; ``None``: not at all."""
         self.position = self.position if position is None else _plain(position)
+
+    def note(self, message: Message) -> bool:
+        """Whether it was a message beside the stream, which is dealt with.
+
+        Raises:
+            RemoteProtocolError: The message cannot be read.
+        """
+        if not isinstance(message, Statistics):
+            return False
+        try:
+            self.statistics = _mapping(message.counters)
+        except (ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"STATISTICS cannot be read: {error}") from None
+        return True
 
     def take(self, message: Message) -> Batch:
         """The batch that a message brings.

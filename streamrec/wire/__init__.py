@@ -13,6 +13,7 @@ from streamrec.wire.messages import (
     Message,
     Ping,
     Pong,
+    Statistics,
     Subscribe,
     Welcome,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Pong",
     "Role",
     "State",
+    "Statistics",
     "Subscribe",
     "Welcome",
 ]

@@ -45,11 +45,12 @@ HEADER = _FIELDS.size + _CRC.size
 TRAILER = _CRC.size
 
 _CAPS = {
-    # What a stranger may send before it has shown its token, and what has a fixed size anyway.
+    # What a stranger may send before it has shown its token, and what is never large.
     Kind.HELLO: 64 << 10,
     Kind.CREDIT: 64,
     Kind.PING: 64,
     Kind.PONG: 64,
+    Kind.STATISTICS: 64 << 10,
 }
 
 

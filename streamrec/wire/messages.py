@@ -1,8 +1,8 @@
 """The messages of the feeder protocol, and their metadata as protobuf.
 
 A message is a frozen dataclass; the same type is sent and received. Positions, fingerprints,
-settings and error fields are opaque bytes here (JSON, by convention of the layer above), and so is
-all that describes a batch: this file knows how messages travel, not what they mean.
+settings, counters and error fields are opaque bytes here (JSON, by convention of the layer above),
+and so is all that describes a batch: this file knows how messages travel, not what they mean.
 
 Adding a field with a new number is compatible: an older peer ignores it. Anything else needs a new
 protocol version.
@@ -30,6 +30,7 @@ __all__ = [
     "Message",
     "Ping",
     "Pong",
+    "Statistics",
     "Subscribe",
     "Welcome",
     "decode",
@@ -50,6 +51,7 @@ class Kind(IntEnum):
     GOAWAY = 8
     END = 9
     FAULT = 10
+    STATISTICS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,25 @@ class Fault:
     retryable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the feeder has counted in this run so far; each replaces the one before."""
+
+    counters: bytes
+
+
 Message: TypeAlias = (
-    Hello | Welcome | Subscribe | Credit | BatchMessage | Ping | Pong | Goaway | End | Fault
+    Hello
+    | Welcome
+    | Subscribe
+    | Credit
+    | BatchMessage
+    | Ping
+    | Pong
+    | Goaway
+    | End
+    | Fault
+    | Statistics
 )
 
 _TABLE = {
@@ -175,6 +194,7 @@ _TABLE = {
     "Goaway": [Field("string", "text", 1)],
     "End": [Field("bytes", "position", 1)],
     "Fault": [Field("bytes", "fields", 1), Field("bool", "retryable", 2)],
+    "Statistics": [Field("bytes", "counters", 1)],
 }
 _PROTO = build("streamrec.wire", _TABLE)
 _TYPES: dict[Kind, type[Any]] = {
@@ -188,6 +208,7 @@ _TYPES: dict[Kind, type[Any]] = {
     Kind.GOAWAY: Goaway,
     Kind.END: End,
     Kind.FAULT: Fault,
+    Kind.STATISTICS: Statistics,
 }
 _KINDS = {kind: number for number, kind in _TYPES.items()}
 

@@ -3,7 +3,7 @@
 ::
 
              HELLO            WELCOME          SUBSCRIBE
-    OPENING ──────▶ GREETING ────────▶ READY ───────────▶ STREAMING ⟲ BATCH
+    OPENING ──────▶ GREETING ────────▶ READY ───────────▶ STREAMING ⟲ BATCH, STATISTICS
        c               s                 ▲        c           │          s
                                          └────────────────────┘
                                                   END  s
@@ -83,6 +83,7 @@ _RULES: dict[Kind, tuple[tuple[Role, ...], tuple[State, ...], State | None]] = {
     Kind.SUBSCRIBE: ((Role.CLIENT,), (State.READY,), State.STREAMING),
     Kind.CREDIT: ((Role.CLIENT,), _SUBSCRIBABLE, None),
     Kind.BATCH: ((Role.SERVER,), (State.STREAMING,), None),
+    Kind.STATISTICS: ((Role.SERVER,), (State.STREAMING,), None),
     Kind.END: ((Role.SERVER,), (State.STREAMING,), State.READY),
     Kind.PING: ((Role.CLIENT, Role.SERVER), _GREETED, None),
     Kind.PONG: ((Role.CLIENT, Role.SERVER), _GREETED, None),

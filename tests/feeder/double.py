@@ -69,6 +69,7 @@ class Double:
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
     what was received from all runs, ``open_runs`` the runs that were not closed.
+    With ``counts`` the runs have statistics.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Double:
         self.fail_at, self.hang_at, self.error = fail_at, hang_at, error
         self.taken = 0
         self.open_runs = 0
+        self.counts = False
         self.closed = False
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
@@ -118,6 +120,9 @@ class DoubleRun:
     @property
     def position(self) -> Position:
         return position(self._step, self._rank, self._world_size)
+
+    def statistics(self) -> dict[str, object]:
+        return {"requests": self._step, "reason": "the start"} if self._dataset.counts else {}
 
     async def receive(self) -> Batch:
         dataset, step = self._dataset, self._step

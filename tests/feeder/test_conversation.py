@@ -38,6 +38,36 @@ async def test_a_drain_before_hello_cuts() -> None:
 
 
 @on_both_loops
+async def test_counters_come_before_the_end_and_before_a_fault() -> None:
+    dataset = Double(steps=3, fail_at=4, error=CorruptRecord("the CRC differs"))
+    dataset.counts = True
+    async with Feeder({"train": dataset}) as feeder:
+        address = f"{await feeder.listen(HERE)}/train"
+        async with await AsyncFeed.open(address) as feed:
+            assert feed.statistics() == {}
+            for expected in (3, 4):
+                with pytest.raises((EndOfStream, CorruptRecord)):
+                    while True:
+                        await feed.receive()
+                assert feed.statistics() == {"requests": expected, "reason": "the start"}
+                if expected == 3:
+                    feed.subscribe()
+
+
+@on_both_loops
+async def test_counters_come_with_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "TELL_EVERY", 0.0)
+    dataset = Double()
+    dataset.counts = True
+    async with Feeder({"train": dataset}) as feeder:
+        address = f"{await feeder.listen(HERE)}/train"
+        async with await AsyncFeed.open(address) as feed:
+            for step in range(5):
+                await feed.receive()
+                assert feed.statistics()["requests"] == step + 1
+
+
+@on_both_loops
 async def test_far_too_many_clients_are_cut() -> None:
     async with Feeder({"train": Double()}, max_connections=0) as feeder:
         ours, theirs = socket.socketpair()

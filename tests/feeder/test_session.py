@@ -17,7 +17,17 @@ from streamrec.errors import (
 from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription, connecting_failed
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Credit, End, Fault, Goaway, Message, Ping, Subscribe, Welcome
+from streamrec.wire import (
+    Credit,
+    End,
+    Fault,
+    Goaway,
+    Message,
+    Ping,
+    Statistics,
+    Subscribe,
+    Welcome,
+)
 from streamrec.wire.frame import frame_size
 from tests.feeder import double
 from tests.feeder.double import received
@@ -83,6 +93,21 @@ def test_the_end_moves_the_position() -> None:
     ours.subscribe()
     assert not ours.over
     assert ours.position == double.position(2).to_dict()
+
+
+def test_the_counters_are_the_last_that_were_told() -> None:
+    ours = subscription()
+    assert not ours.note(received(payload.encode(double.batch(0))))
+    assert ours.statistics == {}
+    assert ours.note(Statistics(b'{"requests": 3, "reason": "the start"}'))
+    assert ours.note(Statistics(b'{"requests": 4}'))
+    assert ours.statistics == {"requests": 4}
+
+
+@pytest.mark.parametrize("counters", [b"", b"[1]", b"[" * 100_000, b"\xff"])
+def test_counters_that_cannot_be_read(counters: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="STATISTICS cannot be read"):
+        subscription().note(Statistics(counters))
 
 
 @pytest.mark.parametrize(

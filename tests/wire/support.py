@@ -15,6 +15,7 @@ from streamrec.wire import (
     Message,
     Ping,
     Role,
+    Statistics,
     Subscribe,
     Welcome,
 )
@@ -33,6 +34,7 @@ FROM_SERVER: list[Message] = [
     BatchMessage(b""),
     BatchMessage(b"x" * 100, (memoryview(bytes(200_000)),)),
     Ping(1 << 63),
+    Statistics(b"counters"),
     End(b"position"),
 ]
 

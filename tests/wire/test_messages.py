@@ -91,6 +91,7 @@ def test_the_numbers_are_those_of_the_wire() -> None:
         "GOAWAY": 8,
         "END": 9,
         "FAULT": 10,
+        "STATISTICS": 11,
     }
 
 
