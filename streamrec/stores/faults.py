@@ -153,7 +153,7 @@ def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | 
     if not header:
         return None
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", header.strip()):
-        return float(header)
+        return float(header.strip())
     try:
         then = parsedate_to_datetime(header)
     except ValueError:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec.errors import (
@@ -141,5 +141,6 @@ def test_seconds_to_wait(header: str | None, seconds: float | None) -> None:
 
 
 @given(st.text())
+@example("0\x1f")
 def test_any_header(header: str) -> None:
     assert (seconds_to_wait(header, NOW) or 0.0) >= 0
