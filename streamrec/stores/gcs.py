@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved, StoreUnavailable
+from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.bearer import BearerToken
 from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
+from streamrec.stores.pages import Page, patiently, walk
 from streamrec.stores.transport import OPTIONS, transport_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ __all__ = ["GCSStore", "split_url"]
 
 FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
 """Of a listing's entries there are two dozen more."""
-MAX_ATTEMPTS = 3
-"""Of a listing's page: one that fails must not begin the listing again."""
 _AS_STORED = {"Accept-Encoding": "gzip"}
 """Without this GCS unpacks gzip-encoded objects as it sends them, and ignores the range.
 https://cloud.google.com/storage/docs/transcoding"""
@@ -87,12 +85,14 @@ class GCSStore:
             raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
         head = prefix[: len(prefix) - len(name)]
         query = {"prefix": name, "fields": FIELDS} | ({} if recursive else {"delimiter": "/"})
-        token: str | None = ""
-        while token is not None:
-            page = await self._page(prefix, bucket, query | ({"pageToken": token} if token else {}))
-            for entry in page.get("items", []):
-                yield _describe(head, entry)
-            token = page.get("nextPageToken")
+
+        async def fetch(token: str) -> Page:
+            more = {"pageToken": token} if token else {}
+            return await self._page(prefix, head, bucket, query | more)
+
+        async with aclosing(walk(fetch)) as listing:
+            async for info in listing:
+                yield info
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -148,15 +148,11 @@ class GCSStore:
             # That generation is gone. Of the one in its place, if there is one, the answer tells.
             return await service.client.open(latest)
 
-    async def _page(self, url: str, bucket: str, query: Mapping[str, str]) -> dict[str, Any]:
+    async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
         service = await self._connect()
         address = service.listing(bucket, query)
-        for attempt in range(1, MAX_ATTEMPTS):
-            try:
-                return _parse_page(url, await service.client.read_document(url, address))
-            except StoreUnavailable as busy:
-                await self._sleep((busy.retry_after or 0.0) + random.uniform(0, 2**attempt))
-        return _parse_page(url, await service.client.read_document(url, address))
+        document = await patiently(lambda: service.client.read_document(url, address), self._sleep)
+        return _parse_page(url, head, document)
 
 
 class _Service:
@@ -203,14 +199,15 @@ def _payer(filesystem: GCSFileSystem) -> dict[str, str]:
     return {"userProject": project}
 
 
-def _parse_page(url: str, document: bytes) -> dict[str, Any]:
+def _parse_page(url: str, head: str, document: bytes) -> Page:
     try:
         page = json.loads(document)
     except ValueError:
         page = None
     if not isinstance(page, dict):
         raise StoreMisbehaved("the answer is no listing of GCS; check endpoint_url", url=url)
-    return page
+    objects = [_describe(head, entry) for entry in page.get("items", [])]
+    return Page(objects, page.get("nextPageToken"))
 
 
 def _describe(head: str, entry: Mapping[str, Any]) -> ObjectInfo:

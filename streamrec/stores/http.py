@@ -165,18 +165,21 @@ class RangeClient:
             response.close()
             raise
 
-    async def read_document(self, url: str, address: str) -> bytes:
+    async def read_document(
+        self, url: str, address: str, headers: Mapping[str, str] | None = None
+    ) -> bytes:
         """A plain GET of something short, such as a page of a listing, as a whole.
 
         Args:
             url: What is read, for errors.
             address: Where it is fetched, percent-encoded.
+            headers: What to send.
 
         Raises:
             StoreError: Any of the tree's store errors, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
-        response = await self._get(request, {})
+        response = await self._get(request, headers or {})
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)

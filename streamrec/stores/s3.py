@@ -1,4 +1,4 @@
-"""S3 and what speaks like it: s3fs and botocore for control, aiohttp for the bytes.
+"""S3 and what speaks like it: s3fs and botocore find credentials and sign, aiohttp does the rest.
 
 A presigned URL leaves Range and If-Match unsigned, so one signature serves every range of an
 object, and the bytes take the same path as those of https, at a third of the CPU time that a
@@ -7,20 +7,25 @@ request through the SDK costs.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.stores.answers import RangeRequest
-from streamrec.stores.base import ObjectInfo, check_range
+from streamrec.stores.base import check_range
 from streamrec.stores.boto_errors import translated
 from streamrec.stores.faults import Expired, WrongRegion
 from streamrec.stores.filesystem import FilesystemBody, FilesystemStore
 from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
-from streamrec.stores.presign import Presigner, SignedUrl
+from streamrec.stores.pages import patiently, walk
+from streamrec.stores.presign import Presigner
+from streamrec.stores.s3_calls import GetObject, ListObjects
+from streamrec.stores.s3_listing import parse_page
 from streamrec.stores.s3_options import (
     check_options,
     reason_to_fall_back,
@@ -29,11 +34,18 @@ from streamrec.stores.s3_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.pages import Page
+    from streamrec.stores.presign import SignedUrl
+    from streamrec.stores.s3_calls import Call
 
 __all__ = ["S3Store", "split_url"]
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
 
@@ -47,6 +59,7 @@ class S3Store:
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
         read_seconds: How long the store may be silent in the middle of an answer.
         clock: Seconds since 1970.
+        sleep: Waits that many seconds, before a page of a listing is asked for again.
     """
 
     def __init__(
@@ -55,10 +68,11 @@ class S3Store:
         *,
         read_seconds: float = READ_SECONDS,
         clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._options = dict(storage_options or {})
         check_options(self._options)
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._signers: dict[str | None, Presigner] = {}
         self._regions: dict[str, str] = {}
         """Of buckets that turned out not to be where the options say."""
@@ -91,16 +105,15 @@ class S3Store:
         bucket, key = split_url(prefix)
         if key is None:
             raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
-        beside = self._fall_back(bucket, {})  # a listing is signed like any request of the SDK's
+        beside = self._fall_back(bucket, {})  # no name has a version in it
         if beside is not None:
             async for info in beside.list(prefix, recursive=recursive):
                 yield info
             return
-        head = prefix[: len(prefix) - len(key)]
-        delimiter = "" if recursive else "/"
-        async for page in self._signer(bucket).pages(prefix, bucket, key, delimiter):
-            for entry in page:
-                yield ObjectInfo(head + entry["Key"], entry["Size"], entry.get("ETag"))
+        first = ListObjects(bucket, key, "" if recursive else "/", "")
+        async with aclosing(walk(lambda token: self._page(prefix, first, token))) as listing:
+            async for info in listing:
+                yield info
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -124,7 +137,7 @@ class S3Store:
                 "s3://%s is read through s3fs, at several times the CPU time: %s", bucket, reason
             )
         if self._beside is None:
-            once = sdk_options(self._options, attempts=1)
+            once = sdk_options(self._options)
             self._beside = FilesystemStore("s3", once, translated=translated)
         return self._beside
 
@@ -135,48 +148,60 @@ class S3Store:
         return self._signers[region]
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        """Fetch; where the store says that the bucket is in another region, once more from there.
+        bucket, key = split_url(url)
+        if not key:
+            raise ConfigError(f"{url}: this names no object; shards are s3://bucket/key")
+
+        async def get(signed: SignedUrl) -> HttpBody:
+            request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
+            return await self._client.open(request)
+
+        return await self._request(url, GetObject(bucket, key), get)
+
+    async def _page(self, url: str, first: ListObjects, token: str) -> Page:
+        async def get(signed: SignedUrl) -> bytes:
+            return await self._client.read_document(url, signed.address, signed.headers)
+
+        call = replace(first, token=token)
+        document = await patiently(lambda: self._request(url, call, get), self._sleep)
+        return parse_page(url, url[: len(url) - len(first.prefix)], document)
+
+    async def _request(
+        self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
+    ) -> _T:
+        """Send; where the store says that the bucket is in another region, once more from there.
 
         Nobody is asked for a bucket's region beforehand: most are where the options say.
         """
         try:
-            return await self._fetch(url, start, stop, etag)
+            return await self._signed(url, call, send)
         except WrongRegion as wrong:
-            self._regions[split_url(url)[0]] = wrong.region
+            self._regions[call.bucket] = wrong.region
         try:
-            return await self._fetch(url, start, stop, etag)
+            return await self._signed(url, call, send)
         except WrongRegion as wrong:
             raise StoreError(wrong.message, url=wrong.url) from None
 
-    async def _fetch(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        """Fetch; a refused signature is renewed once, where that may help.
+    async def _signed(self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]) -> _T:
+        """Send; a refused signature is renewed once, where that may help.
 
         It may where credentials have expired, and where the signature is an old one.
         """
-        bucket, key = split_url(url)
-        if not key:
-            raise ConfigError(f"{url}: this names no object; shards are s3://bucket/key")
-        signer = self._signer(bucket)
-        signed, fresh = await signer.sign(url, bucket, key)
+        signer = self._signer(call.bucket)
+        signed, fresh = await signer.sign(url, call)
         try:
-            return await self._get(url, signed, start, stop, etag)
+            return await send(signed)
         except Expired:
             await signer.renew(signed)
         except AccessDenied:
             if fresh:
                 raise
-            signer.forget(bucket, key)
-        signed, _ = await signer.sign(url, bucket, key)
+            signer.forget(call)
+        signed, _ = await signer.sign(url, call)
         try:
-            return await self._get(url, signed, start, stop, etag)
+            return await send(signed)
         except Expired as expired:
             raise AccessDenied(expired.message, url=expired.url) from None
-
-    async def _get(
-        self, url: str, signed: SignedUrl, start: int, stop: int, etag: str | None
-    ) -> HttpBody:
-        request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
-        return await self._client.open(request)
 
 
 def split_url(url: str) -> tuple[str, str | None]:

@@ -56,19 +56,16 @@ def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:
     return None
 
 
-def sdk_options(
-    options: Mapping[str, Any], *, region: str | None = None, attempts: int
-) -> dict[str, Any]:
-    """The options of s3fs, with what signing and retrying need.
+def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dict[str, Any]:
+    """The options of s3fs, with what signing needs; retrying is ours.
 
     Args:
         options: As the user gave them; what they say wins.
         region: Where the bucket is; ``None``: what the options and the environment say.
-        attempts: How often botocore sends a request that fails.
     """
     config = {
         "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
-        "retries": {"mode": "standard", "total_max_attempts": attempts},
+        "retries": {"mode": "standard", "total_max_attempts": 1},
         **mapping_of(options, "config_kwargs"),
     }
     client = mapping_of(options, "client_kwargs")

@@ -314,7 +314,7 @@ def test_botocores_own_names(authority: Authority) -> None:
     expected = Transport(authority=authority.file, proxy="http://p:1")
     assert s3_transport(options) == expected
     assert s3_transport({"verify": authority.file, "proxy": "http://p:1"}) == expected
-    told = sdk_options({"verify": authority.file, "proxy": "http://p:1"}, attempts=1)
+    told = sdk_options({"verify": authority.file, "proxy": "http://p:1"})
     assert told["client_kwargs"] == {"verify": authority.file}
     assert told["config_kwargs"]["proxies"] == {"http": "http://p:1", "https": "http://p:1"}
     assert not {"verify", "proxy"}.intersection(told)
