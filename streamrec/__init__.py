@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from streamrec.stream import Stream as Stream
     from streamrec.stream import connect as connect
     from streamrec.stream import open as open  # noqa: A004 - the public name
+    from streamrec.taking import take as take
     from streamrec.types import Batch as Batch
     from streamrec.types import BytesColumn as BytesColumn
     from streamrec.types import Pictures as Pictures
@@ -106,6 +107,7 @@ _HOMES = {
     "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.read": ("read_records",),
     "streamrec.stream": ("Stream", "connect", "open"),
+    "streamrec.taking": ("take",),
     "streamrec.types": ("Batch", "BytesColumn", "Pictures", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),
 }

@@ -10,6 +10,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.place import Beginning
 from streamrec.plan.position import OFFSET
 from streamrec.ranks import Rank
 from streamrec.session import LoopSession
@@ -17,7 +18,7 @@ from streamrec.session import LoopSession
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.plan.position import Position
+    from streamrec.plan.place import Place
     from streamrec.types import Batch
 
 __all__ = ["batches", "read_records"]
@@ -103,9 +104,9 @@ def _check_single(dataset: Dataset) -> None:
         )
 
 
-def _start(dataset: Dataset, offset: int) -> Position | None:
+def _start(dataset: Dataset, offset: int) -> Place:
     if not offset:
-        return None
+        return Beginning()
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
     lanes = start.lanes.copy()
     lanes[OFFSET] = offset

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.place import Place
+    from streamrec.plan.position import Fingerprint
     from streamrec.ranks import Rank
     from streamrec.types import Batch
 
@@ -104,7 +105,7 @@ class LoopSession:
     the loop itself is shut down and cancels its tasks: no stream warns of having been left open.
     """
 
-    def __init__(self, dataset: Dataset, rank: Rank, position: Position | None) -> None:
+    def __init__(self, dataset: Dataset, rank: Rank, position: Place) -> None:
         self._dataset = dataset
         self._rank = rank
         self._batch_size = dataset.settings.batch_size
@@ -115,9 +116,7 @@ class LoopSession:
         self._closing = False
 
     @classmethod
-    async def open(
-        cls, settings: DatasetSettings, rank: Rank, position: Position | None
-    ) -> LoopSession:
+    async def open(cls, settings: DatasetSettings, rank: Rank, position: Place) -> LoopSession:
         """Find the shards and start to read.
 
         Raises:
@@ -172,7 +171,7 @@ class LoopSession:
         self._wanted.set()
         await asyncio.wait([self._owner])
 
-    def _start(self, position: Position | None) -> Run:
+    def _start(self, position: Place) -> Run:
         rank, world_size = self._rank
         return self._dataset.run(
             rank=rank, world_size=world_size, batch_size=self._batch_size, position=position
@@ -203,7 +202,7 @@ def close_in(
 class ThreadSession:
     """Reads in a thread with an event loop of its own, for notebooks and tests."""
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: Position | None) -> None:
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
         self._bridge = Bridge()
         try:
             self._session = self._bridge.call(LoopSession.open(settings, rank, position))
@@ -250,7 +249,7 @@ async def _called(function: Any) -> None:
 class EngineSession:
     """Reads in a private process over a socket: the trainer's interpreter lock cannot slow it."""
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: Position | None) -> None:
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
         self._engine = Engine.start(settings)
         try:
             self._feed = self._engine.feed(

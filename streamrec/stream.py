@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from streamrec import ranks
 from streamrec.config import StreamSettings, validate
-from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.cursor import Cursor
+from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
@@ -22,16 +21,15 @@ from streamrec.plan.position import Fingerprint, Position
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from streamrec.plan.place import Place
     from streamrec.ranks import Rank
     from streamrec.session import AsyncSession, Session
     from streamrec.types import Batch
 
 __all__ = ["Stream", "connect", "open"]
-
-BEGINNING = {"version": 1}
-"""The state of a stream of which nothing has been taken."""
 
 
 class Reader(Protocol):
@@ -40,11 +38,11 @@ class Reader(Protocol):
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]
 
-    async def start_async(self, rank: Rank, position: Position | None) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
         """Start a session in the running loop."""
         ...
 
-    def start(self, rank: Rank, position: Position | None) -> Session:
+    def start(self, rank: Rank, position: Place) -> Session:
         """Start a session for plain code."""
         ...
 
@@ -69,11 +67,11 @@ class DatasetReader:
         source = self.description.source
         return source if isinstance(source, str) else f"{len(source)} sources"
 
-    async def start_async(self, rank: Rank, position: Position | None) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
         """Read in the running loop."""
         return await LoopSession.open(self.description.dataset(), rank, position)
 
-    def start(self, rank: Rank, position: Position | None) -> Session:
+    def start(self, rank: Rank, position: Place) -> Session:
         """Read in a process or a thread."""
         if self._engine() == "thread":
             return ThreadSession(self.description.dataset(), rank, position)
@@ -105,11 +103,11 @@ class FeederReader:
     def __str__(self) -> str:
         return self.address
 
-    async def start_async(self, rank: Rank, position: Position | None) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
         """Connect in the running loop."""
         return await AsyncFeed.open(self.address, position=position, **self._arguments(rank))
 
-    def start(self, rank: Rank, position: Position | None) -> Session:
+    def start(self, rank: Rank, position: Place) -> Session:
         """Connect from plain code."""
         return BlockingFeed.open(self.address, position=position, **self._arguments(rank))
 
@@ -188,15 +186,15 @@ class Stream:
         self._reader = reader
         self._session: Session | AsyncSession | None = None
         self._finalizer: weakref.finalize[..., Stream] | None = None
-        self._resume: tuple[Position, ...] = ()
-        self._position: Position | None = None
-        self._rows: deque[Any] = deque()
+        self._cursor = Cursor()
+        self._elsewhere = False
+        """Whether the open session reads somewhere else than where the stream is to go on."""
         self._ended = False
         self._batches, self._records, self._blocked = 0, 0, 0.0
 
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
-        return f"<Stream of {self._reader}, {state}, step {self._step()}>"
+        return f"<Stream of {self._reader}, {state}, step {self._cursor.step}>"
 
     # -- iterating ---------------------------------------------------------------------------------
 
@@ -218,7 +216,7 @@ class Stream:
         return self
 
     def __next__(self) -> Any:
-        if self._rows:
+        if self._cursor.rows:
             return self._row()
         if self._ended:
             raise StopIteration
@@ -250,7 +248,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> Any:
-        if self._rows:
+        if self._cursor.rows:
             return self._row()
         if self._ended:
             raise StopAsyncIteration
@@ -283,37 +281,44 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch (or single record) taken: plain JSON-able data."""
-        if self._position is not None:
-            return replace(self._position, **self._within_batch()).to_dict()
-        if len(self._resume) == 1:
-            return self._resume[0].to_dict()
-        if self._resume:
-            return Position.merge(self._resume, **self._rank()._asdict()).to_dict()
-        return dict(BEGINNING)
+        return self._cursor.state or self._cursor.place(self._rank()).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from those of all ranks for another world size.
 
         Raises:
             StateError: It is no state, or not one of this version of streamrec. Whether it belongs
-                to this dataset and order is checked before the first batch.
+                to this dataset and order is checked when the stream is opened, before any batch.
         """
-        states = [state] if isinstance(state, Mapping) else list(state)
-        if not states:
-            raise MalformedPosition("an empty list of states; give those of all ranks")
-        at_start = all(dict(one) == BEGINNING for one in states)
-        positions = () if at_start else tuple(Position.from_dict(dict(one)) for one in states)
-        if self._session is not None:
-            raise ConfigError("the stream is open; load the state before iterating, or after close")
-        self._resume, self._position = positions, None
-        self._rows.clear()
-        self._ended = False
+        self._cursor.load(state)
+        self._leave()
+
+    def rewind(self) -> None:
+        """Go back to the very start: what comes next is what a new stream gives."""
+        self._cursor.begin(0)
+        self._leave()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch.
+
+        A stream whose run began with that epoch is left where it is, so that a resumed training
+        loop which sets the epoch repeats nothing. Steps are counted from 0 again or, with
+        ``steps_per_epoch``, from as many epochs' steps.
+
+        Args:
+            epoch: From 0.
+
+        Raises:
+            MalformedPosition: It is no number from 0 up.
+        """
+        if epoch != self._cursor.run_epoch:
+            self._cursor.begin(epoch)
+            self._leave()
 
     @property
     def epoch(self) -> int:
         """The epoch of what comes next, from 0: the lowest of the lanes."""
-        latest = self._position or (self._resume[0] if self._resume else None)
-        return latest.epoch if latest else 0
+        return self._cursor.epoch
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -341,7 +346,7 @@ class Stream:
             **({} if self._session is None else self._session.statistics()),
             "batches": self._batches,
             "records": self._records,
-            "step": self._step(),
+            "step": self._cursor.step,
             "seconds_blocked": self._blocked,
         }
 
@@ -357,16 +362,13 @@ class Stream:
     def _rank(self) -> Rank:
         return ranks.resolve(self._reader.rank, self._reader.world_size)
 
-    def _start(self) -> tuple[Rank, Position | None]:
+    def _start(self) -> tuple[Rank, Place]:
         rank = self._rank()
-        if not self._resume:
-            return rank, None
-        one = self._resume[0]
-        if len(self._resume) == 1 and (one.rank, one.world_size) == rank:
-            return rank, one
-        return rank, Position.merge(self._resume, rank=rank.rank, world_size=rank.world_size)
+        return rank, self._cursor.place(rank)
 
     def _sync(self) -> Session:
+        if self._elsewhere:
+            self.close()
         if self._session is None:
             session = self._reader.start(*self._start())
             self._session = session
@@ -374,6 +376,8 @@ class Stream:
         return _plain(self._session)
 
     async def _async(self) -> AsyncSession:
+        if self._elsewhere:
+            await self.aclose()
         if self._session is None:
             session = await self._reader.start_async(*self._start())
             self._session = session
@@ -389,6 +393,11 @@ class Stream:
             raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
         return self._session
 
+    def _leave(self) -> None:
+        """The cursor was moved: what is open reads elsewhere, and is opened again when needed."""
+        self._elsewhere = self._session is not None
+        self._ended = False
+
     def _next_run(self) -> None:
         self._ended = False
         if self._session is not None:
@@ -398,15 +407,12 @@ class Stream:
         self._ended = True
         state = self._opened().position
         if state is not None:
-            self._position = Position.from_dict(state)
+            self._cursor.arrive(Position.from_dict(state))
 
     def _detach(self) -> Session | AsyncSession | None:
         """Remember where to go on, and give the session away."""
-        if self._position is not None:
-            self._resume = (replace(self._position, **self._within_batch()),)
-        self._rows.clear()
-        self._position = None
-        self._ended = False
+        self._cursor.settle()
+        self._ended = self._elsewhere = False
         if self._finalizer is not None:
             self._finalizer.detach()
         session, self._session = self._session, None
@@ -416,25 +422,16 @@ class Stream:
 
     def _take(self, batch: Batch) -> Any:
         self._batches += 1
-        self._position = batch.next_position
-        if self._opened().settings["batch_size"] is not None:
-            self._records += len(batch)
-            return batch
-        self._rows.extend(_rows_of(batch))
-        return self._row()
+        if self._opened().settings["batch_size"] is None:
+            self._cursor.receive(batch)
+            return self._row()
+        self._cursor.arrive(batch.next_position)
+        self._records += len(batch)
+        return batch
 
     def _row(self) -> Any:
         self._records += 1
-        return self._rows.popleft()
-
-    def _step(self) -> int:
-        return int(self.state_dict().get("step", 0))
-
-    def _within_batch(self) -> dict[str, Any]:
-        """In a stream of single records: how far the position lies behind the rows that wait."""
-        assert self._position is not None
-        waiting = len(self._rows)
-        return {"skip": self._position.skip - waiting, "step": self._position.step - waiting}
+        return self._cursor.row()
 
 
 def _plain(session: Session | AsyncSession) -> Session:
@@ -443,8 +440,3 @@ def _plain(session: Session | AsyncSession) -> Session:
     raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
 
 
-def _rows_of(batch: Batch) -> list[Any]:
-    if list(batch) == ["records"]:
-        return batch.records.to_list()
-    columns: dict[str, Any] = dict(batch)
-    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]

@@ -21,7 +21,7 @@ LAYERS = [
     {"flow", "stores"},
     {"pipeline", "writer", "verify", "metrics"},
     {"feeder"},
-    {"ranks", "read", "session", "stream"},
+    {"cursor", "ranks", "read", "session", "stream", "taking"},
     {"adapters", "demo"},
     {"cli", "__main__"},
 ]
@@ -31,6 +31,7 @@ WITHIN_A_LEVEL = {
     ("read", "ranks"),
     ("read", "session"),
     ("session", "ranks"),
+    ("stream", "cursor"),
     ("stream", "ranks"),
     ("stream", "session"),
     ("__main__", "cli"),

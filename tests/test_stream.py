@@ -233,12 +233,6 @@ class TestState:
         assert after.epoch == 1
         assert {b.epoch for b in taken_by_async_for(after)} == {1}
 
-    def test_an_open_stream_takes_no_state(self, source: str) -> None:
-        with raw(source, engine="thread") as stream:
-            state = taken_by_for(stream, 1)[0].next_position.to_dict()
-            with pytest.raises(ConfigError, match="after close"):
-                stream.load_state_dict(state)
-
     @pytest.mark.parametrize("state", [[], {"version": 1, "step": 3}, {"nonsense": 1}, [{}]])
     def test_nonsense_is_refused_at_once(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):

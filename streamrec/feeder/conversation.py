@@ -21,7 +21,8 @@ from streamrec.errors import (
 from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER, Interrupt
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.position import VERSION, Position
+from streamrec.plan.place import read_place
+from streamrec.plan.position import VERSION
 from streamrec.wire import (
     PROTOCOL_VERSIONS,
     End,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
+    from streamrec.plan.place import Place
     from streamrec.types import Batch
     from streamrec.wire import BatchMessage, Message
 
@@ -217,14 +219,14 @@ def _common_version(hello: Hello) -> int:
     return max(common)
 
 
-def _position(data: bytes) -> Position | None:
+def _position(data: bytes) -> Place | None:
     if not data:
         return None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("the position of SUBSCRIBE is not JSON") from None
-    return Position.from_dict(value)
+    return read_place(value)
 
 
 def _described(dataset: DatasetHandle, batch_size: int | None) -> dict[str, Any]:

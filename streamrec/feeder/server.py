@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamrec.config import DatasetSettings
+    from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.types import Batch
 
@@ -70,10 +71,10 @@ class DatasetHandle(Protocol):
         """How many."""
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
-        """What determines the order."""
+        """What determines the order; refuses a world size or batch size that cannot be served."""
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> AbstractAsyncContextManager[RunHandle]:
         """Start to read; without a ``batch_size``, single records."""
 

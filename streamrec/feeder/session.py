@@ -18,6 +18,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
+from streamrec.plan.place import Beginning, read_place
 from streamrec.plan.position import VERSION, Fingerprint, Position
 from streamrec.wire import (
     PROTOCOL_VERSIONS,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["State", "Subscription"]
 
-State = Mapping[str, Any] | Position
-"""A position: as an object, or as the plain data of its ``to_dict``."""
+State = Mapping[str, Any] | Position | Beginning
+"""A place in the stream: as an object, or as the plain data of its ``to_dict``."""
 
 
 class Subscription:
@@ -109,7 +110,10 @@ class Subscription:
         except (ValueError, RecursionError, StateError) as error:
             raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
         if self._expected is not None:
-            self.fingerprint.check(self._expected)
+            self.fingerprint.check(self._expected, "the expected fingerprint")
+        place = None if self.position is None else read_place(self.position)
+        if isinstance(place, Position):
+            self.fingerprint.check(place.fingerprint)
 
     def subscribe(self) -> list[Message]:
         """The messages that start a run at the present position."""
@@ -202,7 +206,7 @@ def _end(message: End) -> dict[str, Any]:
 def _plain(position: State | None) -> dict[str, Any] | None:
     if position is None:
         return None
-    return position.to_dict() if isinstance(position, Position) else dict(position)
+    return position.to_dict() if isinstance(position, Position | Beginning) else dict(position)
 
 
 def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:

@@ -12,6 +12,7 @@ from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder
+from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
 from streamrec.plan.ranges import MemoryPlan
 from streamrec.stores.open import Stores
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.plan.place import Place
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Dataset"]
@@ -76,8 +78,15 @@ class Dataset:
         """Close the connections to the stores."""
         await self._stores.aclose()
 
-    def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
-        """What identifies the order of a stream over this dataset."""
+    def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
+        """What identifies the order of a stream over this dataset.
+
+        Raises:
+            ConfigError: There can be no such stream; so it is refused before it is subscribed to.
+        """
+        self._check_ranks(rank, world_size)
+        self._remainder(world_size, batch_size)
+        self._memory(world_size)
         settings = self.settings
         return Fingerprint(
             names=names_digest(self.shards),
@@ -91,23 +100,22 @@ class Dataset:
         )
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> Run:
-        """One rank's run, from a position or from the beginning.
+        """One rank's run, from a position or from the beginning of an epoch: of the first, if none.
 
         Raises:
             ConfigError: The settings contradict each other.
             StateError: The position belongs to another dataset, order, rank or world size.
         """
-        self._check_ranks(rank, world_size)
         remainder = self._remainder(world_size, batch_size)
-        fingerprint = self.fingerprint(batch_size, world_size)
-        if position is None:
-            position = self._start(fingerprint, rank, world_size)
+        fingerprint = self.fingerprint(batch_size, world_size, rank=rank)
+        if not isinstance(position, Position):
+            position = self._start(fingerprint, rank, world_size, position or Beginning())
         fingerprint.check(position.fingerprint)
         if (position.rank, position.world_size) != (rank, world_size):
             position = Position.merge([position], rank=rank, world_size=world_size)
-        memory = self._memory(world_size, fingerprint.shuffle_window)
+        memory = self._memory(world_size)
         plan = RunPlan(self.settings, self._order, position, memory, batch_size, remainder)
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         return Run(plan, shards, self._stores)
@@ -139,15 +147,26 @@ class Dataset:
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         return remainder
 
-    def _start(self, fingerprint: Fingerprint, rank: int, world_size: int) -> Position:
-        first = [self._order.first(lane, 0) for lane in range(rank, self.lanes, world_size)]
-        return Position.start(fingerprint, first, rank=rank, world_size=world_size)
+    def _start(
+        self, fingerprint: Fingerprint, rank: int, world_size: int, beginning: Beginning
+    ) -> Position:
+        epoch = beginning.epoch
+        return Position.start(
+            fingerprint,
+            [self._order.first(lane, epoch) for lane in range(rank, self.lanes, world_size)],
+            rank=rank,
+            world_size=world_size,
+            epoch=epoch,
+            step=epoch * (self.settings.steps_per_epoch or 0),
+        )
 
-    def _memory(self, world_size: int, shuffle_window: int) -> MemoryPlan:
+    def _memory(self, world_size: int) -> MemoryPlan:
+        settings = self.settings
+        window = int(settings.shuffle_window) if settings.shuffle else 0
         return MemoryPlan.divide(
-            config.memory_budget(self.settings),
+            config.memory_budget(settings),
             lanes=self.lanes // world_size,
-            windows=-(-shuffle_window // world_size),
+            windows=-(-window // world_size),
             near=self._stores.are_near(self.shards),
         )
 

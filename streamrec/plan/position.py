@@ -75,11 +75,12 @@ class Fingerprint:
                 raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
         return cls(**data)
 
-    def check(self, saved: Fingerprint) -> None:
+    def check(self, saved: Fingerprint, what: str = "the state") -> None:
         """Refuse a position or a peer of another dataset or order.
 
         Args:
             saved: The fingerprint on the other side.
+            what: What that is of, for the error.
 
         Raises:
             OtherDataset: The shards differ.
@@ -88,7 +89,7 @@ class Fingerprint:
         mine, theirs = asdict(self), asdict(saved)
         if (self.names, self.shards) != (saved.names, saved.shards):
             raise OtherDataset(
-                f"the state belongs to {saved.shards} shards other than the {self.shards} of this "
+                f"{what} belongs to {saved.shards} shards other than the {self.shards} of this "
                 "stream (their names differ); open the dataset that it was saved from"
             )
         differing = [
@@ -98,8 +99,8 @@ class Fingerprint:
         ]
         if differing:
             raise OtherOrder(
-                f"the state was saved with another order: {'; '.join(differing)}; restore these "
-                "settings, or begin without the state"
+                f"{what} belongs to another order: {'; '.join(differing)}; restore these "
+                f"settings, or begin without {what}"
             )
 
 
@@ -158,13 +159,7 @@ class Position:
             OtherVersion: A later version of streamrec saved it.
             MalformedPosition: It is no state of streamrec.
         """
-        if not isinstance(data, dict):
-            raise MalformedPosition("a state is a mapping, as state_dict() gives it")
-        version = _number(data, "version")
-        if version > VERSION:
-            raise OtherVersion(
-                f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
-            )
+        check_version(data)
         fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
         rank, world_size = _number(data, "rank"), _number(data, "world_size")
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
@@ -238,6 +233,24 @@ class Position:
             whole[:, rank::world_size].copy(),
             tuple(tags[rank::world_size]),
         )
+
+
+def check_version(data: Any) -> None:
+    """Refuse what is no state, or one of a version that is not known.
+
+    Raises:
+        OtherVersion: A later version of streamrec saved it.
+        MalformedPosition: It is no state of streamrec.
+    """
+    if not isinstance(data, dict):
+        raise MalformedPosition("a state is a mapping, as state_dict() gives it")
+    version = _number(data, "version")
+    if version > VERSION:
+        raise OtherVersion(
+            f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
+        )
+    if version < VERSION:
+        raise MalformedPosition(f"the state has version {version}, which there never was")
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from streamrec.wire.frame import aligned
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from streamrec.plan.place import Place
     from streamrec.types import Column
 
 LANES = 4
@@ -96,9 +97,9 @@ class Double:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Position | None
+        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> DoubleRun:
-        if position is not None:
+        if isinstance(position, Position):
             self.fingerprint(batch_size, world_size).check(position.fingerprint)
             if position.rank != rank:
                 raise StateError(f"the position is of rank {position.rank}")

@@ -19,10 +19,12 @@ import pytest
 import uvloop
 
 from streamrec.feeder.server import Feeder
+from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from streamrec.config import DatasetSettings
     from streamrec.feeder.server import DatasetHandle
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -140,6 +142,19 @@ def served(
         feeder.loop.call_soon_threadsafe(stop.result(PATIENCE).set)
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def serving(settings: DatasetSettings) -> Iterator[str]:
+    """A feeder of a real dataset, which it calls ``data``; gives its address."""
+    with served({}) as feeder:
+        dataset = feeder.call(Dataset.open(settings))
+        feeder.feeder.datasets["data"] = dataset
+        try:
+            yield feeder.listen("tcp://127.0.0.1:0")
+        finally:
+            feeder.call(feeder.feeder.aclose())
+            feeder.call(dataset.aclose())
 
 
 def gone(pid: int) -> bool:

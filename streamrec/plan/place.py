@@ -1,0 +1,86 @@
+"""Where to begin or go on: a saved position, or the beginning of an epoch.
+
+The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
+world size: ``{"version": 1, "epoch": 3}``, and ``{"version": 1}`` for the very first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streamrec.errors import MalformedPosition
+from streamrec.plan.position import VERSION, Position, check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Beginning", "Place", "for_rank", "read_place"]
+
+LAST_EPOCH = 1 << 31
+"""Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
+FIELDS = {"version", "epoch"}
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of an epoch, of whatever dataset and order."""
+
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.epoch) is not int or not 0 <= self.epoch <= LAST_EPOCH:
+            raise MalformedPosition(
+                f"epoch {self.epoch!r} is none: give a number from 0 to {LAST_EPOCH}"
+            )
+
+    @property
+    def run_epoch(self) -> int:
+        """The epoch at which the run begins."""
+        return self.epoch
+
+    @property
+    def step(self) -> int:
+        """Steps are counted from here."""
+        return 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON-able data."""
+        return {"version": VERSION, **({"epoch": self.epoch} if self.epoch else {})}
+
+
+Place: TypeAlias = "Position | Beginning"
+
+
+def read_place(data: Any) -> Place:
+    """Read what ``to_dict`` of either gave; nothing about it is taken on trust.
+
+    Raises:
+        OtherVersion: A later version of streamrec saved it.
+        MalformedPosition: It is no state of streamrec.
+    """
+    check_version(data)
+    if data.keys() <= FIELDS:
+        return Beginning(data.get("epoch", 0))
+    return Position.from_dict(data)
+
+
+def for_rank(places: Sequence[Place], rank: int, world_size: int) -> Place:
+    """Where a rank goes on, from its own place or from those of all former ranks.
+
+    Raises:
+        MalformedPosition: They are not those of all ranks of one step.
+        ConfigError: The world size does not divide the lanes.
+    """
+    positions = [place for place in places if isinstance(place, Position)]
+    if not positions and len(set(places)) == 1:
+        return places[0]
+    if len(positions) < len(places):
+        raise MalformedPosition(
+            "some of the states stand at the beginning of an epoch and others do not; give those "
+            "of all ranks, saved after the same step"
+        )
+    one = positions[0]
+    if len(positions) == 1 and (one.rank, one.world_size) == (rank, world_size):
+        return one
+    return Position.merge(positions, rank=rank, world_size=world_size)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import MalformedPosition, OtherVersion, StateError
+from streamrec.plan.place import LAST_EPOCH, Beginning, for_rank, read_place
+from streamrec.plan.position import Position
+from tests.plan.test_position import FINGERPRINT, JSON, positions
+
+BEGINNINGS = st.integers(0, LAST_EPOCH).map(Beginning)
+
+
+@given(st.one_of(BEGINNINGS, positions()))
+def test_round_trip_through_json(place: Any) -> None:
+    assert read_place(json.loads(json.dumps(place.to_dict()))) == place
+
+
+def test_the_beginning_of_all() -> None:
+    assert Beginning().to_dict() == {"version": 1}
+    assert Beginning(3).to_dict() == {"version": 1, "epoch": 3}
+    assert (Beginning(3).step, Beginning(3).run_epoch) == (0, 3)
+
+
+@given(JSON)
+def test_hostile_data_is_refused(data: Any) -> None:
+    with pytest.raises(StateError):
+        read_place(data)
+
+
+@given(st.one_of(BEGINNINGS, positions()), st.data())
+def test_damage_is_refused_or_read(place: Any, data: st.DataObject) -> None:
+    """A field replaced, left out or added: a StateError, or a place that can be written again."""
+    fields = place.to_dict()
+    name = data.draw(st.sampled_from([*fields, "epoch", "more"]))
+    if data.draw(st.booleans()):
+        fields.pop(name, None)
+    else:
+        fields[name] = data.draw(JSON)
+    try:
+        again = read_place(fields)
+    except StateError:
+        return
+    assert read_place(again.to_dict()) == again
+
+
+@given(positions(), st.data())
+def test_damage_deep_inside(place: Position, data: st.DataObject) -> None:
+    """One number of one lane, or one field of the fingerprint."""
+    fields = place.to_dict()
+    inner = data.draw(st.sampled_from([v for v in fields.values() if isinstance(v, list | dict)]))
+    keys = list(inner) if isinstance(inner, dict) else range(len(inner))
+    inner[data.draw(st.sampled_from(keys))] = data.draw(JSON)
+    try:
+        again = read_place(fields)
+    except StateError:
+        return
+    assert read_place(again.to_dict()) == again
+
+
+@pytest.mark.parametrize("lanes", [1 << 16, 1 << 40])
+def test_a_claim_of_many_lanes_costs_nothing(lanes: int) -> None:
+    """The lists have as many numbers as were sent; nothing is made from the number alone."""
+    fields = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
+    fields["fingerprint"]["lanes"] = lanes
+    with pytest.raises(MalformedPosition, match=r"lanes|not a list of 65536 numbers"):
+        read_place(fields)
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_later_version(version: int) -> None:
+    with pytest.raises(OtherVersion, match=f"version {version}, .* upgrade"):
+        read_place({"version": version, "whatever": {}})
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
+def test_a_version_that_never_was(version: Any) -> None:
+    with pytest.raises(MalformedPosition, match="version"):
+        read_place({"version": version})
+
+
+class TestForRank:
+    def test_a_beginning_serves_everyone(self) -> None:
+        assert for_rank([Beginning(2)], 5, 8) == Beginning(2)
+        assert for_rank([Beginning(2)] * 3, 5, 8) == Beginning(2)
+
+    def test_its_own_position_stays_as_it_is(self) -> None:
+        own = Position.start(FINGERPRINT, [0] * 6, rank=1, world_size=2)
+        assert for_rank([own], 1, 2) is own
+
+    def test_those_of_all_ranks(self) -> None:
+        halves = [Position.start(FINGERPRINT, [r] * 6, rank=r, world_size=2) for r in (0, 1)]
+        whole = for_rank(halves, 0, 1)
+        assert isinstance(whole, Position)
+        assert whole.lanes[0].tolist() == [0, 1] * 6
+
+    @pytest.mark.parametrize("epochs", [(0, 1), (None, 1)])
+    def test_what_does_not_belong_together(self, epochs: tuple[int | None, int]) -> None:
+        start = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1)
+        places = [start if epoch is None else Beginning(epoch) for epoch in epochs]
+        with pytest.raises(MalformedPosition, match="same step"):
+            for_rank(places, 0, 1)
