@@ -68,6 +68,8 @@ class DatasetSettings(_Settings):
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
+    ordered: bool = True
+    """False: first come, first served. A slow lane stalls nothing, and no order is kept."""
     check_crc: bool = True
     compression: Literal["auto"] | Compression = "auto"
     """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""

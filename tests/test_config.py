@@ -25,6 +25,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "epochs": 1,
         "steps_per_epoch": None,
         "remainder": None,
+        "ordered": True,
         "check_crc": True,
         "compression": "auto",
         "memory_budget": "auto",

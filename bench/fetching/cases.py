@@ -18,6 +18,7 @@ __all__ = ["behind_store", "ceiling", "from_files", "has_hedging", "of_download"
 IN_FLIGHT = (8, 16, 32, 64, 96)
 DOWNLOAD = "download, {} in flight"
 WITHOUT_HEDGING = "{}, no hedging"
+WITHOUT_ORDER = "{}, ordered=False"
 
 
 def of_download(group: str) -> tuple[Comparison, ...]:
@@ -45,11 +46,12 @@ def ceiling(pictures: Pictures, place: Place) -> list[Case]:
 
 
 def with_tail(pictures: Pictures, place: Place) -> list[Case]:
-    """Streams from a store where some requests stall, with and without hedging."""
+    """Streams from a store where some requests stall: with and without hedging, and an order."""
     whole, (loop, plain, _) = pictures.passes, WAYS
     orders = {way.name: stream_order(pictures, whole, way) for way in (loop, plain)}
     if has_hedging():
         orders[WITHOUT_HEDGING.format(loop.name)] = {**orders[loop.name], "hedging": False}
+    orders[WITHOUT_ORDER.format(loop.name)] = {**orders[loop.name], "ordered": False}
     return [_case(place, name, order) for name, order in orders.items()]
 
 

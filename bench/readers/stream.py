@@ -38,6 +38,7 @@ def opened(order: dict[str, Any]) -> sr.Stream:
         order["source"],
         specs(order["features"]),
         batch_size=order["batch_size"],
+        ordered=order.get("ordered", True),
         epochs=order.get("epochs", 1),
         engine=order.get("engine"),
         storage_options=order["storage_options"],

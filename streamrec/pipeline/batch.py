@@ -1,4 +1,7 @@
-"""Cuts exact batches out of what the lanes have ready, in the one order that there is."""
+"""Cuts exact batches out of what the lanes have ready, in the one order that there is.
+
+Or, where no order was asked for, as the lanes come.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.plan.position import COORDINATES, TAKEN
-from streamrec.plan.round_robin import merge, taken_before
+from streamrec.plan.round_robin import first_come, merge, taken_before
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -83,10 +86,19 @@ class Batcher:
         lanes: The own lanes.
         taken: int64 ``[lanes]``: how many records each has delivered so far.
         skip: Rows to drop at first: they were delivered before the position was saved.
+        ordered: Whether a lane whose next record is missing holds back the others.
     """
 
-    def __init__(self, lanes: Sequence[Lane], taken: npt.NDArray[np.int64], skip: int = 0) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        taken: npt.NDArray[np.int64],
+        skip: int = 0,
+        *,
+        ordered: bool = True,
+    ) -> None:
         self._lanes = lanes
+        self._plan = merge if ordered else first_come
         self._merged = taken.copy()
         self._delivered = taken.copy()
         self._skip = skip
@@ -150,7 +162,7 @@ class Batcher:
     def _merge(self, most: int) -> tuple[int, int]:
         available = np.array([lane.available for lane in self._lanes], np.int64)
         ended = np.array([lane.ended for lane in self._lanes])
-        plan = merge(self._merged, available, ended, most)
+        plan = self._plan(self._merged, available, ended, most)
         if len(plan.order):
             self._merged += plan.counts
             self._append(self._collect(plan))

@@ -91,7 +91,7 @@ class Dataset:
         return Fingerprint(
             names=names_digest(self.shards),
             shards=len(self.shards),
-            order="shard",
+            order="shard" if settings.ordered else "shard, as it comes",
             lanes=self.lanes,
             shuffle=settings.shuffle,
             seed=settings.seed if settings.shuffle else 0,
@@ -143,6 +143,8 @@ class Dataset:
             raise ConfigError(
                 'remainder "keep" gives ranks different last batches; choose "drop" or "pad"'
             )
+        if batch_size is None and not self.settings.ordered:
+            raise ConfigError("ordered=False gives whole batches as they come; set batch_size")
         if batch_size is None and remainder == "pad":
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         return remainder

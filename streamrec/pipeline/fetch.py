@@ -69,6 +69,7 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._awaited = -1
+        self._others_do = False
         self._news = asyncio.Event()
         self._limited = self._starved = False
 
@@ -94,9 +95,9 @@ class Fetcher:
         """Look again at what should be read: a lane's state or the memory in use has changed."""
         self._wake.set()
 
-    async def wait_for(self, lane: int) -> None:
-        """Wait until the lane has news: bytes, another range, its end, or an error."""
-        self._awaited, self._starved = lane, True
+    async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
+        """Wait until the lane (or others too) has news: bytes, another range, its end, an error."""
+        self._awaited, self._starved, self._others_do = lane, True, or_others
         self._news.clear()
         self._wake.set()
         started = self._loop.time()
@@ -108,7 +109,7 @@ class Fetcher:
 
     def tell(self, lane: int) -> None:
         """The lane has news: who waits for them looks again."""
-        if lane == self._awaited:
+        if lane == self._awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
     def acquire(self, lane: int, size: int) -> Octets:

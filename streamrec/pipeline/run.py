@@ -152,7 +152,8 @@ class Run:
         self._inflater = self._make_inflater()
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = _Whereabouts(plan, self._shards)
-        self._batcher = Batcher(self._lanes, plan.position.lanes[TAKEN], plan.position.skip)
+        taken, skip = plan.position.lanes[TAKEN], plan.position.skip
+        self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
         return self
 
@@ -311,9 +312,10 @@ class Run:
     async def _gather(self, wanted: int) -> None:
         """Merge until ``wanted`` rows are pending, or all lanes are at their end."""
         while (lane := self._batcher.gather(wanted)) >= 0:
-            error = self._lanes[lane].error
-            if error is not None:
-                raise error
+            waited_for = [self._lanes[lane]] if self._plan.settings.ordered else self._lanes
+            for error in (lane.error for lane in waited_for):
+                if error is not None:
+                    raise error
             await self._wait_for(lane)
 
     async def _wait_for(self, lane: int) -> None:
@@ -321,7 +323,7 @@ class Run:
             self._inflater.wake()
         try:
             async with asyncio.timeout(self._plan.settings.stall_timeout):
-                await self._fetcher.wait_for(lane)
+                await self._fetcher.wait_for(lane, or_others=not self._plan.settings.ordered)
         except TimeoutError:
             raise self._stalled(lane) from None
 

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Merge", "merge", "taken_before"]
+__all__ = ["Merge", "first_come", "merge", "taken_before"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -56,6 +56,23 @@ def merge(
     first_missing = int(edge[waiting].min())
     counts = np.clip((first_missing - numbers + lanes - 1) // lanes - taken, 0, available)
     return _in_order(taken, counts.astype(np.int64, copy=False), most, first_missing % lanes)
+
+
+def first_come(
+    taken: npt.NDArray[np.int64],
+    available: npt.NDArray[np.int64],
+    ended: npt.NDArray[np.bool_],
+    most: int,
+) -> Merge:
+    """Merge what the lanes have, as :func:`merge`, but let none of them hold back the others.
+
+    ``blocking`` is the lane that is furthest behind of those that lack records.
+    """
+    nobody_waits = np.ones(len(taken), np.bool_)
+    plan = merge(np.zeros(len(taken), np.int64), available, nobody_waits, most)
+    lacking = np.flatnonzero(~ended & (available == 0))
+    behind = int(lacking[np.argmin(taken[lacking])]) if len(lacking) else -1
+    return plan._replace(blocking=behind)
 
 
 def _in_order(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.plan.order import ShardOrder
-from streamrec.plan.round_robin import merge, taken_before
+from streamrec.plan.round_robin import first_come, merge, taken_before
 from streamrec.plan.window import Windows
 from tests.plan.oracle import Oracle
 
@@ -107,3 +107,28 @@ def test_every_record_once_an_epoch(
         for i in range(len(lengths))
     ]
     assert sorted(oracle.rank(0, 1, range(2))) == expected
+
+
+class TestFirstCome:
+    @given(LANES, LANES, st.integers(1, 40))
+    def test_gives_what_is_there_in_turns(
+        self, have: list[int], ahead: list[int], most: int
+    ) -> None:
+        taken = np.resize(np.array(ahead, np.int64), len(have))
+        available = np.array(have, np.int64)
+        plan = first_come(taken, available, np.zeros(len(have), np.bool_), most)
+        assert plan.counts.sum() == len(plan.order) <= most
+        assert len(plan.order) > 0 or not available.any()
+        keys = [(number, lane) for lane, n in enumerate(have) for number in range(n)]
+        assert plan.lanes.tolist() == [lane for _, lane in sorted(keys)[: len(plan.order)]]
+
+    def test_waits_for_the_lane_that_is_furthest_behind(self) -> None:
+        taken, none = np.array([5, 3, 1, 2]), np.zeros(4, np.int64)
+        plan = first_come(taken, none, np.array([False, False, True, False]), 10)
+        assert plan.blocking == 3
+        assert not len(plan.order)
+
+    def test_all_lanes_ended(self) -> None:
+        assert (
+            first_come(np.array([0, 0]), np.array([0, 0]), np.array([True, True]), 9).blocking == -1
+        )
