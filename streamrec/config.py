@@ -181,6 +181,11 @@ def load_daemon(path: str | Path) -> DaemonSettings:
     return validate(DaemonSettings, values, where=str(path))
 
 
+def ends(settings: DatasetSettings) -> dict[str, Any]:
+    """What decides where runs end: ranks that differ in it wait for each other for ever."""
+    return settings.model_dump(include={"epochs", "steps_per_epoch", "remainder"})
+
+
 def compression_name(name: str | None) -> str:
     """The plain name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
     return (name or "none").lower()

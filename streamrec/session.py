@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamrec.config import memory_budget
+from streamrec.config import ends, memory_budget
 from streamrec.feeder.engine import Engine
 from streamrec.flow.bridge import Bridge
 from streamrec.pipeline.dataset import Dataset
@@ -143,6 +143,7 @@ class LoopSession:
             "lanes": dataset.lanes,
             "shards": list(dataset.shards),
             "features": dataset.settings.features,
+            **ends(dataset.settings),
         }
 
     @property

@@ -17,6 +17,7 @@ from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
+from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
@@ -324,6 +325,12 @@ class Stream:
     def fingerprint(self) -> Fingerprint:
         """What determines the order; equal on every rank that reads the same stream."""
         return self._opened().fingerprint
+
+    def claim(self) -> Claim:
+        """What this process is about to read, for all of them to compare: ``adapters`` do."""
+        session = self._opened()
+        ends = {name: session.settings.get(name) for name in ENDS}
+        return Claim(session.fingerprint, *self._rank(), self._cursor.step, ends)
 
     @property
     def shards(self) -> list[str]:

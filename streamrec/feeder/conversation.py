@@ -9,6 +9,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from streamrec.config import ends
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
@@ -237,4 +238,5 @@ def _described(dataset: DatasetHandle, batch_size: int | None) -> dict[str, Any]
         "shard_count": len(dataset.shards),
         "shards": list(dataset.shards) if size <= MOST_NAMES else None,
         "features": dataset.settings.features,
+        **ends(dataset.settings),
     }

@@ -1,0 +1,1 @@
+"""What meets a framework; each file imports its own, and nothing else does."""

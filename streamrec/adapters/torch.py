@@ -1,0 +1,37 @@
+"""With PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError
+from streamrec.plan.agreement import Claim, check_agreement
+
+if TYPE_CHECKING:
+    from streamrec.stream import Stream
+
+__all__ = ["agree"]
+
+
+def agree(stream: Stream) -> None:
+    """See to it that all processes read one stream, before the first batch.
+
+    Call it on every process of an initialised ``torch.distributed``, with the stream open. Where
+    they disagree, all of them raise the same error.
+
+    Args:
+        stream: Open: in its ``with`` or ``async with`` block.
+
+    Raises:
+        ConfigError: The streams differ, and in what; or torch.distributed is not initialised.
+    """
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise ConfigError(
+            "torch.distributed is not initialised, so there is nobody to agree with; call "
+            "init_process_group first"
+        )
+    gathered: list[str | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, stream.claim().to_json())
+    check_agreement([Claim.from_json(text or "") for text in gathered])
