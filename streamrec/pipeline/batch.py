@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.plan.position import COORDINATES, TAKEN
-from streamrec.plan.round_robin import first_come, merge, taken_before
+from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Batcher:
     ) -> None:
         self._lanes = lanes
         self._plan = merge if ordered else first_come
+        self._taken_before = taken_before if ordered else first_come_before
         self._merged = taken.copy()
         self._delivered = taken.copy()
         self._skip = skip
@@ -137,7 +138,7 @@ class Batcher:
         chunk = self._chunk.cut(self._first, self._first + rows)
         self._first += rows
         if self.pending:
-            delivered = taken_before(int(self._chunk.keys[self._first]), self._merged)
+            delivered = self._taken_before(self._chunk.keys[self._first :], self._merged)
         else:
             delivered = self._merged.copy()
             self._chunk, self._first = empty_chunk(), 0

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Merge", "first_come", "merge", "taken_before"]
+__all__ = ["Merge", "first_come", "first_come_before", "merge", "taken_before"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -75,6 +75,14 @@ def first_come(
     return plan._replace(blocking=behind)
 
 
+def first_come_before(
+    keys: npt.NDArray[np.int64], merged: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """As :func:`taken_before`, of what :func:`first_come` has merged."""
+    lanes = len(merged)
+    return merged - np.bincount(keys % lanes, minlength=lanes)
+
+
 def _in_order(
     taken: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], most: int, blocking: int
 ) -> Merge:
@@ -92,13 +100,15 @@ def _in_order(
     return Merge(counts, (before - first)[lane] + number, keys + begin * len(taken), blocking)
 
 
-def taken_before(key: int, merged: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many records each lane has given before the one with a key.
+def taken_before(
+    keys: npt.NDArray[np.int64], merged: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many records each lane has given before those that come last.
 
     Args:
-        key: Of a record that is merged.
+        keys: int64 ``[rows]``: of the last rows that are merged; at least one.
         merged: int64 ``[lanes]``: how many each lane has given to what is merged.
     """
-    number, lane = divmod(key, len(merged))
+    number, lane = divmod(int(keys[0]), len(merged))
     taken: npt.NDArray[np.int64] = np.minimum(number + (np.arange(len(merged)) < lane), merged)
     return taken

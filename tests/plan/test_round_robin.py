@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.plan.order import ShardOrder
-from streamrec.plan.round_robin import first_come, merge, taken_before
+from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 from streamrec.plan.window import Windows
 from tests.plan.oracle import Oracle
 
@@ -26,9 +26,9 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
         numbers = np.arange(len(owners)) - starts[owners] + taken[owners]
         keys = numbers * len(lengths) + owners
         assert plan.keys.tolist() == keys[plan.order].tolist()
-        for i, key in enumerate(plan.keys.tolist()):
+        for i in range(len(plan.keys)):
             given = taken + np.bincount(owners[plan.order][:i], minlength=len(lengths))
-            assert taken_before(key, taken + plan.counts).tolist() == given.tolist()
+            assert taken_before(plan.keys[i:], taken + plan.counts).tolist() == given.tolist()
         out += zip(owners[plan.order].tolist(), numbers[plan.order].tolist(), strict=True)
         taken += plan.counts
         if plan.blocking < 0 and not len(plan.order):
@@ -120,7 +120,11 @@ class TestFirstCome:
         assert plan.counts.sum() == len(plan.order) <= most
         assert len(plan.order) > 0 or not available.any()
         keys = [(number, lane) for lane, n in enumerate(have) for number in range(n)]
-        assert plan.lanes.tolist() == [lane for _, lane in sorted(keys)[: len(plan.order)]]
+        lanes = [lane for _, lane in sorted(keys)[: len(plan.order)]]
+        assert (plan.keys % len(have)).tolist() == lanes
+        for i in range(len(lanes) + 1):
+            before = taken + np.bincount(lanes[:i], minlength=len(have))
+            assert first_come_before(plan.keys[i:], taken + plan.counts).tolist() == before.tolist()
 
     def test_waits_for_the_lane_that_is_furthest_behind(self) -> None:
         taken, none = np.array([5, 3, 1, 2]), np.zeros(4, np.int64)
