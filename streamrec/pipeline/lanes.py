@@ -3,164 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from streamrec.errors import CorruptLength, CorruptRecord, DataError, StreamrecError
-from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.formats.tfrecord import FrameScanner
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.inflate import Piece
-from streamrec.plan.window import FRAME_OVERHEAD, records_until
-from streamrec.types import RecordRows
+from streamrec.pipeline.stages import Coordinates, Segment
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
+    from streamrec.pipeline.stages import Segments, Stage
     from streamrec.plan.order import Extent
-    from streamrec.plan.window import Windows
-    from streamrec.types import RecordBlock
+    from streamrec.types import RecordRows
 
-__all__ = ["InOrder", "Lane", "Segment", "Stage", "WindowShuffle"]
-
-
-class Coordinates(NamedTuple):
-    """Where a lane stands: the first five rows of a position's arrays."""
-
-    extent: int
-    offset: int
-    record: int
-    window: int = 0
-    row: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """Records that are ready, in delivery order, all of one epoch."""
-
-    rows: RecordRows
-    epoch: int
-    at: Callable[[int], Coordinates]
-    """The lane's coordinates after so many of the rows, from 0 to all of them."""
-    merged: int = 0
-    """Rows that have left for the round robin."""
-    delivered: int = 0
-    """Rows that are in a batch."""
-    row_bytes: float = 0
-    """The mean size of a row's payload."""
-
-
-Segments: TypeAlias = Iterator[Segment]
-
-
-class Stage(Protocol):
-    """What a lane does to the order of its records."""
-
-    @property
-    def lacks(self) -> int:
-        """Bytes that it needs before it gives records again."""
-        ...
-
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
-        """Take the next records; give those that are ready."""
-        ...
-
-    def end_epoch(self, following: Coordinates) -> Segments:
-        """The epoch is over, and the lane goes on at ``following``; give what is left of it."""
-        ...
-
-
-class InOrder:
-    """Records leave as they come."""
-
-    lacks = 0
-
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
-        """Take the next records; give those that are ready."""
-
-        def at(rows: int) -> Coordinates:
-            return after(extent, block, rows)
-
-        yield Segment(RecordRows.from_block(block), extent.epoch, at)
-
-    def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
-        """Nothing is ever left."""
-        return iter(())
-
-
-class WindowShuffle:
-    """Records leave in a seeded permutation of each window.
-
-    Args:
-        windows: Their sizes and permutations.
-        lane: The lane's number.
-        epoch: The epoch in which the lane stands.
-        number: The number in that epoch of the window that comes first.
-    """
-
-    def __init__(self, windows: Windows, lane: int, epoch: int = 0, number: int = 0) -> None:
-        self._windows = windows
-        self._lane = lane
-        self._parts: list[RecordRows] = []
-        self._start: Coordinates | None = None
-        self._epoch = epoch
-        self._open(number)
-
-    @property
-    def lacks(self) -> int:
-        """Bytes until the window is full."""
-        return max(0, self._missing)
-
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
-        """Take the next records; give the windows that they fill."""
-        if extent.epoch != self._epoch:
-            self._epoch = extent.epoch
-            self._open(0)
-        first = 0
-        while first < len(block):
-            count = records_until(block.lengths[first:], self._missing)
-            self._start = self._start or after(extent, block, first)
-            part = RecordRows.from_block(block, first, first + count)
-            self._parts.append(part)
-            self._missing -= part.nbytes + count * FRAME_OVERHEAD
-            first += count
-            if self._missing <= 0:
-                number = self._number + 1
-                yield self._close(after(extent, block, first)._replace(window=number))
-                self._open(number)
-
-    def end_epoch(self, following: Coordinates) -> Segments:
-        """Give the last, short window."""
-        if self._parts:
-            yield self._close(following)
-            self._open(0)
-
-    def _open(self, number: int) -> None:
-        self._number = number
-        self._missing = self._windows.size(self._lane, number)
-        self._parts = []
-        self._start = None
-
-    def _close(self, following: Coordinates) -> Segment:
-        rows = RecordRows.concatenate(self._parts)
-        order = self._windows.permutation(self._lane, self._epoch, self._number, len(rows))
-        assert self._start is not None
-        start = self._start._replace(window=self._number)
-
-        def at(row: int) -> Coordinates:
-            return start._replace(row=row) if row < len(order) else following
-
-        return Segment(rows.take(order), self._epoch, at)
-
-
-def after(extent: Extent, block: RecordBlock, rows: int) -> Coordinates:
-    """The coordinates in a block's shard after so many of its records."""
-    if rows < len(block):
-        offset = block.base + int(block.offsets[rows]) - HEADER
-    else:
-        offset = block.base + int(block.offsets[-1] + block.lengths[-1]) + FOOTER
-    return Coordinates(extent.number, offset, block.first_ordinal + rows)
+__all__ = ["Lane"]
 
 
 class Lane:

@@ -20,7 +20,8 @@ from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
-from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, Stage, WindowShuffle
+from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position

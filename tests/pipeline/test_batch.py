@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
-from streamrec.pipeline.lanes import Coordinates, InOrder, Lane
+from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.stages import Coordinates, InOrder
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
 from streamrec.plan.ranges import LaneRanges, RangeRequest

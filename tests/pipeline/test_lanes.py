@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,13 +11,11 @@ from hypothesis import strategies as st
 from streamrec.errors import CorruptLength, StoreUnavailable
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
-from streamrec.pipeline.lanes import Coordinates, InOrder, Lane, WindowShuffle
+from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.plan.window import Windows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
 SHARD = b"".join(DATA)
@@ -222,11 +219,3 @@ def test_a_lane_of_empty_shards_ends() -> None:
     assert lane.ended
     assert lane.available == 0
     assert feed.progress.ready == 0
-
-
-def test_stages_hold_nothing_they_should_not() -> None:
-    def segments() -> Iterator[object]:
-        yield from InOrder().end_epoch(END)
-        yield from WindowShuffle(Windows(10, 1, 0), 0).end_epoch(END)
-
-    assert list(segments()) == []
