@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -43,6 +45,10 @@ DEFAULT_LANES = 48
 
 Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 
+Function: TypeAlias = Callable[..., Any] | str
+"""Of the user: itself, or its name as ``module:function``."""
+
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -70,6 +76,12 @@ class DatasetSettings(_Settings):
     """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
     ordered: bool = True
     """False: first come, first served. A slow lane stalls nothing, and no order is kept."""
+    filter: Function | None = None
+    """Columns to a boolean mask of the records to keep; record by record, vectorised."""
+    map: Function | None = None
+    """Columns to columns of as many rows; record by record, vectorised."""
+    transform: Function | None = None
+    """A batch to the columns that are delivered."""
     check_crc: bool = True
     compression: Literal["auto"] | Compression = "auto"
     """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""
@@ -90,6 +102,15 @@ class DatasetSettings(_Settings):
         if not source or not all(source):
             raise ValueError("names no shard")
         return source
+
+    @field_validator("filter", "map", "transform", mode="before")
+    @classmethod
+    def _function(cls, function: object) -> object:
+        if function is None or callable(function):
+            return function
+        if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
+            raise ValueError(f'is {function!r} and should be a function, or "module:function"')
+        return function
 
     @field_validator("compression", mode="before")
     @classmethod

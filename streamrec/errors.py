@@ -20,6 +20,7 @@
     │   ├── MalformedImage                    not a picture that can be decoded
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
+    ├── FunctionFailed                        a function of the user: setting, url, record
     ├── WireError                             the feeder protocol
     │   ├── LocalProtocolError                our side did what the state does not allow
     │   └── RemoteProtocolError               the peer did
@@ -54,6 +55,7 @@ __all__ = [
     "FeederDraining",
     "FeederLost",
     "FeederRefused",
+    "FunctionFailed",
     "LocalProtocolError",
     "MalformedExample",
     "MalformedImage",
@@ -230,6 +232,32 @@ class MissingFeature(DataError):
 
 class WrongFeatureType(DataError):
     """The feature holds another kind or number of values than the spec says."""
+
+
+class FunctionFailed(StreamrecError):
+    """A function of the user raised, or gave something that it must not; the cause is chained.
+
+    Args:
+        message: What it did, and what to do next.
+        setting: What the function is set as: ``"filter"``, ``"map"``, ``"transform"``.
+        url: The shard of the first of the records that it was called with.
+        record: The number of that one in its shard, from 0.
+    """
+
+    field_names = ("setting", "url", "record")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        setting: str | None = None,
+        url: str | None = None,
+        record: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.setting = setting
+        self.url = url
+        self.record = record
 
 
 class WireError(StreamrecError):

@@ -445,5 +445,3 @@ def _plain(session: Session | AsyncSession) -> Session:
     if isinstance(session, (EngineSession, ThreadSession, BlockingFeed)):
         return session
     raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
-
-

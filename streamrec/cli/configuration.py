@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, host_and_port
 from streamrec.formats.sequences import parser_of
+from streamrec.pipeline.functions import Functions
 from streamrec.stores.base import display_url
 from streamrec.stores.sources import expand, scheme_of
 
@@ -23,7 +24,7 @@ _SECRET = re.compile(
 
 
 def check(settings: DaemonSettings) -> None:
-    """See that addresses, URLs and features can be understood; nothing is opened.
+    """See that addresses, URLs, features and functions can be understood; nothing is opened.
 
     Raises:
         ConfigError: One cannot; the error names the dataset.
@@ -44,6 +45,7 @@ def _check_dataset(dataset: DatasetSettings) -> None:
         scheme_of(url)
     if isinstance(dataset.features, dict):
         parser_of(dataset.features)
+    Functions.of(dataset)
 
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.flow.bridge import new_event_loop
+from streamrec.pipeline.functions import SETTINGS, portable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -160,14 +161,22 @@ class Engine:
 
 
 def _order(settings: DatasetSettings) -> bytes:
+    given = {name: getattr(settings, name) for name in SETTINGS}
+    names = {name: portable(name, function) for name, function in given.items() if function}
     try:
-        plain = settings.model_dump(mode="json", warnings=False)
+        plain = settings.model_copy(update=names).model_dump(mode="json", warnings=False)
     except PydanticSerializationError as error:
         raise ConfigError(
             f"the settings cannot be sent to an engine process: {error}; give plain values in "
             'storage_options, or set engine="thread"'
         ) from None
-    return json.dumps({"parent": os.getpid(), "settings": plain}).encode()
+    return json.dumps(
+        {
+            "parent": os.getpid(),
+            "settings": plain,
+            "path": [place or str(Path.cwd()) for place in sys.path],
+        }
+    ).encode()
 
 
 def _spawn(fd: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -292,6 +301,8 @@ def main() -> None:
     """The child's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     order = json.loads(sys.stdin.buffer.read())
+    # The user's functions are found where the parent finds them, behind everything else.
+    sys.path += [place for place in order.get("path", []) if place not in sys.path]
     sock = socket.socket(fileno=int(sys.argv[1]))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(sock, order["settings"], order["parent"]))

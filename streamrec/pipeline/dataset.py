@@ -9,6 +9,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
 from streamrec.pipeline.feeds import Shards
+from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder
@@ -43,6 +44,7 @@ class Dataset:
         self.shards = tuple(found.url for found in objects)
         lanes = settings.lanes
         self.lanes = min(config.DEFAULT_LANES, len(objects)) if lanes == "auto" else lanes
+        self._functions = Functions.of(settings)
         self._stores = stores
         self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
         self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
@@ -97,6 +99,7 @@ class Dataset:
             seed=settings.seed if settings.shuffle else 0,
             shuffle_window=int(settings.shuffle_window) if settings.shuffle else 0,
             global_batch=batch_size * world_size if batch_size else None,
+            stages=self._functions.in_lanes,
         )
 
     def run(
@@ -116,7 +119,9 @@ class Dataset:
         if (position.rank, position.world_size) != (rank, world_size):
             position = Position.merge([position], rank=rank, world_size=world_size)
         memory = self._memory(world_size)
-        plan = RunPlan(self.settings, self._order, position, memory, batch_size, remainder)
+        plan = RunPlan(
+            self.settings, self._order, position, memory, batch_size, remainder, self._functions
+        )
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         return Run(plan, shards, self._stores)
 
@@ -130,10 +135,11 @@ class Dataset:
                 " (or set lanes to a multiple of world_size: it determines the order)"
             )
         settings = self.settings
+        also = "" if settings.filter is None else "(and what a filter leaves of them) "
         if world_size > 1 and settings.epochs is not None and settings.steps_per_epoch is None:
             raise ConfigError(
-                f"shards hold different numbers of records, so {world_size} ranks would end at "
-                "different steps and wait for each other for ever; set steps_per_epoch to the "
+                f"shards {also}hold different numbers of records, so {world_size} ranks would end "
+                "at different steps and wait for each other for ever; set steps_per_epoch to the "
                 "number of batches every rank is to get, or epochs to None"
             )
 
@@ -147,6 +153,8 @@ class Dataset:
             raise ConfigError("ordered=False gives whole batches as they come; set batch_size")
         if batch_size is None and remainder == "pad":
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
+        if batch_size is None and self.settings.transform is not None:
+            raise ConfigError("transform takes whole batches; set batch_size, or use map")
         return remainder
 
     def _start(

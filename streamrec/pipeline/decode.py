@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.formats.image_columns import growth_of
 from streamrec.formats.needs import one_by_one
 from streamrec.formats.sequences import parser_of
+from streamrec.pipeline.functions import NONE, Functions
 from streamrec.types import Batch, Column, Origin
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Decoder:
         urls: Of the shards, for errors.
         single: The rows are delivered one by one, so none may depend on those beside it.
         share: Decodes the pictures of a batch; one after the other by default.
+        functions: Of the user; what is mapped is so here, since it is mapped record by record.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -44,8 +47,10 @@ class Decoder:
         *,
         single: bool = False,
         share: Share = one_by_one,
+        functions: Functions = NONE,
     ) -> None:
         self._urls = urls
+        self._functions = functions
         self._allocate = allocate = BatchMemory().allocate
         self._parser = None
         self._growth = growth_of(features)
@@ -72,7 +77,14 @@ class Decoder:
             rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
-        return Batch(self._columns(rows), len(rows), epoch, origin, position, mask)
+        columns = self._columns(rows)
+        if self._functions.map is not None:
+            columns = self._functions.map.apply(columns, origin, self._urls.__getitem__)
+        batch = Batch(columns, len(rows), epoch, origin, position, mask)
+        if self._functions.transform is None:
+            return batch
+        columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
+        return replace(batch, columns=columns)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._parser is None:

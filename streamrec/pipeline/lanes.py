@@ -9,12 +9,13 @@ from streamrec.errors import CorruptLength, CorruptRecord, DataError, StreamrecE
 from streamrec.formats.tfrecord import FrameScanner
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.inflate import Piece
-from streamrec.pipeline.stages import Coordinates, Segment
+from streamrec.pipeline.stages import Coordinates, Segment, Stretch
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
+    from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.plan.order import Extent
     from streamrec.types import RecordRows
@@ -33,6 +34,7 @@ class Lane:
         end: The coordinates at which a finite run leaves it.
         check_crc: Whether payloads are checked.
         allocate: Memory for a record that straddles ranges.
+        sieve: Leaves out what the filter does not keep.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Lane:
         *,
         check_crc: bool,
         allocate: Allocate = fresh,
+        sieve: Sieve | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -59,6 +62,7 @@ class Lane:
         self._end = end
         self._check_crc = check_crc
         self._allocate = allocate
+        self._sieve = sieve
         self.refetched = 0
         """Faults that were gone when the bytes were read once more."""
         self._suspect: DataError | None = None
@@ -111,8 +115,31 @@ class Lane:
                 self._state = segment.at(segment.delivered)
                 self._segments.popleft()
 
+    @property
+    def waits_for(self) -> str:
+        """The stage that the lane's next records are in."""
+        return "filter" if self._sieve else "fetch"
+
     def _advance(self) -> bool:
-        """Go one step on, if something has landed; whether it did."""
+        """Go one step on, if something has landed or was sifted; whether it did."""
+        sieve = self._sieve
+        if sieve is None:
+            return self._read_on()
+        item = sieve.pop()
+        if isinstance(item, Stretch):
+            self._add(self._stage.add(item))
+        elif item is not None:
+            self._add(self._stage.end_epoch(item))
+        if item is not None or sieve.full:
+            return item is not None
+        try:
+            return self._read_on()
+        except StreamrecError as error:
+            sieve.put(error)  # what is being sifted comes before it
+            return True
+
+    def _read_on(self) -> bool:
+        """Scan what has landed; whether something had."""
         read = self._feed.first
         if read is None:
             return self._feed.ended and self._finish()
@@ -136,7 +163,7 @@ class Lane:
         read.scanned += consumed
         for block in blocks:
             self._acquit()
-            self._add(self._stage.add(read.request.extent, block))
+            self._arrive(Stretch.of(read.request.extent, block))
         return consumed > 0
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
@@ -182,7 +209,7 @@ class Lane:
         return self._shards.sizes[read.request.extent.shard]
 
     def _finish(self) -> bool:
-        if self.ended:
+        if self.ended or self._sieve:
             return False
         self._add(self._stage.end_epoch(self._end))
         self.ended = True
@@ -192,7 +219,10 @@ class Lane:
         extent, begin = read.request.extent, read.request.start
         if self._extent is not None and self._extent.epoch != extent.epoch:
             following = Coordinates(extent.number, extent.begin, extent.first_record)
-            self._add(self._stage.end_epoch(following))
+            if self._sieve:
+                self._sieve.put(following)
+            else:
+                self._add(self._stage.end_epoch(following))
         resumed = self._extent is None and begin != extent.begin
         self._extent = extent
         ordinal = self._state.record if resumed else extent.first_record
@@ -207,6 +237,12 @@ class Lane:
             ordinal=ordinal,
             allocate=self._allocate,
         )
+
+    def _arrive(self, stretch: Stretch) -> None:
+        if self._sieve is not None:
+            self._sieve.put(stretch)
+        else:
+            self._add(self._stage.add(stretch))
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores
+from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.sieve import Filter, Sieve
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
@@ -29,7 +32,7 @@ from streamrec.plan.ranges import LaneRanges, MemoryPlan
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     import numpy.typing as npt
@@ -42,9 +45,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "RunPlan"]
 
+T = TypeVar("T")
+
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
 RAISE = "look at what this machine is busy with, or raise stall_timeout"
+HOPELESS = 4
+"""How many times all the shards of a lane are to pass a filter in vain before it is an error."""
 LONGEST_TURN = 0.005
 """Seconds for which batches are cut before others on the loop have their turn."""
 
@@ -59,6 +66,7 @@ class RunPlan:
     memory: MemoryPlan
     batch_size: int | None
     remainder: str
+    functions: Functions = NONE
 
     @property
     def own_lanes(self) -> range:
@@ -131,6 +139,7 @@ class Run:
         self._hangs = False
         self._batches = self._records = 0
         self._yield_at = 0.0
+        self._filter: Filter | None = None
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
@@ -146,6 +155,7 @@ class Run:
             self._shards.urls,
             single=plan.batch_size is None,
             share=Crew(self._threads, threads - 1).share,
+            functions=plan.functions,
         )
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
@@ -264,7 +274,31 @@ class Run:
             plan.lane_end(lane),
             check_crc=plan.settings.check_crc,
             allocate=partial(self._fetcher.acquire, j),
+            sieve=self._make_sieve(j, lane),
         )
+
+    def _make_sieve(self, j: int, lane: int) -> Sieve | None:
+        plan = self._plan
+        if plan.functions.filter is None:
+            return None
+        if self._filter is None:
+            features: Any = plan.settings.features
+            self._filter = Filter(plan.functions.filter, features, self._shards.urls)
+        sift, allocate = self._filter.sift, partial(self._fetcher.acquire, j)
+        patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
+        return Sieve(lambda stretch: self._in_thread(j, sift, stretch, allocate), patience)
+
+    def _in_thread(self, j: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Work for a lane, which then has news."""
+        future = self._threads.submit(work, *arguments)
+        loop = asyncio.get_running_loop()
+
+        def tell(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._fetcher.tell, j)
+
+        future.add_done_callback(tell)
+        return future
 
     async def _produce(self) -> None:
         """Fill the channel; its end carries the first cause of a failure."""
@@ -333,6 +367,8 @@ class Run:
         feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
         reads = [feed.first for feed in (feeds[lane], *feeds) if feed.first is not None]
         url = self._shards.urls[reads[0].shard] if reads else None
+        if (stage := self._lanes[lane].waits_for) != "fetch":
+            return Stalled(f"{stage} stands still for {seconds:g} s; {RAISE}", stage=stage)
         if self._inflater is not None and reads and reads[0].filled > reads[0].scanned:
             return Stalled(f"{url} stands still for {seconds:g} s; {RAISE}", stage="decompress")
         return StoreUnavailable(

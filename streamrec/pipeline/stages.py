@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
-from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.formats.tfrecord import HEADER
 from streamrec.plan.window import FRAME_OVERHEAD, records_until
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.plan.order import Extent
     from streamrec.plan.window import Windows
-    from streamrec.types import RecordBlock
+    from streamrec.types import Indices, RecordBlock
 
-__all__ = ["Coordinates", "InOrder", "Segment", "Segments", "Stage", "WindowShuffle"]
+__all__ = ["Coordinates", "InOrder", "Segment", "Segments", "Stage", "Stretch", "WindowShuffle"]
 
 
 class Coordinates(NamedTuple):
@@ -26,6 +26,34 @@ class Coordinates(NamedTuple):
     record: int
     window: int = 0
     row: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Records of one extent, in their order there; some between them may have been left out."""
+
+    extent: Extent
+    rows: RecordRows
+    begins: Indices
+    """int64 ``[rows]``: the offsets in the shard of the records' frames, in bytes."""
+
+    @classmethod
+    def of(cls, extent: Extent, block: RecordBlock) -> Self:
+        """All records of a block."""
+        return cls(extent, RecordRows.from_block(block), block.offsets + (block.base - HEADER))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def before(self, row: int) -> Coordinates:
+        """Where a lane stands whose next record is this one."""
+        ordinal = int(self.rows.ordinals[row])
+        return Coordinates(self.extent.number, int(self.begins[row]), ordinal)
+
+    def after(self, row: int) -> Coordinates:
+        """Where a lane stands whose last record was this one."""
+        end = int(self.begins[row] + self.rows.lengths[row]) + FRAME_OVERHEAD
+        return Coordinates(self.extent.number, end, int(self.rows.ordinals[row]) + 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +83,7 @@ class Stage(Protocol):
         """Bytes that it needs before it gives records again."""
         ...
 
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+    def add(self, stretch: Stretch) -> Segments:
         """Take the next records; give those that are ready."""
         ...
 
@@ -69,13 +97,14 @@ class InOrder:
 
     lacks = 0
 
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+    def add(self, stretch: Stretch) -> Segments:
         """Take the next records; give those that are ready."""
 
         def at(rows: int) -> Coordinates:
-            return after(extent, block, rows)
+            return stretch.after(rows - 1) if rows else stretch.before(0)
 
-        yield Segment(RecordRows.from_block(block), extent.epoch, at)
+        if len(stretch):
+            yield Segment(stretch.rows, stretch.extent.epoch, at)
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
         """Nothing is ever left."""
@@ -105,22 +134,22 @@ class WindowShuffle:
         """Bytes until the window is full."""
         return max(0, self._missing)
 
-    def add(self, extent: Extent, block: RecordBlock) -> Segments:
+    def add(self, stretch: Stretch) -> Segments:
         """Take the next records; give the windows that they fill."""
-        if extent.epoch != self._epoch:
-            self._epoch = extent.epoch
+        if stretch.extent.epoch != self._epoch:
+            self._epoch = stretch.extent.epoch
             self._open(0)
         first = 0
-        while first < len(block):
-            count = records_until(block.lengths[first:], self._missing)
-            self._start = self._start or after(extent, block, first)
-            part = RecordRows.from_block(block, first, first + count)
+        while first < len(stretch):
+            count = records_until(stretch.rows.lengths[first:], self._missing)
+            self._start = self._start or stretch.before(first)
+            part = stretch.rows.part(first, first + count)
             self._parts.append(part)
             self._missing -= part.nbytes + count * FRAME_OVERHEAD
             first += count
             if self._missing <= 0:
                 number = self._number + 1
-                yield self._close(after(extent, block, first)._replace(window=number))
+                yield self._close(stretch.after(first - 1)._replace(window=number))
                 self._open(number)
 
     def end_epoch(self, following: Coordinates) -> Segments:
@@ -145,12 +174,3 @@ class WindowShuffle:
             return start._replace(row=row) if row < len(order) else following
 
         return Segment(rows.take(order), self._epoch, at)
-
-
-def after(extent: Extent, block: RecordBlock, rows: int) -> Coordinates:
-    """The coordinates in a block's shard after so many of its records."""
-    if rows < len(block):
-        offset = block.base + int(block.offsets[rows]) - HEADER
-    else:
-        offset = block.base + int(block.offsets[-1] + block.lengths[-1]) + FOOTER
-    return Coordinates(extent.number, offset, block.first_ordinal + rows)

@@ -50,15 +50,18 @@ class Fingerprint:
     """Bytes; 0 where nothing is shuffled."""
     global_batch: int | None
     """Records of all ranks a step; ``None`` for single records."""
+    stages: str = ""
+    """What lanes do to their records beside the order: the functions and the packing, by name."""
 
     @property
     def digest(self) -> str:
         """16 hexadecimal digits for the whole."""
-        return _digest(json.dumps(asdict(self), sort_keys=True))
+        return _digest(json.dumps(self.to_dict(), sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data."""
-        return asdict(self)
+        """As plain JSON-able data; ``stages`` is left out where there are none."""
+        data = asdict(self)
+        return data if self.stages else {name: data[name] for name in data if name != "stages"}
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
@@ -68,6 +71,7 @@ class Fingerprint:
             MalformedPosition: It is something else.
         """
         kinds = {field.name: str(field.type) for field in fields(cls)}
+        data = {"stages": "", **data} if isinstance(data, dict) else data
         if not isinstance(data, dict) or data.keys() != kinds.keys():
             raise MalformedPosition(f"a fingerprint has the fields {', '.join(kinds)}")
         for name, kind in kinds.items():

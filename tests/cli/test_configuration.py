@@ -97,3 +97,11 @@ def test_credentials_in_urls_are_hidden() -> None:
     url = "https://user:swordfish@host/shard?signature=swordfish"
     assert shown(source=url)["source"] == "https://host/shard?..."
     assert "swordfish" not in str(shown(source=[url], storage_options={"endpoint_url": url}))
+
+
+def test_functions_that_do_not_exist_are_named() -> None:
+    settings = validate(
+        DaemonSettings, {"datasets": {"train": {"source": "x", "filter": "absent:keep"}}}
+    )
+    with pytest.raises(ConfigError, match=r"datasets.train: the setting 'filter' names"):
+        check(settings)

@@ -12,6 +12,7 @@ from streamrec.plan.window import Windows
 from tests.plan.oracle import Oracle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from streamrec.pipeline.dataset import Dataset
@@ -36,11 +37,16 @@ def write(directory: Path, shards: tuple[tuple[int, ...], ...]) -> str:
     return f"{directory}/part-*.tfrecord"
 
 
-def oracle(shards: tuple[tuple[int, ...], ...], settings: DatasetSettings, lanes: int) -> Oracle:
+def oracle(
+    shards: tuple[tuple[int, ...], ...],
+    settings: DatasetSettings,
+    lanes: int,
+    keep: Callable[[int], bool] = lambda length: True,
+) -> Oracle:
     """The order that the settings ask for."""
     seed = settings.seed if settings.shuffle else 0
     windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
-    return Oracle(shards, ShardOrder(len(shards), lanes, settings.shuffle, seed), windows)
+    return Oracle(shards, ShardOrder(len(shards), lanes, settings.shuffle, seed), windows, keep)
 
 
 def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from streamrec.errors import ConfigError, MissingFeature
+from streamrec.errors import ConfigError, FunctionFailed, MissingFeature
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example
 from streamrec.formats.image import encode_png
@@ -13,8 +13,10 @@ from streamrec.formats.image_columns import USUAL_GROWTH
 from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, Image, RaggedFeature
 from streamrec.pipeline.batch import Chunk
 from streamrec.pipeline.decode import Decoder
+from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.types import RecordRows
+from tests.pipeline.own import careless, squared, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,3 +122,32 @@ def test_pictures_are_shared_out() -> None:
     batch = decoder.decode(chunk(records), POSITION, None)
     np.testing.assert_array_equal(batch["a"], np.stack(arrays))
     assert numbers == [2, 1, 0]
+
+
+class TestFunctions:
+    RECORDS = tuple(encode_example({"id": i}) for i in range(4))
+    FEATURES = describe({"id": FixedLenFeature((), "int64")})
+
+    def test_map_and_transform_in_that_order(self) -> None:
+        functions = Functions(map=Function("map", squared), transform=Function("transform", summed))
+        decoder = Decoder(self.FEATURES, ["u"], functions=functions)
+        batch = decoder.decode(chunk(list(self.RECORDS)), POSITION, None)
+        assert list(batch) == ["sum", "square"]
+        assert (batch["sum"].tolist(), batch["square"].tolist()) == ([6] * 4, [0, 1, 4, 9])
+        assert batch.next_position is POSITION
+        assert batch.origin.records.tolist() == [0, 1, 2, 3]
+
+    def test_they_see_the_padding_of_padded_batches(self) -> None:
+        functions = Functions(transform=Function("transform", dict))
+        batch = Decoder(self.FEATURES, ["u"], functions=functions).decode(
+            chunk(list(self.RECORDS)), POSITION, 2
+        )
+        assert (len(batch["id"]), batch.rows) == (6, 6)
+        assert batch.mask is not None
+
+    def test_failures_name_the_first_record(self) -> None:
+        functions = Functions(map=Function("map", careless))
+        with pytest.raises(FunctionFailed, match=r"setting map, u, record 0: .*careless raised"):
+            Decoder(self.FEATURES, ["u"], functions=functions).decode(
+                chunk(list(self.RECORDS)), POSITION, None
+            )

@@ -10,6 +10,8 @@ import numpy as np
 from streamrec.plan.window import Windows, records_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.plan.order import ShardOrder
 
 
@@ -21,6 +23,8 @@ class Oracle:
     """The payload lengths of each shard's records."""
     order: ShardOrder
     windows: Windows | None = None
+    keep: Callable[[int], bool] = lambda length: True
+    """The filter, by a record's length."""
 
     def lane(self, lane: int, epochs: range) -> list[tuple[int, int, int]]:
         """(epoch, shard, record) of all that the lane delivers in these epochs."""
@@ -43,7 +47,8 @@ class Oracle:
         out = []
         number = self.order.first(lane, epoch)
         while (extent := self.order.extent(lane, number)).epoch == epoch:
-            out += [(epoch, extent.shard, i) for i in range(len(self.shards[extent.shard]))]
+            lengths = self.shards[extent.shard]
+            out += [(epoch, extent.shard, i) for i, n in enumerate(lengths) if self.keep(n)]
             number += 1
         return out
 

@@ -183,3 +183,14 @@ def test_object_tags() -> None:
     assert object_tag(None) is None
     assert len(object_tag('"etag"') or "") == 8
     assert object_tag('"a"') != object_tag('"b"')
+
+
+def test_what_lanes_do_is_in_the_fingerprint_where_they_do_something() -> None:
+    filtered = replace(FINGERPRINT, stages="filter a.b:c")
+    assert "stages" not in FINGERPRINT.to_dict()
+    assert Fingerprint.from_dict(filtered.to_dict()) == filtered
+    assert filtered.digest != FINGERPRINT.digest
+    with pytest.raises(OtherOrder, match=r"stages was 'filter a\.b:c' and is ''"):
+        FINGERPRINT.check(filtered)
+    with pytest.raises(MalformedPosition, match="'stages' is not of type str"):
+        Fingerprint.from_dict({**FINGERPRINT.to_dict(), "stages": 5})

@@ -1,0 +1,207 @@
+"""The user's own functions: found by their names, called with columns, and their faults named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from streamrec.errors import ConfigError, FunctionFailed
+from streamrec.types import Batch, BytesColumn, Pictures, Ragged, Sparse
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.faults import UrlOf
+    from streamrec.types import Column, Origin
+
+__all__ = ["NONE", "SETTINGS", "Function", "Functions", "name_of", "portable"]
+
+SETTINGS = ("filter", "map", "transform")
+"""The settings that are functions."""
+
+
+class Function:
+    """A function of the user.
+
+    Args:
+        setting: What it is set as.
+        function: Itself, or its name as ``"module:function"``.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+
+    def __init__(self, setting: str, function: Callable[..., Any] | str) -> None:
+        self.setting = setting
+        self.name = name_of(function)
+        self._function = load(setting, function) if isinstance(function, str) else function
+
+    def __repr__(self) -> str:
+        return f"<Function {self.name} for {self.setting}>"
+
+    def keep(
+        self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf
+    ) -> npt.NDArray[np.bool_]:
+        """Call a filter.
+
+        Args:
+            columns: Of some records.
+            origin: Where these came from.
+            url_of: Gives the URL of a shard's number.
+
+        Returns:
+            bool ``[records]``: which are kept.
+
+        Raises:
+            FunctionFailed: It raised, or gave something else.
+        """
+        mask = self._call(columns, origin, url_of)
+        rows = len(origin.shards)
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (rows,):
+            why = f"gave {_words(mask)}; it must give a boolean array of shape ({rows},)"
+            raise self._failure(why, origin, url_of)
+        return mask
+
+    def apply(self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf) -> dict[str, Column]:
+        """Call a map or a transform: other columns, or the same, of as many rows.
+
+        Arguments and errors are those of :meth:`keep`.
+        """
+        result = self._call(columns, origin, url_of)
+        if not isinstance(result, Mapping):
+            why = f"gave {_words(result)}; it must give a mapping of columns"
+            raise self._failure(why, origin, url_of)
+        rows = len(origin.shards)
+        for name, column in result.items():
+            if not isinstance(name, str) or _rows_of(column) != rows:
+                why = f"gave {name!r} as {_words(column)}; it must give columns of {rows} rows"
+                raise self._failure(why, origin, url_of)
+        return dict(result)
+
+    def _call(self, argument: Any, origin: Origin, url_of: UrlOf) -> Any:
+        try:
+            return self._function(argument)
+        except Exception as error:
+            why = f"raised {type(error).__name__}: {error}"
+            raise self._failure(why, origin, url_of) from error
+
+    def _failure(self, why: str, origin: Origin, url_of: UrlOf) -> FunctionFailed:
+        given = origin.shards >= 0
+        shards, records = origin.shards[given].tolist(), origin.records[given].tolist()
+        last = f"record {records[-1]} of {url_of(shards[-1])}"
+        return FunctionFailed(
+            f"{self.name} {why}; it was called with {len(records)} records, the last of them "
+            f"{last}: mend the function",
+            setting=self.setting,
+            url=url_of(shards[0]),
+            record=records[0],
+        )
+
+
+class Functions(NamedTuple):
+    """All functions of a dataset."""
+
+    filter: Function | None = None
+    """Columns to a mask."""
+    map: Function | None = None
+    """Columns to columns."""
+    transform: Function | None = None
+    """A batch to columns."""
+
+    @property
+    def in_lanes(self) -> str:
+        """The names of those that determine which records come, and with what in them."""
+        given = [function for function in (self.filter, self.map) if function]
+        return ", ".join(f"{function.setting} {function.name}" for function in given)
+
+    @classmethod
+    def of(cls, settings: DatasetSettings) -> Self:
+        """Find them.
+
+        Raises:
+            ConfigError: There is none of a name.
+        """
+        given = ((name, getattr(settings, name)) for name in SETTINGS)
+        return cls(*(None if value is None else Function(name, value) for name, value in given))
+
+
+NONE = Functions()
+
+
+def name_of(function: Callable[..., Any] | str) -> str:
+    """A function's name, as ``module:function``; of a callable object, that of its class."""
+    if isinstance(function, str):
+        return function
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def load(setting: str, name: str) -> Callable[..., Any]:
+    """The function of a name.
+
+    Args:
+        setting: What it is for, for errors.
+        name: ``"module:function"``.
+
+    Raises:
+        ConfigError: The module cannot be imported, or has no such function.
+    """
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+    except Exception as error:
+        raise ConfigError(
+            f"the setting {setting!r} names {name!r}, but importing {module} raised "
+            f"{type(error).__name__}: {error}; check the name and PYTHONPATH"
+        ) from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError(
+            f"the setting {setting!r} names {name!r}, but {module} has no such function"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def portable(setting: str, function: Callable[..., Any] | str) -> str:
+    """The name by which another process finds the very same function.
+
+    Args:
+        setting: What it is for, for errors.
+        function: Itself, or its name.
+
+    Raises:
+        ConfigError: It has none: it is a lambda, a local function, or of the main program.
+    """
+    name = name_of(function)
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module) if module != "__main__" else None
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is function or isinstance(function, str):
+        return name
+    raise ConfigError(
+        f"the setting {setting!r} is {name}, which the engine process cannot import; put the "
+        'function at the top of a module of its own, or set engine="thread" (where it shares the '
+        "interpreter with the training)"
+    )
+
+
+def _rows_of(column: Any) -> int:
+    """How many rows a column has; -1 for what is none."""
+    if isinstance(column, np.ndarray):
+        return len(column) if column.ndim and column.dtype.kind not in "OSUMm" else -1
+    return len(column) if isinstance(column, BytesColumn | Pictures | Ragged | Sparse) else -1
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype} and shape {value.shape}"
+    if isinstance(value, BytesColumn | Pictures | Ragged | Sparse | Batch):
+        return f"a {type(value).__name__} of {len(value)} rows"
+    return f"a {type(value).__name__}"

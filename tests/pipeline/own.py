@@ -1,0 +1,41 @@
+"""Functions as users write them, in a module that another process can import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.types import Batch
+
+
+def is_even(columns: Mapping[str, Any]) -> Any:
+    return columns["id"] % 2 == 0
+
+
+def is_short(columns: Mapping[str, Any]) -> Any:
+    """Of raw records: those whose length is no multiple of 3."""
+    return np.diff(columns["records"].offsets) % 3 != 0
+
+
+def nothing(columns: Mapping[str, Any]) -> Any:
+    return np.zeros(len(columns["records"]), bool)
+
+
+def squared(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {**columns, "square": columns["id"] ** 2}
+
+
+def summed(batch: Batch) -> dict[str, Any]:
+    return {"sum": np.full(len(batch), batch["id"].sum()), "square": batch["square"]}
+
+
+def careless(columns: Mapping[str, Any]) -> Any:
+    raise KeyError("no such column")
+
+
+def wrong(columns: Mapping[str, Any]) -> Any:
+    return [1, 2, 3]

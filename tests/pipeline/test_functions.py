@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import ConfigError, FunctionFailed
+from streamrec.pipeline.functions import NONE, Function, Functions, load, name_of, portable
+from streamrec.types import Batch, BytesColumn, Origin, Ragged
+from tests.pipeline import own
+from tests.pipeline.shards import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ORIGIN = Origin(np.array([2, 2, 3, -1], np.int32), np.array([7, 8, 0, -1]))
+COLUMNS = {"id": np.arange(4)}
+URL_OF = ["zero", "one", "two", "three"].__getitem__
+
+
+class Threshold:
+    def __call__(self, columns: Any) -> Any:
+        return columns["id"] > 1
+
+
+class TestNames:
+    def test_a_function_a_name_and_an_object(self) -> None:
+        assert name_of(own.is_even) == "tests.pipeline.own:is_even"
+        assert name_of("a.b:c") == "a.b:c"
+        assert name_of(Threshold()) == f"{__name__}:Threshold"
+        assert name_of(lambda c: c).endswith("<lambda>")
+
+    def test_found_by_its_name(self) -> None:
+        assert load("map", "tests.pipeline.own:squared") is own.squared
+        assert load("map", f"{__name__}:Threshold.__call__") is Threshold.__call__
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("no.such.module:f", "importing no.such.module raised ModuleNotFoundError"),
+            ("tests.pipeline.own:absent", "has no such function"),
+            ("tests.pipeline.own:__doc__", "has no such function"),
+        ],
+    )
+    def test_names_of_nothing(self, name: str, why: str) -> None:
+        with pytest.raises(ConfigError, match=f"'filter' names '{name}'.*{why}"):
+            load("filter", name)
+
+    def test_what_another_process_can_find(self) -> None:
+        assert portable("map", own.squared) == "tests.pipeline.own:squared"
+        assert portable("map", "anything:at_all") == "anything:at_all"
+        assert portable("map", Threshold.__call__) == f"{__name__}:Threshold.__call__"
+
+    @pytest.mark.parametrize("kind", ["lambda", "local", "object", "partial", "main"])
+    def test_what_it_cannot(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def local(columns: Any) -> Any:
+            return columns
+
+        functions: dict[str, Callable[..., Any]] = {
+            "lambda": lambda columns: columns,
+            "local": local,
+            "object": Threshold(),
+            "partial": partial(own.squared),
+            "main": own.summed,
+        }
+        if kind == "main":
+            monkeypatch.setattr(own.summed, "__module__", "__main__")
+        with pytest.raises(ConfigError, match=r"'map' is .*module of its own, or set engine="):
+            portable("map", functions[kind])
+
+
+class TestCalls:
+    def test_a_filter_gives_a_mask(self) -> None:
+        mask = Function("filter", own.is_even).keep(COLUMNS, ORIGIN, URL_OF)
+        assert mask.tolist() == [True, False, True, False]
+
+    @pytest.mark.parametrize(
+        ("result", "words"),
+        [
+            ([True] * 4, "a list"),
+            (np.ones(3, bool), r"an array of dtype bool and shape \(3,\)"),
+            (np.ones(4, int), "an array of dtype int64"),
+            (np.True_, "a bool"),
+        ],
+    )
+    def test_what_is_no_mask(self, result: Any, words: str) -> None:
+        with pytest.raises(FunctionFailed, match=f"gave {words}.*boolean array of shape"):
+            Function("filter", lambda _: result).keep(COLUMNS, ORIGIN, URL_OF)
+
+    def test_a_map_gives_columns(self) -> None:
+        columns = {
+            "a": np.zeros((4, 2)),
+            "b": BytesColumn.of([b"x"] * 4),
+            "c": Ragged(np.arange(3), np.array([0, 1, 1, 2, 3])),
+        }
+        assert Function("map", lambda _: columns).apply(COLUMNS, ORIGIN, URL_OF) == columns
+
+    @pytest.mark.parametrize(
+        ("result", "words"),
+        [
+            (None, "a NoneType; it must give a mapping"),
+            ({"a": np.zeros(3)}, "'a' as an array of dtype float64 and shape"),
+            ({"a": np.zeros(())}, "'a' as an array"),
+            ({"a": np.array(["x"] * 4)}, "'a' as an array of dtype <U1"),
+            ({"a": BytesColumn.of([b"x"])}, "'a' as a BytesColumn of 1 rows"),
+            ({"a": [1, 2, 3, 4]}, "'a' as a list; it must give columns of 4 rows"),
+            ({1: np.zeros(4)}, "1 as an array"),
+        ],
+    )
+    def test_what_are_no_columns(self, result: Any, words: str) -> None:
+        with pytest.raises(FunctionFailed, match=f"gave {words}"):
+            Function("map", lambda _: result).apply(COLUMNS, ORIGIN, URL_OF)
+
+    def test_a_failure_says_which_records_and_keeps_its_cause(self) -> None:
+        with pytest.raises(FunctionFailed) as caught:
+            Function("map", own.careless).apply(COLUMNS, ORIGIN, URL_OF)
+        error = caught.value
+        assert error.fields() == {"setting": "map", "url": "two", "record": 7}
+        assert isinstance(error.__cause__, KeyError)
+        assert str(error) == (
+            "setting map, two, record 7: tests.pipeline.own:careless raised KeyError: 'no such "
+            "column'; it was called with 3 records, the last of them record 0 of three: mend the "
+            "function"
+        )
+
+
+def test_those_of_a_dataset() -> None:
+    functions = Functions.of(
+        settings_of("x", filter="tests.pipeline.own:is_even", map=own.squared, transform=len)
+    )
+    assert functions.filter is not None
+    assert repr(functions.filter) == "<Function tests.pipeline.own:is_even for filter>"
+    assert functions.in_lanes == "filter tests.pipeline.own:is_even, map tests.pipeline.own:squared"
+    assert Functions.of(settings_of("x")) == NONE
+    assert NONE.in_lanes == ""
+
+
+@pytest.mark.parametrize("value", ["no_colon", "a:b:c", 5, "1a:b", ""])
+def test_settings_that_are_no_functions(value: object) -> None:
+    with pytest.raises(ConfigError, match='should be a function, or "module:function"'):
+        settings_of("x", map=value)
+
+
+def test_a_batch_is_worded() -> None:
+    batch: Any = Batch({}, 4, 0, ORIGIN, None)  # type: ignore[arg-type]
+    with pytest.raises(FunctionFailed, match="gave a Batch of 4 rows"):
+        Function("filter", lambda _: batch).keep(COLUMNS, ORIGIN, URL_OF)
