@@ -23,6 +23,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     SecretStr,
+    TypeAdapter,
     ValidationError,
     field_validator,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "DaemonSettings",
     "DatasetSettings",
     "StreamSettings",
+    "byte_size",
     "compression_name",
     "load_daemon",
     "validate",
@@ -185,6 +187,21 @@ def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") ->
             by_setting.setdefault(_setting(model, fault["loc"]), []).append(fault)
         faults = "; ".join(_sentence(model, path, few) for path, few in by_setting.items())
         raise ConfigError(f"{where}: {faults}" if where else faults) from None
+
+
+def byte_size(name: str, text: str) -> int:
+    """Read a number of bytes, at least one, as settings write it (``"4MiB"``).
+
+    Raises:
+        ConfigError: It is none; the error calls it by its name.
+    """
+    try:
+        size = TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        size = ByteSize(0)
+    if size < 1:
+        raise ConfigError(f"{name} is {text!r} and should be a number of bytes, as in 4MiB")
+    return int(size)
 
 
 def load_daemon(path: str | Path) -> DaemonSettings:

@@ -8,6 +8,7 @@
     │   ├── ObjectNotFound (FileNotFoundError)
     │   ├── AccessDenied (PermissionError)
     │   ├── ObjectChanged                     another version than the one that was pinned
+    │   ├── StaleIndex                        the index describes another version of this shard
     │   ├── StoreMisbehaved                   an answer that breaks HTTP's or the store's own rules
     │   └── StoreUnavailable (ConnectionError)    retryable: network, 429, 5xx
     ├── DataError (ValueError)                the bytes: url, offset, record, feature
@@ -18,6 +19,7 @@
     │   ├── DecompressionBomb                 far more comes out than went in
     │   ├── MalformedExample                  not the protobuf message it should be
     │   ├── MalformedImage                    not a picture that can be decoded
+    │   ├── MalformedIndex                    not an index, or a damaged one
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
     ├── FunctionFailed                        a function of the user: setting, url, record
@@ -59,6 +61,7 @@ __all__ = [
     "LocalProtocolError",
     "MalformedExample",
     "MalformedImage",
+    "MalformedIndex",
     "MalformedPosition",
     "MissingFeature",
     "ObjectChanged",
@@ -67,6 +70,7 @@ __all__ = [
     "OtherOrder",
     "OtherVersion",
     "RemoteProtocolError",
+    "StaleIndex",
     "Stalled",
     "StateError",
     "StoreError",
@@ -138,6 +142,10 @@ class AccessDenied(StoreError, PermissionError):
 
 class ObjectChanged(StoreError):
     """The object is no longer the version that this run pinned."""
+
+
+class StaleIndex(StoreError):
+    """The index that is named does not describe this shard as the store has it now."""
 
 
 class StoreMisbehaved(StoreError):
@@ -224,6 +232,10 @@ class MalformedExample(DataError):
 
 class MalformedImage(DataError):
     """The picture is corrupt, truncated, too large, or of a format that is not read."""
+
+
+class MalformedIndex(DataError):
+    """The bytes are not those of an index that this version reads."""
 
 
 class MissingFeature(DataError):

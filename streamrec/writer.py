@@ -25,7 +25,7 @@ from streamrec.types import Bytes, BytesColumn, RecordRows
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["TFRecordWriter"]
+__all__ = ["TFRecordWriter", "write_object"]
 
 Record: TypeAlias = Bytes | Mapping[str, Any]
 
@@ -163,6 +163,24 @@ class TFRecordWriter:
             file.write(frames if self._compressor is None else self._compressor.compress(frames))
         self.records += records
         self.nbytes += len(frames)
+
+
+def write_object(url: str, data: bytes, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Write one object: it appears whole, or not at all.
+
+    Raises:
+        ConfigError: The scheme is not known.
+        ObjectNotFound: The directory does not exist.
+        AccessDenied: It may not be written to.
+        StoreError: It could not be written.
+    """
+    with _translated(url):
+        target = _target(url, storage_options or {})
+        try:
+            target.file.write(data)
+            target.commit()
+        finally:
+            target.discard()
 
 
 def _compressor(name: str | None, url: str) -> Compressor | None:

@@ -24,7 +24,7 @@ from streamrec.errors import (
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import FrameScanner, frame
 from streamrec.types import BytesColumn
-from streamrec.writer import TFRecordWriter
+from streamrec.writer import TFRecordWriter, write_object
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -318,3 +318,14 @@ class TestCompression:
             writer.write(b"x")
             raise RuntimeError
         assert list(tmp_path.iterdir()) == []
+
+
+class TestOneObject:
+    def test_it_appears_whole(self, place: Any) -> None:
+        write_object(str(place), b"one")
+        write_object(str(place), b"two")
+        assert content(place) == b"two"
+
+    def test_no_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(ObjectNotFound, match="create it first"):
+            write_object(str(tmp_path / "no" / "where"), b"x")

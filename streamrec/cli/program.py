@@ -12,9 +12,11 @@ import click
 from streamrec import __version__
 from streamrec.cli.cat import cat
 from streamrec.cli.demo import demo
+from streamrec.cli.index import index
 from streamrec.cli.info import info
 from streamrec.cli.options import debug_option
 from streamrec.cli.serve import serve
+from streamrec.cli.verify import verify
 from streamrec.errors import ConfigError, StreamrecError
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def program(context: click.Context) -> None:
         context.exit(WRONG_USAGE)
 
 
-for verb in (cat, demo, info, serve):
+for verb in (cat, demo, index, info, serve, verify):
     program.add_command(verb)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.formats.index import SUFFIX
 from streamrec.stores.base import ObjectInfo, display_url
 from streamrec.stores.sources import (
     FAMILIES,
@@ -94,8 +95,8 @@ class Stores:
             "".join(place._replace(link=prefix)), recursive=recursive
         )
         found = [info async for info in listing if matches(place_of(info.url).link)]
-        # A key that ends in a slash is a directory's marker, not a shard.
-        found = [info for info in found if not place_of(info.url).link.endswith("/")]
+        # A key that ends in a slash is a directory's marker, and an index is no shard either.
+        found = [info for info in found if not place_of(info.url).link.endswith(("/", SUFFIX))]
         if not found:
             raise ObjectNotFound(
                 "no object matches; check the pattern, and that the shards are there", url=glob

@@ -1,0 +1,82 @@
+"""``streamrec verify``: check every byte, and name every fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamrec.cli.options import debug_option, json_option, storage_option, urls_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.verify import ShardReport
+
+FAILED = 1
+
+
+@click.command()
+@urls_argument
+@storage_option
+@json_option
+@debug_option
+@click.pass_context
+def verify(
+    context: click.Context,
+    *,
+    urls: tuple[str, ...],
+    storage_options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Read every byte of the shards, check every CRC, and name every fault.
+
+    Behind a record whose payload is corrupt the next one is looked at. Where a record's length is
+    corrupt, or a compressed stream, nothing tells where the next record begins; how many bytes of
+    the shard were not looked at is told. Exit code 1 if there is a fault.
+    """
+    from streamrec.cli.printing import print_json, progress_bar
+    from streamrec.flow.bridge import Bridge
+    from streamrec.verify import check
+
+    with Bridge() as loop, progress_bar("bytes") as progress:
+        reports = loop.call(check(urls, storage_options, progress=progress))
+    if as_json:
+        print_json(_as_object(reports))
+    else:
+        click.echo("\n".join(_lines(reports)))
+    if any(report.faults for report in reports):
+        context.exit(FAILED)
+
+
+def _as_object(reports: Sequence[ShardReport]) -> dict[str, Any]:
+    return {
+        **_sums(reports),
+        "damaged": [report.to_dict() for report in reports if report.faults],
+    }
+
+
+def _sums(reports: Sequence[ShardReport]) -> dict[str, int]:
+    return {
+        "shards": len(reports),
+        "bytes": sum(report.size for report in reports),
+        "records": sum(report.records for report in reports),
+        "faults": sum(len(report.faults) for report in reports),
+    }
+
+
+def _lines(reports: Sequence[ShardReport]) -> list[str]:
+    from streamrec.cli.printing import megabytes
+
+    lines = []
+    for report in reports:
+        lines += [str(fault) for fault in report.faults]
+        if report.unread:
+            lines.append(f"{report.url}: {report.unread:,} bytes behind it were not looked at")
+    sums = _sums(reports)
+    found = f"{sums['faults']:,} faults" if sums["faults"] else "no fault"
+    return [
+        *lines,
+        f"{sums['shards']:,} shards, {sums['records']:,} records, {megabytes(sums['bytes'])}: "
+        f"{found}",
+    ]

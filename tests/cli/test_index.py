@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.formats.index import Index
+from tests.cli.support import DATA, assert_one_sentence
+from tests.cli.support import streamrec as cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.devstore import DevStore
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    for path in DATA.glob("numbers-*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_it_is_written_beside_the_shards_and_hidden_from_patterns(shards: Path) -> None:
+    outcome = cli("index", f"{shards}/*", "--chunk-size", "500")
+    path = shards / "numbers.streamrec-index"
+    assert outcome == (
+        0,
+        f"{path}: 3 shards, 60 records, 12 chunks; 504 bytes for 6.6 kB\n",
+        "",
+    )
+    index = Index.parse(path.read_bytes(), url="u")
+    assert [entry.records for entry in index.entries] == [20, 20, 20]
+    assert cli("index", f"{shards}/*", "--json").object["shards"] == 3
+
+
+def test_json_and_another_place(shards: Path, tmp_path: Path) -> None:
+    output = tmp_path / "elsewhere"
+    found = cli("index", "--json", f"{shards}/numbers-*", "--output", output).object
+    assert found["url"] == str(output)
+    assert found["bytes"] == output.stat().st_size
+    assert (found["records"], found["chunks"]) == (60, 3)
+    assert found["digest"] == Index.parse(output.read_bytes(), url="u").digest()
+
+
+def test_into_an_object_store(store: DevStore, credentials: list[str]) -> None:
+    outcome = cli("index", "s3://data/numbers-*", *credentials)
+    assert outcome.out.startswith("s3://data/numbers.streamrec-index: 3 shards, 60 records")
+    assert cli("verify", "s3://data/numbers*", *credentials).out.startswith("3 shards, 60 records")
+
+
+def test_of_damaged_or_compressed_shards_none_is_written(shards: Path) -> None:
+    path = shards / "numbers-00001-of-00003.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[30] ^= 1
+    path.write_bytes(data)
+    assert_one_sentence(cli("index", f"{shards}/numbers-*"), 1, str(path), "offset 0", "CRC32C")
+    assert not (shards / "numbers.streamrec-index").exists()
+
+
+def test_refusals(shards: Path) -> None:
+    refused = cli("index", f"{shards}/*", "--chunk-size", "many")
+    assert_one_sentence(refused, 2, "--chunk-size", "'many'", "4MiB")
+    assert_one_sentence(cli("index", f"{shards}/*", "--chunk-size", "0"), 2, "--chunk-size")
+    missing = cli("index", f"{shards}/*", "--output", shards / "no" / "where")
+    assert_one_sentence(missing, 1, "no such directory")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cli.support import DATA, assert_one_sentence
+from tests.cli.support import streamrec as cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.devstore import DevStore
+
+
+def damaged(tmp_path: Path, place: int) -> Path:
+    data = bytearray((DATA / "numbers-00000-of-00003.tfrecord").read_bytes())
+    data[place] ^= 1
+    path = tmp_path / "shard"
+    path.write_bytes(data)
+    return path
+
+
+def test_text(store: DevStore, credentials: list[str]) -> None:
+    outcome = cli("verify", "s3://data/numbers-*", *credentials)
+    assert outcome == (0, "3 shards, 60 records, 6.6 kB: no fault\n", "")
+
+
+def test_every_fault_is_named(tmp_path: Path) -> None:
+    path = damaged(tmp_path, 30)
+    outcome = cli("verify", path, tmp_path / "none", f"{DATA}/numbers-00001-of-00003.tfrecord")
+    assert outcome.code == 1
+    assert outcome.err == ""
+    first, second, last = outcome.out.splitlines()
+    assert first.startswith(f"{DATA}") is False
+    assert f"{tmp_path / 'none'}" in first
+    assert f"{path}, offset 0, record 0: the CRC32C of the record's" in second
+    assert last == "3 shards, 40 records, 4.4 kB: 2 faults"
+
+
+def test_what_was_not_looked_at_is_told(tmp_path: Path) -> None:
+    path = damaged(tmp_path, 0)
+    outcome = cli("verify", path)
+    assert f"{path}: 2,188 bytes behind it were not looked at" in outcome.out
+
+
+def test_json(tmp_path: Path) -> None:
+    path = damaged(tmp_path, 30)
+    outcome = cli("verify", "--json", path)
+    found = outcome.object
+    assert outcome.code == 1
+    assert (found["shards"], found["records"], found["faults"]) == (1, 20, 1)
+    (shard,) = found["damaged"]
+    assert shard["url"] == str(path)
+    assert [fault["type"] for fault in shard["faults"]] == ["CorruptRecord"]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert_one_sentence(cli("verify", f"{tmp_path}/*"), 1, str(tmp_path))
+    assert_one_sentence(cli("verify", "s4://x/y"), 2, "'s4'")
