@@ -248,7 +248,8 @@ class _Tail:
         length = self._length + len(view)
         if length > len(self._buffer):
             self.reserve(max(length, 2 * len(self._buffer)))
-        self._buffer[self._length : length] = view
+        # by memoryview: NumPy would let go of the interpreter, and wait to have it back
+        self._buffer.data[self._length : length] = view.data
         self._length = length
 
     def reserve(self, size: int) -> None:
