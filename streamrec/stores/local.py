@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -12,6 +13,7 @@ from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from concurrent.futures import Executor
     from io import FileIO
 
 __all__ = ["LocalStore", "path_of"]
@@ -22,10 +24,11 @@ SCHEME = "file://"
 class LocalBody:
     """A range of an open file; each read is one call in a thread, straight into the view."""
 
-    def __init__(self, info: ObjectInfo, file: FileIO, length: int) -> None:
+    def __init__(self, info: ObjectInfo, file: FileIO, length: int, threads: Executor) -> None:
         self.info = info
         self._file = file
         self._left = length
+        self._threads = threads
 
     async def readinto(self, view: memoryview) -> int:
         """Read as much as the file gives in one call; see :class:`RangeBody`."""
@@ -33,7 +36,7 @@ class LocalBody:
         if not want:
             return 0
         try:
-            count = await in_thread(self._read, view[:want])
+            count = await in_thread(self._read, view[:want], executor=self._threads)
         except OSError as error:
             _refuse(self.info.url, error)
         if not count:
@@ -53,7 +56,15 @@ class LocalBody:
 
 
 class LocalStore:
-    """Reads files, in threads: a disk, and a network's file system more so, may block."""
+    """Reads files, in threads: a disk, and a network's file system more so, may block.
+
+    As many read at a time as there are cores, two at least. What is in the page cache is copied by
+    the core that asks: more threads would not bring it sooner, but share the cores with those who
+    wait for the first of it.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "streamrec-read")
 
     @asynccontextmanager
     async def open_range(
@@ -64,7 +75,7 @@ class LocalStore:
         file, info, length = await _open_in_thread(url, start, stop)
         try:
             check_pin(url, etag, info.etag)
-            yield LocalBody(info, file, length)
+            yield LocalBody(info, file, length, self._threads)
         finally:
             file.close()
 
@@ -80,7 +91,8 @@ class LocalStore:
                 pending += directories
 
     async def aclose(self) -> None:
-        """Nothing is kept open between ranges."""
+        """Let the threads end; nothing is kept open between ranges."""
+        self._threads.shutdown(wait=False)
 
 
 def path_of(url: str) -> str:

@@ -124,6 +124,28 @@ async def test_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
             await body.readinto(view)
 
 
+@asynchronous
+async def test_the_last_byte_closes_the_file(tmp_path: Path) -> None:
+    put(tmp_path / "x", DATA)
+    async with LocalStore().open_range(f"{tmp_path}/x", 0, 10) as body:
+        view = memoryview(bytearray(7))
+        assert (await body.readinto(view), body._file.closed) == (7, False)
+        assert (await body.readinto(view), body._file.closed) == (3, True)
+        assert await body.readinto(view) == 0
+
+
+@asynchronous
+async def test_its_threads_end_with_it(tmp_path: Path) -> None:
+    put(tmp_path / "x", DATA)
+    store = LocalStore()
+    assert (await read(store, f"{tmp_path}/x", 0, 5))[0] == DATA[:5]
+    threads = store._threads._threads
+    assert len(threads) == 1
+    await store.aclose()
+    for thread in threads:
+        thread.join()
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
