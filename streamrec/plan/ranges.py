@@ -28,8 +28,12 @@ LOOK = 4 * KIB
 MOST_AT_ONCE = 48
 """Ranges of full size that the read-ahead is to hold: fewer would not fill a link of 1 GB/s from
 connections of 60 MB/s and 50 ms; more and smaller ones cost more CPU time a byte."""
-FEWEST_AT_ONCE = 8
-"""The same for what is near, where two ranges a lane are enough: there is no latency to hide."""
+A_LANE_NEAR = 3
+"""The same a lane for what is near, where no latency has to be hidden: the range that is used up,
+the one that has landed behind it, and the one that is being read. With two, lanes that come to the
+ends of their ranges together wait together."""
+FEWEST_AT_ONCE = 12
+"""The same for few lanes: a disk or a mounted network's file system has its latency, too."""
 GROWTH = 4
 """Each range of a lane is this many times the one before it, up to the plan's range size."""
 
@@ -127,7 +131,7 @@ class MemoryPlan:
             lanes: The own lanes.
             windows: Bytes of their shuffle windows.
             near: The bytes come from this machine. Reading further ahead than each lane's next
-                range only spends memory, and time on touching it for the first time.
+                ranges only spends memory, and time on touching it for the first time.
 
         Raises:
             ConfigError: It cannot hold what must be held; the message shows the arithmetic.
@@ -137,7 +141,7 @@ class MemoryPlan:
         if left < lanes * SMALLEST_HEAD:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
         head = min(LARGEST_HEAD, max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
-        at_once = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, 2 * lanes)) if near else MOST_AT_ONCE
+        at_once = _at_once(lanes) if near else MOST_AT_ONCE
         read_ahead = min(LARGEST_READ_AHEAD, at_once * LARGEST_RANGE)
         ahead = min(left - lanes * head, windows + read_ahead)
         share = max(ahead // at_once, min(ahead // (2 * lanes), head))
@@ -148,6 +152,10 @@ class MemoryPlan:
 def sent_bytes(total: int) -> int:
     """The part of a budget's reserve for batches between the engine's process and the trainer's."""
     return _reserve(total) // 4
+
+
+def _at_once(lanes: int) -> int:
+    return min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes))
 
 
 def _reserve(total: int) -> int:

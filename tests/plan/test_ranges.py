@@ -178,9 +178,9 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
 
 @pytest.mark.parametrize(
     ("lanes", "near", "read_ahead", "range_size"),
-    [(1, True, 64, 8), (8, True, 128, 8), (48, True, 256, 4), (1, False, 256, 4)],
+    [(1, True, 96, 8), (8, True, 192, 8), (48, True, 256, 4), (1, False, 256, 4)],
 )
-def test_what_is_near_is_read_two_ranges_a_lane_ahead(
+def test_what_is_near_is_read_three_ranges_a_lane_ahead(
     lanes: int, near: bool, read_ahead: int, range_size: int
 ) -> None:
     plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=near)
