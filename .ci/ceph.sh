@@ -2,6 +2,7 @@
 # Ceph's RADOS gateway on this machine alone: a real S3 for the store tests.
 #
 #   .ci/ceph.sh start    prints the endpoint, for STREAMREC_TEST_S3_ENDPOINT; does nothing if it already answers
+#   .ci/ceph.sh outage SECONDS    kills the gateway, says so, and starts it again after a while
 #   .ci/ceph.sh stop     ends what `start` began and removes its directory
 #
 # Needs root and: apt-get install -y --no-install-recommends radosgw ceph-mon ceph-osd
@@ -93,9 +94,13 @@ start_osd() {
     ceph-osd -i 0 --setuser root --setgroup root
 }
 
-start_gateway() {
+run_gateway() {
     radosgw --name client.rgw --setuser root --setgroup root
     wait_until_ready
+}
+
+start_gateway() {
+    run_gateway
     timeout 60 radosgw-admin user create --uid=test --display-name=test --access-key=test --secret-key=testsecret
 }
 
@@ -118,6 +123,20 @@ start() {
     echo "$endpoint"
 }
 
+outage() {
+    local file
+    for file in "$homes".*/run/client.rgw.pid; do
+        home=${file%/run/*}
+        export CEPH_CONF="$home/ceph.conf"
+        grep -q '^radosgw' "/proc/$(cat "$file")/comm" || continue
+        kill -9 "$(cat "$file")"
+        echo "the gateway is gone"
+        sleep "$1"
+        run_gateway >>"$home/log/start.log" 2>&1 </dev/null
+        echo "the gateway is back"
+    done
+}
+
 stop() {
     local file pid home
     for file in "$homes".*/run/*.pid; do
@@ -135,9 +154,10 @@ stop() {
 
 case "${1:-}" in
     start) start ;;
+    outage) outage "${2:?seconds}" ;;
     stop) stop ;;
     *)
-        say "usage: $0 start | stop"
+        say "usage: $0 start | outage SECONDS | stop"
         exit 2
         ;;
 esac

@@ -161,6 +161,12 @@ def test_connections_that_break_go_on_at_their_last_byte(
     assert statistics["bytes_read"] == statistics["bytes_used"]
 
 
+def test_the_engine_process_goes_on_too_and_tells(far: Far) -> None:
+    statistics = deliver(far, BROKEN["in the body"], engine="process")
+    assert statistics["retries"] > 0
+    assert statistics["bytes_read"] >= statistics["bytes_used"]
+
+
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "SlowDown")])
 def test_a_storm_of_refusals(
     far: Far, status: int, code: str, impatient: list[float | None], unhedged: None
