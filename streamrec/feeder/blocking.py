@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
-from streamrec.feeder.connection import tune
+from streamrec.feeder.connection import silence, tune
 from streamrec.wire import Credit, Ping, Pong
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class BlockingConnection:
         self._nonce += 1
         self._write_if_possible(self.machine.send(Ping(self._nonce)))
         if not self._poll.poll(half * 1000):
-            raise FeederLost(f"nothing came for {self._patience:g} s, not even an answer to a ping")
+            raise FeederLost(silence(self._patience))
 
     def _write_if_possible(self, buffers: list[memoryview]) -> None:
         # What the peer sent before it went is still to be read, and tells more than the failure.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.blocking import BlockingConnection
-from streamrec.feeder.connection import AsyncConnection
+from streamrec.feeder.connection import AsyncConnection, silence
 from streamrec.feeder.session import Subscription, connecting_failed
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
@@ -221,7 +221,7 @@ class AsyncFeed(_Feed):
         silent = asyncio.get_running_loop().time() - self._connection.heard_at
         if silent >= self._patience:
             self._connection.abort()
-            raise FeederLost(f"nothing came for {silent:.0f} s, not even an answer to a ping")
+            raise FeederLost(silence(silent))
         if silent >= self._patience / 2:
             self._nonce += 1
             self._connection.post_if_possible(Ping(self._nonce))

@@ -246,6 +246,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 transport.writelines(replies)
 
 
+def silence(seconds: float) -> str:
+    """What to say of a peer that gives no sign of life."""
+    return (
+        f"the feeder stalls: nothing came for {seconds:.3g} s, not even an answer to a ping; check "
+        "the network, or what its machine is busy with"
+    )
+
+
 def tune(sock: socket.socket) -> None:
     """Set what a long-lived connection of large messages wants."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
