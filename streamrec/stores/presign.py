@@ -164,14 +164,13 @@ class Presigner:
 
     def _plain_endpoint(self) -> Endpoint | None:
         """Looked for once: the options and the profile stay."""
-        if not self._settled:
+        if not self._settled and not self._given_session:
             session = self._session()
             environment = {**session.get_scoped_config(), **os.environ}
-            if not self._given_session:
-                self._endpoint = plain_endpoint(
-                    self._filesystem, session.get_config_variable, environment
-                )
-            self._settled = True
+            self._endpoint = plain_endpoint(
+                self._filesystem, session.get_config_variable, environment
+            )
+        self._settled = True
         return self._endpoint
 
     def _session(self) -> AioSession:

@@ -191,6 +191,32 @@ async def test_bucket_in_another_region() -> None:
 
 
 @asynchronous
+async def test_listing_a_bucket_in_another_region() -> None:
+    async with devstore_bench() as bench:
+        assert bench.devstore
+        bench.put("x", DATA)
+        headers = {"x-amz-bucket-region": "eu-west-3", "Location": "http://127.0.0.1:1/"}
+        moved = Fault(nth=1, status=301, code="PermanentRedirect", headers=headers)
+        bench.devstore.faults = [moved]
+        assert [info.url async for info in bench.store.list(bench.url(""))] == [bench.url("x")]
+        scopes = [
+            each.query["X-Amz-Credential"].split("/")[2]
+            for each in bench.devstore.statistics.records
+        ]
+        assert scopes == ["us-east-1", "eu-west-3"]
+
+
+@pytest.mark.parametrize("name", ["a b+c%d&e=f", "ü/#?", "<&>\"'", "  ", "*~"])
+@asynchronous
+async def test_odd_names_are_listed_as_they_are(name: str) -> None:
+    async with devstore_bench() as bench:
+        bench.put(name, b"")
+        for prefix in ("", name[:1], name):
+            found = [info.url async for info in bench.store.list(bench.url(prefix))]
+            assert found == [bench.url(name)]
+
+
+@asynchronous
 async def test_region_that_does_not_help() -> None:
     async with devstore_bench() as bench:
         assert bench.devstore

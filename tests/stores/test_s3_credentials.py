@@ -133,6 +133,16 @@ async def test_expired_credentials_are_found_anew_once(
 
 
 @asynchronous
+async def test_a_listing_with_expired_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replaced_credentials(tmp_path, monkeypatch) as (store, devstore):
+        devstore.faults = [EXPIRED]
+        assert [info.url async for info in store.list("s3://bucket/x")] == ["s3://bucket/x"]
+        assert keys_of(devstore) == [("old", 400), ("new", 200)]
+
+
+@asynchronous
 async def test_many_that_expire_at_once_are_renewed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
