@@ -164,6 +164,11 @@ def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int, near: b
     assert plan.for_ranges <= total - plan.reserve
 
 
+@pytest.mark.parametrize(("lanes", "kib"), [(1, 512), (24, 512), (25, 256), (48, 256), (192, 256)])
+def test_many_heads_are_smaller(lanes: int, kib: int) -> None:
+    assert MemoryPlan.divide(1 << 30, lanes=lanes, windows=0).head == kib << 10
+
+
 def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
     message = (
         "memory_budget of 128 MiB is too small: 32 MiB reserve \\+ 256 MiB shuffle windows "
