@@ -335,3 +335,41 @@ def test_a_stream_of_single_records_goes_to_and_fro(mode: Mode, source: str) -> 
 def test_settings_of_a_feeder_are_its_own() -> None:
     """What the modes share is what a daemon's dataset has too."""
     assert set(ORDER) <= set(DatasetSettings.model_fields)
+
+
+class TestWhatAFeederMustServe:
+    """``connect(fingerprint=)``: refused at open, by what differs."""
+
+    @pytest.fixture
+    def fingerprint(self, source: str) -> Any:
+        with sr.open(source, engine="thread", **ORDER) as stream:
+            return stream.fingerprint
+
+    def test_the_same(self, source: str, fingerprint: Any) -> None:
+        with serving(settings_of(source, **ORDER)) as address:
+            place = {"rank": 0, "world_size": 1, "fingerprint": fingerprint}
+            with sr.connect(f"{address}/data", **place) as stream:
+                assert stream.fingerprint == fingerprint
+
+    @pytest.mark.parametrize(
+        ("values", "match"),
+        [
+            ({"seed": 3}, "the expected fingerprint belongs to another order: seed was 0 and is 3"),
+            ({"lanes": 2}, "lanes was 4 and is 2"),
+            ({"batch_size": 8}, "global_batch was 4 and is 8"),
+        ],
+    )
+    def test_another_order(
+        self, source: str, fingerprint: Any, values: dict[str, Any], match: str
+    ) -> None:
+        with serving(settings_of(source, **{**ORDER, **values})) as address:
+            place = {"rank": 0, "world_size": 1, "fingerprint": fingerprint}
+            with pytest.raises(OtherOrder, match=match):
+                sr.connect(f"{address}/data", **place).__enter__()
+
+    def test_other_shards(self, tmp_path: Path, fingerprint: Any) -> None:
+        other = write(tmp_path / "other", ((3,) * 4,) * 5)
+        with serving(settings_of(other, **ORDER)) as address:
+            place = {"rank": 0, "world_size": 1, "fingerprint": fingerprint}
+            with pytest.raises(OtherDataset, match="the expected fingerprint belongs to 4 shards"):
+                sr.connect(f"{address}/data", **place).__enter__()

@@ -329,4 +329,7 @@ def _check_complete(positions: Sequence[Position]) -> None:
     if len({(position.world_size, position.step, position.skip) for position in positions}) > 1:
         raise MalformedPosition("the states are of different steps; give those of one step")
     if one.skip:
-        raise MalformedPosition("states of single records cannot be merged; save between batches")
+        raise MalformedPosition(
+            "these states stand in the middle of single records that travelled together, so they "
+            "cannot be merged; set batch_size, or go on with as many ranks as before"
+        )

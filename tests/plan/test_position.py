@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,33 @@ def test_a_later_version_is_refused_by_name() -> None:
     fields = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
     with pytest.raises(OtherVersion, match=r"version 2.*upgrade"):
         Position.from_dict({**fields, "version": 2})
+
+
+OTHER: dict[str, Any] = {
+    "order": "record of another index", "lanes": 24, "shuffle": False, "seed": 8,
+    "shuffle_window": 1 << 20, "global_batch": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(OTHER))
+def test_the_refusal_names_each_setting_and_both_values(name: str) -> None:
+    saved = replace(FINGERPRINT, **{name: OTHER[name]})
+    with pytest.raises(OtherOrder) as caught:
+        FINGERPRINT.check(saved)
+    named = f"the state belongs to another order: {name} was {OTHER[name]!r} and is "
+    assert caught.value.message.startswith(f"{named}{getattr(FINGERPRINT, name)!r};")
+
+
+def test_every_field_is_checked() -> None:
+    assert {"names", "shards", *OTHER} == {field.name for field in fields(Fingerprint)}
+    for name, value in (("names", "0" * 16), ("shards", 7)):
+        with pytest.raises(OtherDataset, match=r"the state belongs to .* open the dataset"):
+            FINGERPRINT.check(replace(FINGERPRINT, **{name: value}))  # type: ignore[arg-type]
+
+
+def test_what_is_refused_can_be_something_else() -> None:
+    with pytest.raises(OtherOrder, match=r"the given one belongs .* begin without the given one"):
+        FINGERPRINT.check(replace(FINGERPRINT, seed=8), "the given one")
 
 
 def test_the_refusal_names_the_settings_that_differ() -> None:
