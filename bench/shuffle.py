@@ -1,0 +1,134 @@
+"""How well streams are shuffled, beside tf.data's shuffle buffer and Grain's window shuffle.
+
+::
+
+    python -m bench.shuffle --output bench/results
+
+Every way to shuffle has as much memory: streamrec's default window of 256 MiB. The data are sorted
+by class, which is the worst that a shuffle is given.
+
+- *Chi-square*: of the classes in a batch of 256, over its degrees of freedom, mean over an epoch. A
+  perfect shuffle has 1.
+- *Displacement*: how far a record comes from its place, as a part of the whole. A third is perfect.
+- *Neighbours*: the correlation of the places of records that come one after the other, and the
+  largest of those that come 1 to 64 apart. 0 is perfect.
+
+``--first-batch`` also measures what the shuffle costs: seconds to the first batch from a store with
+50 ms to the first byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean, median
+from time import perf_counter
+from typing import Any
+
+import click
+
+import streamrec as sr
+from bench import machine
+from bench.console import default_data
+from bench.datasets import images
+from bench.markdown import table
+from bench.services import STORE_KEYS, store
+from bench.shuffling.orders import ORDERS, Data
+from bench.shuffling.quality import quality
+
+BATCH_SIZE = 256
+WINDOW = 256 << 20
+DATA = (
+    Data("pictures of 110 KB, 128 shards of 1,024", 128, 1024, 110_000),
+    Data("pictures of 110 KB, 1,024 shards of 128", 1024, 128, 110_000),
+    Data("texts of 2 KB, 512 shards of 4,096", 512, 4096, 2_000),
+)
+FIGURES = ("chi_square", "displacement", "neighbours", "neighbours_most")
+HEAD = ("", "chi-square", "displacement", "neighbours", "most of 64")
+
+
+@click.command()
+@click.option("--output", type=click.Path(path_type=Path), help="Directory for JSON and Markdown.")
+@click.option("--seeds", default=3, show_default=True, help="Epochs of each order.")
+@click.option("--first-batch", is_flag=True, help="Measure the time to the first batch, too.")
+@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="For shards.")
+@click.option("--megabytes", default=1072.0, show_default=True, help="Of them, for --first-batch.")
+@click.option("--repeat", default=5, show_default=True, help="Rounds of --first-batch.")
+def main(
+    *,
+    output: Path | None,
+    seeds: int,
+    first_batch: bool,
+    data: Path,
+    megabytes: float,
+    repeat: int,
+) -> None:
+    """Compute, print tables, and write JSON and Markdown."""
+    results: dict[str, Any] = {one.name: measured(one, seeds) for one in DATA}
+    seconds = first_batches(data.absolute(), megabytes, repeat) if first_batch else None
+    text = as_markdown(results, seconds)
+    click.echo(text)
+    if output is None:
+        return
+    facts = {
+        "benchmark": "shuffle",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "settings": {"batch_size": BATCH_SIZE, "window": WINDOW, "seeds": seeds},
+        "orders": results,
+        "first_batch_seconds": seconds,
+    }
+    (output / "shuffle.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (output / "shuffle.md").write_text(text + "\n")
+
+
+def measured(data: Data, seeds: int) -> dict[str, dict[str, float]]:
+    """The mean figures of each order over several seeds."""
+    found = {}
+    for title, order in ORDERS.items():
+        epochs = [
+            quality(order(data, WINDOW, seed), data.classes_of, BATCH_SIZE) for seed in range(seeds)
+        ]
+        found[title] = {name: mean(epoch[name] for epoch in epochs) for name in FIGURES}
+    return found
+
+
+def first_batches(root: Path, megabytes: float, repeat: int) -> dict[str, list[float]]:
+    """Seconds to the first batch, each round with and without the shuffle."""
+    dataset = images(root, megabytes)
+    seconds: dict[str, list[float]] = {"in order": [], "shuffled": []}
+    with store(dataset.root, latency=0.05, bandwidth=60e6) as served:
+        options = {"endpoint_url": served.endpoint, **STORE_KEYS}
+        for _ in range(repeat):
+            for name, times in seconds.items():
+                times.append(asyncio.run(_first(dataset.url, options, shuffle=name == "shuffled")))
+    return seconds
+
+
+async def _first(source: str, options: dict[str, Any], *, shuffle: bool) -> float:
+    began = perf_counter()
+    stream = sr.open(source, batch_size=BATCH_SIZE, shuffle=shuffle, storage_options=options)
+    async with stream:
+        await anext(stream)
+        return perf_counter() - began
+
+
+def as_markdown(results: dict[str, Any], seconds: dict[str, list[float]] | None) -> str:
+    """A table for each of the data."""
+    parts = []
+    for name, orders in results.items():
+        rows = [
+            (title, *(f"{figures[figure]:.3f}" for figure in FIGURES))
+            for title, figures in orders.items()
+        ]
+        parts.append(f"{name}\n\n{table(HEAD, rows)}")
+    if seconds is not None:
+        rows = [(name, f"{median(times):.2f}") for name, times in seconds.items()]
+        parts.append(f"First batch of {BATCH_SIZE}\n\n{table(('', 'seconds'), rows)}")
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The parts of ``bench.shuffle``: orders, and how well they mix."""

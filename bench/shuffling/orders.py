@@ -1,0 +1,145 @@
+"""One epoch's order of records, by ours and by others' ways to shuffle with as much memory.
+
+Records have numbers from 0, in the order in which they stand in the shards. Ours is the order that
+the tests hold the pipeline to. The others' are their algorithms, step by step: so the numbers need
+neither TensorFlow nor Grain, and do not depend on threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.window import FRAME_OVERHEAD, Windows
+from tests.plan.oracle import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["ORDERS", "Data"]
+
+LANES = 48
+"""streamrec's default. The others get as many shards open at once, and fewer as is common."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Shards of equal records, sorted by class from the first to the last."""
+
+    name: str
+    shards: int
+    records_per_shard: int
+    record_bytes: int
+    classes: int = 100
+
+    @property
+    def records(self) -> int:
+        """In all shards."""
+        return self.shards * self.records_per_shard
+
+    @property
+    def classes_of(self) -> Numbers:
+        """The class of each record."""
+        return np.arange(self.records) * self.classes // self.records
+
+    def in_memory(self, nbytes: int) -> int:
+        """How many records a buffer of so many bytes holds."""
+        return nbytes // (self.record_bytes + FRAME_OVERHEAD)
+
+
+def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
+    """streamrec's, without an index."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
+        shards = ShardOrder(data.shards, lanes, shuffle=True, seed=seed)
+        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed))
+        rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
+        return rows[:, 1] * data.records_per_shard + rows[:, 2]
+
+    return order
+
+
+def shuffled_buffer(cycle: int) -> Callable[[Data, int, int], Numbers]:
+    """tf.data's: shuffled files, ``interleave`` over ``cycle`` of them, ``shuffle``."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        random = np.random.default_rng(seed)
+        source = interleaved(data, cycle, random)
+        buffer = list(islice(source, data.in_memory(nbytes)))
+        picks = random.random(data.records).tolist()
+        out = []
+        for pick in picks:
+            slot = int(pick * len(buffer))
+            out.append(buffer[slot])
+            following = next(source, None)
+            if following is None:
+                buffer[slot] = buffer[-1]
+                buffer.pop()
+            else:
+                buffer[slot] = following
+        return np.array(out, np.int64)
+
+    return order
+
+
+def shuffled_windows(cycle: int) -> Callable[[Data, int, int], Numbers]:
+    """Grain's: shuffled files, ``InterleaveIterDataset``, ``WindowShuffleIterDataset``."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        random = np.random.default_rng(seed)
+        numbers = np.fromiter(interleaved(data, cycle, random), np.int64, data.records)
+        size = data.in_memory(nbytes)
+        for first in range(0, data.records, size):
+            random.shuffle(numbers[first : first + size])
+        return numbers
+
+    return order
+
+
+def perfect(data: Data, nbytes: int, seed: int) -> Numbers:  # noqa: ARG001 - it needs all of it
+    """A permutation of everything."""
+    return np.random.default_rng(seed).permutation(data.records)
+
+
+def interleaved(data: Data, cycle: int, random: np.random.Generator) -> Iterator[int]:
+    """One record of each of ``cycle`` open shards in turn; one that ends gives way to the next."""
+    waiting = iter(random.permutation(data.shards).tolist())
+    slots = [_records(data, shard) for shard in islice(waiting, cycle)]
+    while slots:
+        for place, slot in enumerate(slots):
+            number = next(slot, None)
+            if number is None:
+                slots[place] = _records(data, next(waiting, None))
+                number = next(slots[place], None)
+            if number is not None:
+                yield number
+        if not any(slot.__length_hint__() for slot in slots):
+            slots = [_records(data, shard) for shard in islice(waiting, cycle)]
+
+
+def _records(data: Data, shard: int | None) -> Any:
+    """An iterator over the numbers of a shard's records."""
+    first = 0 if shard is None else shard * data.records_per_shard
+    return iter(range(first, first + (0 if shard is None else data.records_per_shard)))
+
+
+ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
+    "streamrec, by shard": by_shard(LANES),
+    f"streamrec, by shard, {2 * LANES} lanes": by_shard(2 * LANES),
+    f"tf.data, interleave {LANES}": shuffled_buffer(LANES),
+    "tf.data, interleave 16": shuffled_buffer(16),
+    "tf.data, one file at a time": shuffled_buffer(1),
+    f"Grain, interleave {LANES}": shuffled_windows(LANES),
+    "Grain, interleave 16": shuffled_windows(16),
+    "perfect": perfect,
+}
+"""By title."""
