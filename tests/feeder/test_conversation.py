@@ -88,6 +88,9 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "shard_count": 2,
                 "shards": ["memory://double/a", "memory://double/b"],
                 "features": None,
+                "epochs": 1,
+                "steps_per_epoch": None,
+                "remainder": None,
             }
         monkeypatch.setattr(conversation, "MOST_NAMES", 10)
         async with await AsyncFeed.open(address, batch_size=3) as feed:
