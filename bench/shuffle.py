@@ -43,6 +43,7 @@ WINDOW = 256 << 20
 DATA = (
     Data("pictures of 110 KB, 128 shards of 1,024", 128, 1024, 110_000),
     Data("pictures of 110 KB, 1,024 shards of 128", 1024, 128, 110_000),
+    Data("texts of 2 KB, 128 shards of 4,096", 128, 4096, 2_000),
     Data("texts of 2 KB, 512 shards of 4,096", 512, 4096, 2_000),
 )
 FIGURES = ("chi_square", "displacement", "neighbours", "neighbours_most")
@@ -76,7 +77,13 @@ def main(
         "benchmark": "shuffle",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.describe(),
-        "settings": {"batch_size": BATCH_SIZE, "window": WINDOW, "seeds": seeds},
+        "settings": {
+            "batch_size": BATCH_SIZE,
+            "window": WINDOW,
+            "seeds": seeds,
+            "first_batch_megabytes": megabytes,
+            "first_batch_rounds": repeat,
+        },
         "orders": results,
         "first_batch_seconds": seconds,
     }
