@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamrec.config import Pack as Pack
     from streamrec.errors import ConfigError as ConfigError
     from streamrec.errors import DataError as DataError
     from streamrec.errors import FeedError as FeedError
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "streamrec.config": ("Pack",),
     "streamrec.errors": (
         "ConfigError",
         "DataError",

@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -34,6 +35,7 @@ __all__ = [
     "Compression",
     "DaemonSettings",
     "DatasetSettings",
+    "Pack",
     "StreamSettings",
     "byte_size",
     "compression_name",
@@ -56,6 +58,47 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """How sequences are packed into rows of one length: ``streamrec.Pack``.
+
+    Args:
+        length: Values of a pack; or that of each feature to pack, by name.
+        split: Cut sequences where a pack is full; else each is whole, in one pack.
+        bins: How many packs are filled side by side; more of them leave less padding.
+        overlong: What becomes of a sequence that no pack can hold: cut, or left out.
+        documents: How many sequences share a pack at most; 1 pads each to the length.
+        padding: The value behind the last sequence.
+
+    Raises:
+        ConfigError: These contradict each other.
+    """
+
+    length: int | dict[str, int]
+    split: bool = False
+    bins: int = 16
+    overlong: Literal["truncate", "drop"] = "truncate"
+    documents: int | None = None
+    padding: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What a lane holds for its packs, about: those it fills, and as many that are ready."""
+        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
+        return 2 * (1 if self.split else self.bins) * sum(lengths) * (8 + 4 + 4)
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
+        numbers = [*lengths, self.bins, 1 if self.documents is None else self.documents]
+        if not lengths or not all(isinstance(n, int) and n > 0 for n in numbers):
+            raise ConfigError(f"needs lengths and numbers from 1 up: {self}")
+        if self.overlong not in ("truncate", "drop"):
+            raise ConfigError(f'has overlong {self.overlong!r}, not "truncate" or "drop"')
+        if self.split and (self.documents is not None or len(set(lengths)) > 1):
+            raise ConfigError("splits sequences, so it takes one length and no documents")
 
 
 class DatasetSettings(_Settings):
@@ -84,6 +127,8 @@ class DatasetSettings(_Settings):
     """Columns to columns of as many rows; record by record, vectorised."""
     transform: Function | None = None
     """A batch to the columns that are delivered."""
+    pack: Pack | None = None
+    """Sequences into packs of one length; a batch is then one of packs."""
     check_crc: bool = True
     compression: Literal["auto"] | Compression = "auto"
     """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""

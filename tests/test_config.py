@@ -29,6 +29,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "filter": None,
         "map": None,
         "transform": None,
+        "pack": None,
         "check_crc": True,
         "compression": "auto",
         "memory_budget": "auto",

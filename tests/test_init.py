@@ -11,8 +11,8 @@ import streamrec
 
 PUBLIC = [
     "Batch", "BytesColumn", "ConfigError", "DataError", "Example", "Feature", "Features",
-    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Image", "Pictures", "Ragged",
-    "RaggedFeature",
+    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Image", "Pack", "Pictures",
+    "Ragged", "RaggedFeature",
     "SequenceExample", "Sparse", "SparseFeature", "StateError",
     "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
     "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FunctionFailed, OtherOrder
+from streamrec.feeder.server import Feeder
+from streamrec.formats.descriptions import describe
 from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import own
 from tests.test_stream import ENGINES
 
@@ -66,6 +70,76 @@ class TestEveryEngine:
         settings, take = engine
         with pytest.raises(ConfigError, match="transform takes whole batches; set batch_size"):
             take(stream_of(source, transform=own.summed, batch_size=None, **settings))
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    for shard in range(3):
+        with sr.TFRecordWriter(str(tmp_path / f"tokens-{shard}.tfrecord")) as writer:
+            for i in range(12):
+                first = 1000 * shard + 50 * i
+                writer.write({"tokens": list(range(first, first + (5 * i + shard) % 9 + 1))})
+    return f"{tmp_path}/tokens-*.tfrecord"
+
+
+ALL = {
+    "batch_size": 2,
+    "lanes": 3,
+    "shuffle": True,
+    "shuffle_window": 900,
+    "filter": f"{OWN}:has_even_number",
+    "map": f"{OWN}:shifted",
+    "pack": sr.Pack(16, bins=2),
+}
+TOKENS = {"tokens": sr.RaggedFeature("int64")}
+
+
+def arrays(batches: list[Any]) -> list[dict[str, Any]]:
+    return [{name: batch[name].tolist() for name in batch} for batch in batches]
+
+
+class TestAllTogether:
+    def test_every_resume_is_exact(self, documents: str, engine: Any) -> None:
+        settings, take = engine
+        whole = arrays(take(sr.open(documents, TOKENS, **ALL, engine="thread")))
+        assert len(whole) == 4
+        assert sorted(whole[0]) == [
+            f"{name}{suffix}"
+            for name in ("doubles", "tokens")
+            for suffix in ("", "_positions", "_segment_ids")
+        ]
+        for k in range(len(whole)):
+            first = sr.open(documents, TOKENS, **ALL, **settings)
+            head = take(first, k) if k else []
+            state = first.state_dict()
+            first.close()
+            second = sr.open(documents, TOKENS, **ALL, **settings)
+            second.load_state_dict(state)
+            assert arrays(head + take(second)) == whole
+            second.close()
+
+    def test_through_a_feeder(self, documents: str) -> None:
+        """A feeder's configuration names functions and packing as plain data."""
+        plain = {**ALL, "pack": {"length": 16, "bins": 2}}
+        values = {"source": documents, "features": describe(TOKENS), **plain}
+
+        async def main() -> None:
+            dataset = await Dataset.open(validate(DatasetSettings, values))
+            async with Feeder({"packs": dataset}) as feeder:
+                address = f"{await feeder.listen('tcp://127.0.0.1:0')}/packs"
+                whole = [b async for b in sr.connect(address, rank=0, world_size=1)]
+                for k, batch in enumerate(whole):
+                    stream = sr.connect(address, rank=0, world_size=1)
+                    stream.load_state_dict(batch.next_position.to_dict())
+                    tail = [b async for b in stream]
+                    assert arrays(whole[: k + 1] + tail) == arrays(whole)
+                    await stream.aclose()
+            await dataset.aclose()
+            direct = sr.open(documents, TOKENS, **ALL)
+            assert arrays(whole) == arrays([b async for b in direct])
+            await direct.aclose()
+
+        asyncio.run(main())
 
 
 def test_single_records_are_mapped(source: str) -> None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.position import COORDINATES, TAKEN
+from streamrec.pipeline.column_rows import joined
+from streamrec.plan.position import COORDINATES, PART, TAKEN
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
-from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lanes import Lane
     from streamrec.plan.round_robin import Merge
 
@@ -39,7 +40,7 @@ class Chunk:
     interpreter, and whoever cuts batches would wait for those who decode them to give it back.
     """
 
-    rows: RecordRows
+    rows: Rows
     keys: npt.NDArray[np.int64]
     """int64 ``[rows]``: in the round robin; they rise."""
     epochs: npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ class Chunk:
 
     @classmethod
     def of(
-        cls, rows: RecordRows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
+        cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
     ) -> Chunk:
         """A chunk of these rows."""
         return cls(rows, keys, epochs, np.cumsum(rows.lengths))
@@ -73,7 +74,7 @@ class Chunk:
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
         """All rows of all chunks, in that order."""
         return cls.of(
-            RecordRows.concatenate([chunk.rows for chunk in chunks]),
+            joined([chunk.rows for chunk in chunks]),
             np.concatenate([chunk.keys for chunk in chunks]),
             np.concatenate([chunk.epochs for chunk in chunks]),
         )
@@ -151,7 +152,8 @@ class Batcher:
     def coordinates(self) -> npt.NDArray[np.int64]:
         """The lanes' part of the position after what was cut."""
         array = np.empty((len(COORDINATES), len(self._lanes)), np.int64)
-        array[:TAKEN] = np.array([lane.coordinates for lane in self._lanes], np.int64).T
+        coordinates = np.array([lane.coordinates for lane in self._lanes], np.int64).T
+        array[:TAKEN], array[PART] = coordinates[:-1], coordinates[-1]
         array[TAKEN] = self._delivered
         return array
 
@@ -188,7 +190,7 @@ class Batcher:
     def _collect(self, plan: Merge) -> Chunk:
         given = np.flatnonzero(plan.counts).tolist()
         parts = [part for lane in given for part in self._lanes[lane].take(int(plan.counts[lane]))]
-        rows = RecordRows.concatenate([rows for rows, _ in parts]).reorder(plan.order)
+        rows = joined([rows for rows, _ in parts]).reorder(plan.order)
         epochs = np.repeat([epoch for _, epoch in parts], [len(rows) for rows, _ in parts])
         return Chunk.of(rows, plan.keys, epochs[plan.order].astype(np.int64, copy=False))
 
@@ -205,4 +207,4 @@ def empty_chunk() -> Chunk:
 
 
 _NONE = np.empty(0, np.int64)
-_EMPTY = Chunk.of(RecordRows.concatenate([]), _NONE, _NONE)
+_EMPTY = Chunk.of(joined([]), _NONE, _NONE)

@@ -99,8 +99,12 @@ class Dataset:
             seed=settings.seed if settings.shuffle else 0,
             shuffle_window=int(settings.shuffle_window) if settings.shuffle else 0,
             global_batch=batch_size * world_size if batch_size else None,
-            stages=self._functions.in_lanes,
+            stages=self._stages(),
         )
+
+    def _stages(self) -> str:
+        pack = self.settings.pack
+        return ", ".join(filter(None, [self._functions.in_lanes, str(pack) if pack else ""]))
 
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
@@ -172,10 +176,17 @@ class Dataset:
 
     def _memory(self, world_size: int) -> MemoryPlan:
         settings = self.settings
+        total, lanes = config.memory_budget(settings), self.lanes // world_size
+        packs = lanes * settings.pack.held_bytes if settings.pack else 0
+        if packs > total // 2:
+            raise ConfigError(
+                f"the packs that {lanes} lanes fill take {packs >> 20} MiB, more than half of "
+                f"memory_budget ({total >> 20} MiB); set it to more, or lanes or pack.bins to less"
+            )
         window = int(settings.shuffle_window) if settings.shuffle else 0
         return MemoryPlan.divide(
-            config.memory_budget(settings),
-            lanes=self.lanes // world_size,
+            total - packs,
+            lanes=lanes,
             windows=-(-window // world_size),
             near=self._stores.are_near(self.shards),
         )

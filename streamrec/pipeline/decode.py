@@ -12,6 +12,7 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.formats.image_columns import growth_of
 from streamrec.formats.needs import one_by_one
 from streamrec.formats.sequences import parser_of
+from streamrec.pipeline.column_rows import ColumnRows
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.types import Batch, Column, Origin
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.needs import Share
     from streamrec.pipeline.batch import Chunk
+    from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.position import Position
     from streamrec.types import RecordRows
 
@@ -59,6 +61,8 @@ class Decoder:
 
     def size(self, chunk: Chunk) -> int:
         """The bytes of a batch of these rows, about, when it is decoded."""
+        if isinstance(chunk.rows, ColumnRows):
+            return chunk.nbytes
         return self._growth.size(len(chunk), chunk.nbytes)
 
     def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
@@ -77,14 +81,21 @@ class Decoder:
             rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
-        columns = self._columns(rows)
-        if self._functions.map is not None:
-            columns = self._functions.map.apply(columns, origin, self._urls.__getitem__)
-        batch = Batch(columns, len(rows), epoch, origin, position, mask)
+        batch = Batch(self.columns(rows), len(rows), epoch, origin, position, mask)
         if self._functions.transform is None:
             return batch
         columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
         return replace(batch, columns=columns)
+
+    def columns(self, rows: Rows) -> Mapping[str, Column]:
+        """The columns of some rows, parsed and mapped, in memory of their own."""
+        if isinstance(rows, ColumnRows):
+            return {name: column.copy() for name, column in rows.columns.items()}
+        columns, map_ = self._columns(rows), self._functions.map
+        if map_ is None:
+            return columns
+        origin = Origin(rows.shards, rows.ordinals)
+        return map_.apply(columns, origin, self._urls.__getitem__)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._parser is None:

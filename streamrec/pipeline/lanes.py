@@ -13,12 +13,13 @@ from streamrec.pipeline.stages import Coordinates, Segment, Stretch
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
+    from streamrec.pipeline.packing import Packing
     from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.plan.order import Extent
-    from streamrec.types import RecordRows
 
 __all__ = ["Lane"]
 
@@ -35,6 +36,7 @@ class Lane:
         check_crc: Whether payloads are checked.
         allocate: Memory for a record that straddles ranges.
         sieve: Leaves out what the filter does not keep.
+        packing: Makes packs of the records.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Lane:
         check_crc: bool,
         allocate: Allocate = fresh,
         sieve: Sieve | None = None,
+        packing: Packing | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -63,6 +66,8 @@ class Lane:
         self._check_crc = check_crc
         self._allocate = allocate
         self._sieve = sieve
+        self._packing = packing
+        self._is_read = False
         self.refetched = 0
         """Faults that were gone when the bytes were read once more."""
         self._suspect: DataError | None = None
@@ -87,7 +92,7 @@ class Lane:
             self.error = error
         self._feed.progress.lacks = self._stage.lacks
 
-    def take(self, count: int) -> list[tuple[RecordRows, int]]:
+    def take(self, count: int) -> list[tuple[Rows, int]]:
         """The next ``count`` rows for the round robin: parts in order, each with its epoch."""
         parts, progress = [], self._feed.progress
         self.available -= count
@@ -118,10 +123,26 @@ class Lane:
     @property
     def waits_for(self) -> str:
         """The stage that the lane's next records are in."""
-        return "filter" if self._sieve else "fetch"
+        return "pack" if self._packing else "filter" if self._sieve else "fetch"
 
     def _advance(self) -> bool:
-        """Go one step on, if something has landed or was sifted; whether it did."""
+        """Go one step on, if something is there; whether it is."""
+        packing = self._packing
+        if packing is None:
+            return self._sift()
+        segment = packing.pop()
+        if segment is not None:
+            self._append(segment, 0)
+        if segment is not None or packing.full:
+            return segment is not None
+        try:
+            return self._sift()
+        except StreamrecError as error:
+            packing.put(error)  # what is being packed comes before it
+            return True
+
+    def _sift(self) -> bool:
+        """Take what was sifted, or read on; whether something is there."""
         sieve = self._sieve
         if sieve is None:
             return self._read_on()
@@ -129,7 +150,7 @@ class Lane:
         if isinstance(item, Stretch):
             self._add(self._stage.add(item))
         elif item is not None:
-            self._add(self._stage.end_epoch(item))
+            self._end_epoch(item)
         if item is not None or sieve.full:
             return item is not None
         try:
@@ -211,9 +232,11 @@ class Lane:
     def _finish(self) -> bool:
         if self.ended or self._sieve:
             return False
-        self._add(self._stage.end_epoch(self._end))
-        self.ended = True
-        return True
+        if not self._is_read:
+            self._is_read = True
+            self._end_epoch(self._end)
+        self.ended = not self._packing
+        return self.ended
 
     def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
@@ -222,7 +245,7 @@ class Lane:
             if self._sieve:
                 self._sieve.put(following)
             else:
-                self._add(self._stage.end_epoch(following))
+                self._end_epoch(following)
         resumed = self._extent is None and begin != extent.begin
         self._extent = extent
         ordinal = self._state.record if resumed else extent.first_record
@@ -244,16 +267,27 @@ class Lane:
         else:
             self._add(self._stage.add(stretch))
 
+    def _end_epoch(self, following: Coordinates) -> None:
+        self._add(self._stage.end_epoch(following))
+        if self._packing is not None:
+            self._packing.put(following)
+
     def _add(self, segments: Segments) -> None:
         for segment in segments:
             drop = min(self._rows_to_drop, len(segment.rows))
             self._rows_to_drop -= drop
-            segment.merged = segment.delivered = drop
-            if drop < len(segment.rows):
-                self._segments.append(segment)
-                self.available += len(segment.rows) - drop
-                segment.row_bytes = segment.rows.nbytes / len(segment.rows)
-                self._feed.progress.record = segment.row_bytes
-                self._feed.progress.ready += segment.row_bytes * (len(segment.rows) - drop)
-            else:
+            self._feed.progress.record = segment.rows.nbytes / len(segment.rows)
+            if drop == len(segment.rows):
                 self._state = segment.at(drop)
+            elif self._packing is not None:
+                self._packing.put(segment, drop)
+            else:
+                self._append(segment, drop)
+
+    def _append(self, segment: Segment, drop: int) -> None:
+        """Rows are ready, but for the first ones, which were delivered before."""
+        segment.merged = segment.delivered = drop
+        self._segments.append(segment)
+        self.available += len(segment.rows) - drop
+        segment.row_bytes = segment.rows.nbytes / len(segment.rows)
+        self._feed.progress.ready += segment.row_bytes * (len(segment.rows) - drop)

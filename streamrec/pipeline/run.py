@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -23,16 +22,16 @@ from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.sieve import Filter, Sieve
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
+from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
-from streamrec.plan.position import EXTENT, OFFSET, ROW, TAKEN, Position
+from streamrec.plan.position import EXTENT, OFFSET, PART, ROW, TAKEN, Position
 from streamrec.plan.ranges import LaneRanges, MemoryPlan
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import TracebackType
 
     import numpy.typing as npt
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from streamrec.types import Batch
 
 __all__ = ["Run", "RunPlan"]
-
-T = TypeVar("T")
 
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
@@ -139,7 +136,6 @@ class Run:
         self._hangs = False
         self._batches = self._records = 0
         self._yield_at = 0.0
-        self._filter: Filter | None = None
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
@@ -153,7 +149,7 @@ class Run:
         self._decoder = Decoder(
             features,
             self._shards.urls,
-            single=plan.batch_size is None,
+            single=plan.batch_size is None or plan.settings.pack is not None,
             share=Crew(self._threads, threads - 1).share,
             functions=plan.functions,
         )
@@ -161,6 +157,9 @@ class Run:
         self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
+        self._workers = Workers(
+            plan, self._shards.urls, self._threads, self._decoder, self._fetcher
+        )
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = _Whereabouts(plan, self._shards)
         taken, skip = plan.position.lanes[TAKEN], plan.position.skip
@@ -217,6 +216,7 @@ class Run:
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
             "refetched": sum(lane.refetched for lane in self._lanes),
+            **self._workers.left_out(),
         }
 
     def _make_fetcher(self) -> Fetcher:
@@ -259,7 +259,8 @@ class Run:
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
-        start = Coordinates(*plan.position.lanes[:TAKEN, j].tolist())
+        start = Coordinates(*plan.position.lanes[[*range(TAKEN), PART], j].tolist())
+        patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
         stage: Stage = InOrder()
         if plan.settings.shuffle:
             fingerprint = plan.position.fingerprint
@@ -274,31 +275,9 @@ class Run:
             plan.lane_end(lane),
             check_crc=plan.settings.check_crc,
             allocate=partial(self._fetcher.acquire, j),
-            sieve=self._make_sieve(j, lane),
+            sieve=self._workers.sieve(j, patience),
+            packing=self._workers.packing(j, start, patience),
         )
-
-    def _make_sieve(self, j: int, lane: int) -> Sieve | None:
-        plan = self._plan
-        if plan.functions.filter is None:
-            return None
-        if self._filter is None:
-            features: Any = plan.settings.features
-            self._filter = Filter(plan.functions.filter, features, self._shards.urls)
-        sift, allocate = self._filter.sift, partial(self._fetcher.acquire, j)
-        patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
-        return Sieve(lambda stretch: self._in_thread(j, sift, stretch, allocate), patience)
-
-    def _in_thread(self, j: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Work for a lane, which then has news."""
-        future = self._threads.submit(work, *arguments)
-        loop = asyncio.get_running_loop()
-
-        def tell(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(self._fetcher.tell, j)
-
-        future.add_done_callback(tell)
-        return future
 
     async def _produce(self) -> None:
         """Fill the channel; its end carries the first cause of a failure."""
@@ -445,7 +424,7 @@ class _Whereabouts:
 
     def tags(self, lanes: npt.NDArray[np.int64]) -> tuple[str | None, ...]:
         """The versions of the objects in the middle of which the lanes stand."""
-        inside = (lanes[OFFSET] > self._begins) | (lanes[ROW] > 0)
+        inside = (lanes[OFFSET] > self._begins) | (lanes[[ROW, PART]] > 0).any(axis=0)
         return tuple(
             self._shards.tag(extent.shard) if is_inside else None
             for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)

@@ -11,6 +11,7 @@ from streamrec.plan.window import FRAME_OVERHEAD, records_until
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.order import Extent
     from streamrec.plan.window import Windows
     from streamrec.types import Indices, RecordBlock
@@ -19,13 +20,14 @@ __all__ = ["Coordinates", "InOrder", "Segment", "Segments", "Stage", "Stretch", 
 
 
 class Coordinates(NamedTuple):
-    """Where a lane stands: the first five rows of a position's arrays."""
+    """Where a lane stands, as a position's arrays have it."""
 
     extent: int
     offset: int
     record: int
     window: int = 0
     row: int = 0
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +62,7 @@ class Stretch:
 class Segment:
     """Records that are ready, in delivery order, all of one epoch."""
 
-    rows: RecordRows
+    rows: Rows
     epoch: int
     at: Callable[[int], Coordinates]
     """The lane's coordinates after so many of the rows, from 0 to all of them."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Fingerprint", "Position", "object_tag", "relative_names"]
 
 VERSION = 1
-COORDINATES = ("extent", "offset", "record", "window", "row", "taken")
-EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN = range(6)
+COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
+EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
 LARGEST = (1 << 63) - 1
 MOST_LANES = 1 << 16
 
@@ -122,9 +122,10 @@ class Position:
     epoch: int
     """The lowest epoch of the lanes."""
     lanes: npt.NDArray[np.int64]
-    """int64 ``[6, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
+    """int64 ``[7, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
     number at which the lane's window begins (without shuffle: its next record), the window's number
-    in its epoch, the rows of it already delivered, and all records the lane has ever delivered."""
+    in its epoch, the rows of it already delivered, all records the lane has ever delivered, and how
+    much of what is packed from there on is delivered too."""
     tags: tuple[str | None, ...]
     """A short tag of the version of the object that each lane is in the middle of."""
     skip: int = 0
@@ -141,6 +142,9 @@ class Position:
         lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
         arrays = self.lanes.copy()
         arrays[TAKEN] -= lowest
+        rows = {name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)}
+        if not arrays[PART].any():
+            del rows["part"]
         return {
             "version": VERSION,
             "fingerprint": self.fingerprint.to_dict(),
@@ -151,7 +155,7 @@ class Position:
             "epoch": self.epoch,
             "skip": self.skip,
             "round": lowest,
-            **{name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)},
+            **rows,
             "tags": list(self.tags),
         }
 
@@ -297,6 +301,7 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
 
 def _coordinates(data: Mapping[str, Any], owned: int) -> npt.NDArray[np.int64]:
     lowest = _number(data, "round")
+    data = {"part": [0] * owned, **data}
     rows = [data.get(name) for name in COORDINATES]
     for name, row in zip(COORDINATES, rows, strict=True):
         if not isinstance(row, list) or len(row) != owned:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.types import Ragged
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,6 +33,16 @@ def squared(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def summed(batch: Batch) -> dict[str, Any]:
     return {"sum": np.full(len(batch), batch["id"].sum()), "square": batch["square"]}
+
+
+def shifted(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Every token, and its double."""
+    tokens = columns["tokens"]
+    return {"tokens": tokens, "doubles": Ragged(tokens.values * 2, tokens.row_splits)}
+
+
+def has_even_number(columns: Mapping[str, Any]) -> Any:
+    return np.diff(columns["tokens"].row_splits) % 2 == 0
 
 
 def careless(columns: Mapping[str, Any]) -> Any:

@@ -180,7 +180,7 @@ def test_a_state_of_64_lanes_takes_less_than_4_kb() -> None:
     fingerprint = replace(FINGERPRINT, lanes=64)
     start = Position.start(fingerprint, [99_999] * 64, rank=0, world_size=1, step=10**7)
     lanes = start.lanes.copy()
-    lanes[1:] = np.array([[3_000_000_000], [999_999], [999], [99_999], [10**9]])
+    lanes[1:6] = np.array([[3_000_000_000], [999_999], [999], [99_999], [10**9]])
     text = json.dumps(replace(start, lanes=lanes, tags=("0123abcd",) * 64).to_dict())
     assert len(text) < 4096
 

@@ -1,0 +1,384 @@
+"""Sequences of different lengths, put side by side into packs of one length.
+
+A pack is a row of values with two rows beside it: the number of the sequence that each value is
+from, from 1 (0: padding), and its place in that sequence's piece, from 0. So attention can be kept
+within a sequence, and positions counted from its beginning.
+
+Which sequence goes into which pack depends on their order alone: packing may begin anew at the
+first sequence of any group (or, where sequences are split, at any value), and goes on the same way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.types import Ragged, Sparse, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from streamrec.config import Pack
+    from streamrec.types import Indices
+
+__all__ = ["Packer", "Packs", "Sequences"]
+
+
+class Packs(NamedTuple):
+    """Packs, and where to begin to have what comes behind each of them."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    """``[packs, length]``: a feature's values, ``<name>_segment_ids`` and ``<name>_positions``."""
+    first: Indices
+    """int64 ``[packs]``: the number of the first sequence in each."""
+    next: Indices
+    """int64 ``[packs]``: the number of the sequence to begin with."""
+    part: Indices
+    """int64 ``[packs]``: how many of the packs that begin there are done or, where sequences are
+    split, how many values."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+class Sequences(NamedTuple):
+    """Documents: of each, a sequence for every feature."""
+
+    values: dict[str, npt.NDArray[Any]]
+    """All sequences' values end to end, by feature."""
+    splits: Indices
+    """int64 ``[features, documents + 1]``: where each begins, in the order of ``values``."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], names: list[str]) -> Sequences:
+        """Those of some columns.
+
+        Raises:
+            ConfigError: A column is missing, or holds no sequences of numbers.
+        """
+        pairs = [_sequence(name, columns) for name in names]
+        return cls(
+            {name: values for name, (values, _) in zip(names, pairs, strict=True)},
+            np.stack([splits for _, splits in pairs]),
+        )
+
+    def __len__(self) -> int:
+        return int(self.splits.shape[1]) - 1
+
+    @property
+    def lengths(self) -> Indices:
+        """int64 ``[documents, features]``."""
+        return np.diff(self.splits).T
+
+    def after(self, first: int) -> Sequences:
+        """The documents from ``first`` on, in memory of their own."""
+        begins = self.splits[:, first]
+        values = {
+            name: array[begin:].copy()
+            for (name, array), begin in zip(self.values.items(), begins.tolist(), strict=True)
+        }
+        return Sequences(values, self.splits[:, first:] - begins[:, None])
+
+    def joined(self, more: Sequences) -> Sequences:
+        """These documents, and more behind them."""
+        values = {
+            name: np.concatenate([array, more.values[name]]) for name, array in self.values.items()
+        }
+        splits = more.splits[:, 1:] + self.splits[:, -1:]
+        return Sequences(values, np.concatenate([self.splits, splits], axis=1))
+
+
+class Pieces(NamedTuple):
+    """Which parts of which documents go where."""
+
+    pack: Indices
+    """int64 ``[pieces]``, as the next three; in the order of packs and of places in them."""
+    document: Indices
+    segment: Indices
+    """The number in its pack, from 1."""
+    start: Indices
+    """int64 ``[pieces, features]``, as the next two: the first value's place in its sequence."""
+    counts: Indices
+    place: Indices
+    """The first value's place in its pack."""
+
+
+class Plan(NamedTuple):
+    """What comes of the documents at hand."""
+
+    pieces: Pieces
+    next: Indices
+    part: Indices
+    """As in :class:`Packs`."""
+    held: int
+    """The document from which on they wait for others."""
+    used: int
+    """Values of it that are in packs already."""
+
+
+class Packer:
+    """Packs documents as they come.
+
+    Args:
+        pack: How.
+        part: How much of what begins with the first document is done already.
+
+    Raises:
+        MalformedPosition: That is more than there can be.
+    """
+
+    def __init__(self, pack: Pack, part: int = 0) -> None:
+        self.dropped_documents = 0
+        """Left out, for they are too long."""
+        self.dropped_values = 0
+        """Of these, and of those that were cut."""
+        if part >= pack.bins and not pack.split:
+            raise MalformedPosition(f"the state names {part} packs of a group of {pack.bins}")
+        self._pack = pack
+        self._names: list[str] | None = None
+        self._held: Sequences | None = None
+        self.first_held = 0
+        """The number of the first document that waits, or of the next to come."""
+        self._used = part if pack.split else 0
+        self._skip = 0 if pack.split else part
+
+    def add(self, columns: Mapping[str, Any]) -> Packs:
+        """Take documents; give the packs that will not change any more.
+
+        Raises:
+            ConfigError: The columns cannot be packed.
+        """
+        if self._names is None:
+            self._names = names_of(self._pack, columns)
+        more = Sequences.of(columns, self._names)
+        held = more if self._held is None else self._held.joined(more)
+        return self._packed(held, at_end=False)
+
+    def flush(self) -> Packs | None:
+        """No document follows: give the packs that wait, ``None`` where none does."""
+        return self._packed(self._held, at_end=True) if self._held is not None else None
+
+    def _packed(self, held: Sequences, *, at_end: bool) -> Packs:
+        lengths = held.lengths
+        limits = limits_of(self._pack, list(held.values))
+        if self._pack.split:
+            self._check_equal(lengths, list(held.values))
+            if self._used > lengths[:1, 0].sum():
+                raise MalformedPosition("the state names more of a record than it holds")
+            plan = split(lengths[:, 0], limits, self._used, at_end=at_end)
+        else:
+            plan = first_fit(lengths, limits, self._pack, at_end=at_end)
+            self._count(lengths[: plan.held], limits)
+        packs = self._made(held, plan, limits)
+        self._held = None if plan.held == len(held) else held.after(plan.held)
+        self.first_held += plan.held
+        self._used = plan.used
+        return packs
+
+    def _made(self, held: Sequences, plan: Plan, limits: Indices) -> Packs:
+        skip = min(self._skip, len(plan.next))
+        self._skip -= skip
+        columns = assemble(held, plan.pieces, len(plan.next), limits, self._pack.padding)
+        _, at = np.unique(plan.pieces.pack, return_index=True)
+        return Packs(
+            {name: column[skip:] for name, column in columns.items()},
+            (plan.pieces.document[at] + self.first_held)[skip:],
+            (plan.next + self.first_held)[skip:],
+            plan.part[skip:],
+        )
+
+    def _count(self, lengths: Indices, limits: Indices) -> None:
+        over = lengths > limits
+        if self._pack.overlong == "drop":
+            left_out = over.any(axis=1)
+            self.dropped_documents += int(left_out.sum())
+            self.dropped_values += int(lengths[left_out].sum())
+        else:
+            self.dropped_values += int((lengths - limits)[over].sum())
+
+    def _check_equal(self, lengths: Indices, names: list[str]) -> None:
+        if (lengths != lengths[:, :1]).any():
+            raise ConfigError(
+                f"pack splits documents, so their features ({', '.join(names)}) must be of one "
+                "length in every record; set split to False"
+            )
+
+
+def names_of(pack: Pack, columns: Mapping[str, Any]) -> list[str]:
+    """The features that are packed, sorted: the order of a mapping must not matter."""
+    return sorted(pack.length if isinstance(pack.length, dict) else columns)
+
+
+def limits_of(pack: Pack, names: list[str]) -> Indices:
+    """int64 ``[features]``: the packs' lengths."""
+    length = pack.length
+    return np.array([length[n] if isinstance(length, dict) else length for n in names], np.int64)
+
+
+def _sequence(name: str, columns: Mapping[str, Any]) -> tuple[npt.NDArray[Any], Indices]:
+    """The values of a column end to end, and where each row begins."""
+    column = columns.get(name)
+    if isinstance(column, Sparse) and len(column.dense_shape) == 2:
+        rows = np.arange(len(column) + 1)
+        column = Ragged(column.values, np.searchsorted(column.indices[:, 0], rows))
+    if isinstance(column, np.ndarray) and column.ndim == 2:
+        splits = np.arange(len(column) + 1, dtype=np.int64) * column.shape[1]
+        column = Ragged(column.reshape(-1), splits)
+    if isinstance(column, Ragged):
+        first, last = int(column.row_splits[0]), int(column.row_splits[-1])
+        values = cut(column.values, first, last)
+        if isinstance(values, np.ndarray) and values.ndim == 1:
+            return values, column.row_splits.astype(np.int64, copy=False) - first
+    raise ConfigError(
+        f"pack takes sequences of numbers, and {name!r} is "
+        f"{'no column' if column is None else 'none'}; name those to pack, as in "
+        'sr.Pack({"tokens": 2048}), or make it one by map'
+    )
+
+
+def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan:
+    """Fill each pack to its end; what does not fit goes on in the next one.
+
+    Args:
+        lengths: int64 ``[documents]``.
+        limits: int64 ``[features]``: the packs' lengths, all the same.
+        used: Values of the first document that are in packs already.
+        at_end: Whether the last pack may be short.
+    """
+    length, documents = int(limits[0]), len(lengths)
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    total = int(begins[-1])
+    packs = max(0, (total - used + (length - 1 if at_end else 0)) // length)
+    bounds = np.minimum(used + length * np.arange(packs + 1), total)
+    inside = begins[(begins > used) & (begins < bounds[-1])]
+    edges = np.unique(np.concatenate([bounds, inside]))
+    starts, counts = edges[:-1], np.diff(edges)
+    document = np.searchsorted(begins, starts, "right") - 1
+    pack = (starts - used) // length
+    segment = np.arange(len(pack)) - np.searchsorted(pack, pack) + 1
+    wide = np.ones(len(limits), np.int64)
+    pieces = Pieces(
+        pack,
+        document,
+        segment,
+        np.outer(starts - begins[document], wide),
+        np.outer(counts, wide),
+        np.outer((starts - used) % length, wide),
+    )
+    after = np.minimum(np.searchsorted(begins, bounds[1:], "right") - 1, documents)
+    part = bounds[1:] - begins[after]
+    if at_end:
+        return Plan(pieces, after, part, documents, 0)
+    held = int(after[-1]) if packs else 0
+    return Plan(pieces, after, part, held, int(part[-1]) if packs else used)
+
+
+def first_fit(lengths: Indices, limits: Indices, pack: Pack, *, at_end: bool) -> Plan:
+    """Each document goes into the first pack that has room for it.
+
+    When there is none, and ``pack.bins`` are open, these are a group that is done.
+
+    Args:
+        lengths: int64 ``[documents, features]``.
+        limits: int64 ``[features]``: the packs' lengths.
+        pack: The rest of the settings.
+        at_end: Whether the last group is done.
+    """
+    most = pack.documents or len(lengths) + 1
+    taken = lengths > limits if pack.overlong == "drop" else np.zeros_like(lengths, np.bool_)
+    leave_out = taken.any(axis=1) | (lengths == 0).all(axis=1)
+    counts = np.minimum(lengths, limits)
+    group = _Group(limits.tolist(), most)
+    rows: list[tuple[int, int, int, list[int]]] = []
+    after: list[tuple[int, int]] = []
+    first = 0
+    for number in np.flatnonzero(~leave_out).tolist():
+        need = counts[number].tolist()
+        bin_ = group.room_for(need)
+        if bin_ is None and len(group) == pack.bins:
+            after += [(first, k) for k in range(1, len(group))] + [(number, 0)]
+            first, group = number, _Group(limits.tolist(), most)
+        place, segment, bin_ = group.put(need, bin_)
+        base = len(after)
+        rows.append((base + bin_, segment, number, place))
+    if at_end:
+        after += [(first, k) for k in range(1, len(group))] + [(len(lengths), 0)] * bool(len(group))
+    if at_end or not len(group):
+        first = len(lengths)
+    return _plan([row for row in rows if row[0] < len(after)], after, counts, first)
+
+
+class _Group:
+    """Packs that are open side by side."""
+
+    def __init__(self, limits: list[int], most: int) -> None:
+        self._limits = limits
+        self._most = most
+        self._filled: list[list[int]] = []
+        self._documents: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._filled)
+
+    def room_for(self, need: list[int]) -> int | None:
+        """The first that has room."""
+        for number, filled in enumerate(self._filled):
+            if self._documents[number] < self._most and all(
+                have + more <= most
+                for have, more, most in zip(filled, need, self._limits, strict=True)
+            ):
+                return number
+        return None
+
+    def put(self, need: list[int], number: int | None) -> tuple[list[int], int, int]:
+        """Add a document; where it stands, which one of the pack it is, and the pack's number."""
+        if number is None:
+            number = len(self._filled)
+            self._filled.append([0] * len(need))
+            self._documents.append(0)
+        place = self._filled[number]
+        self._filled[number] = [have + more for have, more in zip(place, need, strict=True)]
+        self._documents[number] += 1
+        return place, self._documents[number], number
+
+
+def _plan(
+    rows: list[tuple[int, int, int, list[int]]],
+    after: list[tuple[int, int]],
+    counts: Indices,
+    held: int,
+) -> Plan:
+    rows = sorted(rows, key=lambda row: row[:2])
+    table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
+    place = np.array([row[3] for row in rows], np.int64).reshape(-1, counts.shape[1])
+    pack, segment, document = table.T
+    taken = counts[document]
+    pieces = Pieces(pack, document, segment, np.zeros_like(taken), taken, place)
+    points = np.array(after, np.int64).reshape(-1, 2)
+    return Plan(pieces, points[:, 0], points[:, 1], held, 0)
+
+
+def assemble(
+    sequences: Sequences, pieces: Pieces, packs: int, limits: Indices, padding: int
+) -> dict[str, npt.NDArray[Any]]:
+    """The columns of the packs."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for f, (name, values) in enumerate(sequences.values.items()):
+        length, counts = int(limits[f]), pieces.counts[:, f]
+        inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        begin = sequences.splits[f, pieces.document] + pieces.start[:, f]
+        source = np.repeat(begin, counts) + inside
+        target = np.repeat(pieces.pack * length + pieces.place[:, f], counts) + inside
+        packed = np.full(packs * length, padding, values.dtype)
+        packed[target] = values[source]
+        segments, positions = np.zeros((2, packs * length), np.int32)
+        segments[target] = np.repeat(pieces.segment, counts)
+        positions[target] = inside
+        columns[name] = packed.reshape(packs, length)
+        columns[f"{name}_segment_ids"] = segments.reshape(packs, length)
+        columns[f"{name}_positions"] = positions.reshape(packs, length)
+    return columns

@@ -1,0 +1,182 @@
+"""The last stage of a lane: its records are parsed, mapped and packed in threads, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import DataError, StreamrecError
+from streamrec.pipeline.column_rows import ColumnRows
+from streamrec.pipeline.stages import Coordinates, Segment
+from streamrec.types import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from streamrec.formats.packing import Packer, Packs
+
+__all__ = ["Packing"]
+
+PIECE = 64 << 10
+"""Bytes of records that are packed at a time: their packs are several times as large, and are held
+for each lane."""
+MOST_WAITING = 2
+"""Segments that may wait to be packed before the lane reads no further."""
+
+
+class _Run(NamedTuple):
+    """Documents that were handed to the packer, by their numbers."""
+
+    number: int
+    size: int
+    at: Callable[[int], Coordinates]
+    shards: Any
+    ordinals: Any
+
+
+class Packing:
+    """Makes packs of one lane's records.
+
+    Args:
+        packer: Knows how.
+        columns: Parses and maps records; called in threads.
+        submit: Has a thread do some work, and tells the lane when it is done.
+        start: Where the lane stands.
+        patience: After how many extents without any pack there is no hope; ``None``: the run ends
+            by itself.
+    """
+
+    def __init__(
+        self,
+        packer: Packer,
+        columns: Callable[[RecordRows], Mapping[str, Any]],
+        submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]],
+        start: Coordinates,
+        patience: int | None = None,
+    ) -> None:
+        self._packer = packer
+        self._columns = columns
+        self._submit = submit
+        self._patience = patience
+        self._waiting: deque[Segment | Coordinates | StreamrecError] = deque()
+        self._first = 0  # of the first segment's rows that are not packed yet
+        self._job: Future[Packs | None] | None = None
+        self._epoch = 0
+        self._number = 0
+        nothing = np.empty(0, np.int64)
+        self._runs = [_Run(0, 0, lambda _: start._replace(part=0), nothing, nothing)]
+        self._fruitful = start.extent
+
+    def __len__(self) -> int:
+        return len(self._waiting) + (self._job is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more should be put in now."""
+        ended = bool(self._waiting) and isinstance(self._waiting[-1], StreamrecError)
+        return ended or len(self._waiting) >= MOST_WAITING
+
+    def put(self, item: Segment | Coordinates | StreamrecError, first: int = 0) -> None:
+        """Records; where the lane goes on after an epoch; or why nothing follows.
+
+        Args:
+            item: What comes next.
+            first: Of a segment, the first row: those before it are done.
+        """
+        if first:  # only the first of all can have been begun
+            assert not self._waiting
+            self._first = first
+        self._waiting.append(item)
+
+    def pop(self) -> Segment | None:
+        """The packs that come next, if some are there.
+
+        Raises:
+            StreamrecError: Nothing comes, for this reason.
+        """
+        while True:
+            if self._job is None and not self._start():
+                return None
+            assert self._job is not None
+            if not self._job.done():
+                return None
+            packs = self._job.result()
+            self._job = None
+            if packs:
+                return self._segment(packs)
+
+    def _start(self) -> bool:
+        """Have a thread pack what comes next; whether something does."""
+        if not self._waiting:
+            return False
+        item = self._waiting[0]
+        if isinstance(item, StreamrecError):
+            raise item
+        if isinstance(item, Coordinates):
+            self._waiting.popleft()
+            self._job = self._submit(self._packer.flush)
+            nothing = np.empty(0, np.int64)
+            self._runs.append(_Run(self._number, 0, lambda _: item, nothing, nothing))
+            return True
+        rows = self._next_rows(item)
+        self._job = self._submit(lambda: self._packer.add(self._columns(rows)))
+        return True
+
+    def _next_rows(self, segment: Segment) -> RecordRows:
+        rows, first = segment.rows, self._first
+        assert isinstance(rows, RecordRows)
+        within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
+        last = min(len(rows), first + max(1, int(within)))
+        part = rows.part(first, last)
+        run = _Run(
+            self._number, last - first, lambda k: segment.at(first + k), part.shards, part.ordinals
+        )
+        self._note(run)
+        self._epoch = segment.epoch
+        self._check_hope(segment.at(last).extent)
+        if last == len(rows):
+            self._waiting.popleft()
+            last = 0
+        self._first = last
+        return part
+
+    def _note(self, run: _Run) -> None:
+        """Remember where documents are, and forget those that no pack will begin behind."""
+        held = self._packer.first_held
+        self._runs = [known for known in self._runs if known.number + known.size >= held]
+        self._runs.append(run)
+        self._number += run.size
+
+    def _check_hope(self, extent: int) -> None:
+        if self._patience is not None and extent - self._fruitful >= self._patience:
+            raise DataError(
+                f"the records of {self._patience} shards in a row gave no pack, and the run has no "
+                "end: check the features that are packed, or set epochs"
+            )
+
+    def _segment(self, packs: Packs) -> Segment:
+        nexts, parts = packs.next.tolist(), packs.part.tolist()
+        points = [self._at(n)._replace(part=k) for n, k in zip(nexts, parts, strict=True)]
+        origins = [self._origin(number) for number in packs.first.tolist()]
+        shards, ordinals = np.array(origins, np.int64).T
+        self._fruitful = points[-1].extent
+        rows = ColumnRows(packs.columns, shards.astype(np.int32), ordinals)
+        return Segment(rows, self._epoch, lambda count: points[count - 1])
+
+    def _at(self, number: int) -> Coordinates:
+        """Where the document of a number is to be looked for: behind the one before it."""
+        run = next(
+            run
+            for run in reversed(self._runs)
+            if run.number < number <= run.number + run.size
+            or (not run.size and run.number == number)
+        )
+        at: Coordinates = run.at(number - run.number)
+        return at
+
+    def _origin(self, number: int) -> tuple[int, int]:
+        run = next(r for r in reversed(self._runs) if r.number <= number < r.number + r.size)
+        return int(run.shards[number - run.number]), int(run.ordinals[number - run.number])

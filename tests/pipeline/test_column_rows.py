@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.pipeline.column_rows import ColumnRows, joined
+from streamrec.types import RecordRows
+
+
+def rows(*numbers: int) -> ColumnRows:
+    array = np.array(numbers, np.int64)
+    columns: dict[str, Any] = {"a": array[:, None] * [1, 10], "b": array.astype(np.float32)}
+    return ColumnRows(columns, array.astype(np.int32), array + 100)
+
+
+def numbers(of: ColumnRows) -> list[int]:
+    assert of.columns["a"].tolist() == [[n, 10 * n] for n in of.shards.tolist()]
+    assert of.columns["b"].tolist() == of.shards.tolist()
+    assert of.ordinals.tolist() == [n + 100 for n in of.shards.tolist()]
+    return [int(n) for n in of.shards]
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=4))
+def test_parts_joined_are_the_whole(parts: list[list[int]]) -> None:
+    whole = joined([rows(*part) for part in parts])
+    assert isinstance(whole, ColumnRows)
+    assert numbers(whole) == [n for part in parts for n in part]
+    assert len(whole) == sum(map(len, parts))
+
+
+def test_rows_are_picked_and_ordered() -> None:
+    four = rows(3, 1, 4, 1)
+    assert numbers(four.part(1, 3)) == [1, 4]
+    assert numbers(four.part(2, None)) == [4, 1]
+    assert numbers(four.take(np.array([2, 2, 0]))) == [4, 4, 3]
+    assert numbers(four.reorder(np.array([3, 2, 1, 0]))) == [1, 4, 1, 3]
+
+
+def test_pruned_rows_hold_no_memory_of_others() -> None:
+    four = rows(3, 1, 4, 1)
+    assert np.shares_memory(four.part(0, 1).buffers[0], four.buffers[0])
+    pruned = four.part(0, 1).prune()
+    assert not np.shares_memory(pruned.buffers[0], four.buffers[0])
+    assert numbers(pruned) == [3]
+    assert (four.nbytes, pruned.nbytes) == (80, 20)
+
+
+def test_of_nothing_there_are_no_records() -> None:
+    assert isinstance(joined([]), RecordRows)

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamrec.config import Pack
+from streamrec.errors import ConfigError, DataError, StoreUnavailable
+from streamrec.formats.descriptions import describe
+from streamrec.formats.example import encode_example
+from streamrec.formats.packing import Packer
+from streamrec.formats.specs import RaggedFeature
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.packing import PIECE, Packing
+from streamrec.pipeline.stages import Coordinates, Segment
+from streamrec.plan.position import Position
+from streamrec.types import BytesColumn, Ragged, RecordRows, offsets_of
+from tests.pipeline import own
+from tests.pipeline.shards import receive_all, settings_of
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from streamrec.types import Batch
+
+FEATURES = describe({"tokens": RaggedFeature("int64")})
+SHARDS = st.lists(st.lists(st.integers(0, 12), max_size=9).map(tuple), min_size=1, max_size=6).map(
+    tuple
+)
+ORDERS = st.fixed_dictionaries(
+    {
+        "lanes": st.integers(1, 4),
+        "shuffle": st.booleans(),
+        "shuffle_window": st.integers(0, 900),
+        "batch_size": st.integers(1, 5),
+        "epochs": st.integers(1, 2),
+        "filter": st.sampled_from([None, own.has_even_number]),
+        "map": st.sampled_from([None, own.shifted]),
+        "pack": st.sampled_from(
+            [Pack(6, bins=1), Pack(8, bins=3), Pack(5, split=True), Pack(4, documents=1)]
+        ),
+    }
+)
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def tokens_of(shard: int, record: int, length: int) -> list[int]:
+    return [1 + 10_000 * shard + 100 * record + k for k in range(length)]
+
+
+def write(directory: Path, shards: tuple[tuple[int, ...], ...]) -> str:
+    directory.mkdir(parents=True, exist_ok=True)
+    for shard, lengths in enumerate(shards):
+        records = [
+            encode_example({"tokens": tokens_of(shard, i, n)}) if n else b""
+            for i, n in enumerate(lengths)
+        ]
+        (directory / f"part-{shard:05}.tfrecord").write_bytes(b"".join(map(frame, records)))
+    return f"{directory}/part-*.tfrecord"
+
+
+def contents(batches: list[Batch]) -> list[Any]:
+    return [{name: batch[name].tolist() for name in batch} for batch in batches]
+
+
+def delivered(batches: list[Batch]) -> list[int]:
+    return sorted(
+        token
+        for batch in batches
+        for token in batch["tokens"][batch["tokens_segment_ids"] > 0].tolist()
+    )
+
+
+@FEW
+@given(SHARDS, ORDERS)
+def test_every_token_once_an_epoch_and_every_resume_is_exact(
+    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        source = write(tmp_path / str(abs(hash((shards, str(order))))), shards)
+        dataset = await Dataset.open(settings_of(source, features=FEATURES, **order))
+        whole = await receive_all(dataset)
+        kept = [
+            tokens_of(s, i, n)
+            for s, lengths in enumerate(shards)
+            for i, n in enumerate(lengths)
+            if order["filter"] is None or n % 2 == 0
+        ]
+        pack = order["pack"]
+        cut = None if pack.split else pack.length
+        assert delivered(whole) == sorted([t for ts in kept for t in ts[:cut]] * order["epochs"])
+        for k, batch in enumerate(whole, start=1):
+            state = json.loads(json.dumps(batch.next_position.to_dict()))
+            tail = await receive_all(dataset, position=Position.from_dict(state))
+            assert contents(whole[:k] + tail) == contents(whole)
+            assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@FEW
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=3, max_size=9), min_size=4, max_size=6),
+    ORDERS,
+    st.integers(0, 4),
+    st.sampled_from([(1, 4), (4, 2), (2, 4)]),
+)
+def test_the_same_global_batches_for_every_world_size(
+    tmp_path: Path,
+    lengths: list[list[int]],
+    order: dict[str, Any],
+    stop: int,
+    sizes: tuple[int, int],
+) -> None:
+    shards = tuple((*each, 2) for each in lengths)  # each lane keeps some
+
+    async def steps(source: str, world_size: int, positions: list[Position], most: int) -> Any:
+        values = {**order, "lanes": 4, "steps_per_epoch": 7, "epochs": 1}
+        values["batch_size"] = 8 // world_size
+        dataset = await Dataset.open(settings_of(source, features=FEATURES, **values))
+        out = []
+        for rank in range(world_size):
+            at = None
+            if positions:
+                at = Position.merge(positions, rank=rank, world_size=world_size)
+            out.append(
+                await receive_all(dataset, rank=rank, world_size=world_size, position=at, most=most)
+            )
+        await dataset.aclose()
+        return out
+
+    def global_batches(ranks: Any) -> list[list[list[int]]]:
+        steps = zip(*ranks, strict=True)
+        return [sorted(row for b in step for row in b["tokens"].tolist()) for step in steps]
+
+    async def main() -> None:
+        source = write(tmp_path / str(abs(hash((shards, str(order), stop, sizes)))), shards)
+        whole = global_batches(await steps(source, sizes[0], [], 7))
+        first = await steps(source, sizes[0], [], stop)
+        positions = [batches[-1].next_position for batches in first] if stop else []
+        rest = global_batches(await steps(source, sizes[1], positions, 7 - stop))
+        assert global_batches(first) + rest == whole
+
+    asyncio.run(main())
+
+
+@asynchronous
+async def test_the_last_batch_is_padded_with_masked_packs(tmp_path: Path) -> None:
+    source = write(tmp_path, ((4,) * 3,))
+    dataset = await Dataset.open(
+        settings_of(source, features=FEATURES, pack=Pack(4), batch_size=2, remainder="pad")
+    )
+    batches = await receive_all(dataset)
+    assert [batch["tokens"].shape for batch in batches] == [(2, 4), (2, 4)]
+    masks = [batch.mask.tolist() for batch in batches if batch.mask is not None]
+    assert masks == [[True, True], [True, False]]
+    assert batches[1].origin.records.tolist() == [2, -1]
+    assert all(batch["tokens"].flags.c_contiguous for batch in batches)
+    assert all(batch["tokens"].flags.owndata for batch in batches)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_single_packs(tmp_path: Path) -> None:
+    source = write(tmp_path, ((3,) * 5,))
+    dataset = await Dataset.open(settings_of(source, features=FEATURES, pack=Pack(6)))
+    batches = await receive_all(dataset)
+    assert delivered(batches) == [t for i in range(5) for t in tokens_of(0, i, 3)]
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_what_was_left_out_is_counted(tmp_path: Path) -> None:
+    source = write(tmp_path, ((3, 9, 3), (10,)))
+    dataset = await Dataset.open(
+        settings_of(source, features=FEATURES, pack=Pack(6, overlong="drop"), batch_size=2)
+    )
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    async with run:
+        assert len(await run.receive()) == 1
+        statistics = run.statistics()
+    assert (statistics["documents_dropped"], statistics["values_dropped"]) == (2, 19)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_an_endless_run_without_any_pack_is_an_error(tmp_path: Path) -> None:
+    source = write(tmp_path, ((9, 9), (7,)))
+    values: dict[str, Any] = {"pack": Pack(4, overlong="drop"), "batch_size": 2}
+    dataset = await Dataset.open(settings_of(source, features=FEATURES, epochs=None, **values))
+    with pytest.raises(DataError, match="gave no pack, and the run has no end"):
+        await receive_all(dataset)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_columns_that_cannot_be_packed(tmp_path: Path) -> None:
+    source = write(tmp_path, ((3,),))
+    dataset = await Dataset.open(settings_of(source, pack=Pack(4), batch_size=2))
+    with pytest.raises(ConfigError, match="'records' is none; name those to pack"):
+        await receive_all(dataset)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_budget_that_the_packs_would_fill(tmp_path: Path) -> None:
+    source = write(tmp_path, ((3,),))
+    dataset = await Dataset.open(
+        settings_of(source, features=FEATURES, pack=Pack(1 << 20), batch_size=1)
+    )
+    with pytest.raises(ConfigError, match=r"1 lanes fill take 512 MiB.*pack\.bins to less"):
+        await receive_all(dataset)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_the_fingerprint_names_the_packing(tmp_path: Path) -> None:
+    source = write(tmp_path, ((3,),))
+    dataset = await Dataset.open(settings_of(source, features=FEATURES, pack=Pack(4)))
+    assert dataset.fingerprint(1, 1).stages == (
+        "Pack(length=4, split=False, bins=16, overlong='truncate', documents=None, padding=0)"
+    )
+    await dataset.aclose()
+
+
+def done(work: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(work())
+    return future
+
+
+def columns(rows: RecordRows) -> dict[str, Any]:
+    """Each byte of a record is a token."""
+    tokens = b"".join(bytes(p) for p in rows.payloads())
+    return {"t": Ragged(np.frombuffer(tokens, np.uint8), offsets_of(rows.lengths))}
+
+
+def segment(*records: bytes, at: int = 0) -> Segment:
+    rows = RecordRows.from_column(BytesColumn.of(records))
+    return Segment(rows, 0, lambda k: Coordinates(at, 10 * k, k))
+
+
+class TestPacking:
+    def packing(self, submit: Any = done, length: int = 4) -> Packing:
+        return Packing(Packer(Pack(length, bins=1)), columns, submit, Coordinates(0, 0, 0))
+
+    def test_positions_name_the_record_before_the_next_pack(self) -> None:
+        packing = self.packing()
+        packing.put(segment(b"abc", b"d", b"ef", b"ghi"))
+        packs = packing.pop()
+        assert packs is not None
+        assert len(packs.rows) == 2
+        assert [packs.at(k) for k in (1, 2)] == [Coordinates(0, 20, 2), Coordinates(0, 30, 3)]
+        assert packs.rows.ordinals.tolist() == [0, 2]
+        assert packing.pop() is None
+        packing.put(Coordinates(7, 0, 0))
+        last = packing.pop()
+        assert last is not None
+        assert last.at(1) == Coordinates(7, 0, 0)
+        assert not packing
+
+    def test_a_group_may_begin_in_one_segment_and_end_in_another(self) -> None:
+        packing = self.packing()
+        packing.put(segment(b"ab", at=0))
+        packing.put(segment(b"c", b"def", at=1))
+        assert packing.full
+        packs = packing.pop()
+        assert packs is not None
+        assert packs.at(1) == Coordinates(1, 10, 1)
+        assert packs.rows.ordinals.tolist() == [0]
+
+    def test_rows_of_before_are_left_out(self) -> None:
+        packing = self.packing()
+        packing.put(segment(b"abcd", b"efgh", b"i"), 1)
+        packs = packing.pop()
+        assert packs is not None
+        assert packs.rows.ordinals.tolist() == [1]
+        assert packs.at(1) == Coordinates(0, 20, 2)
+
+    def test_large_segments_are_packed_piece_by_piece(self) -> None:
+        packing = self.packing(length=PIECE)
+        packing.put(segment(*[b"x" * (PIECE - 10)] * 3))
+        assert packing.pop() is not None
+        assert packing.pop() is not None
+        assert packing.pop() is None
+
+    def test_an_error_comes_behind_what_is_being_packed_and_stays(self) -> None:
+        future: Future[Any] = Future()
+        packing = self.packing(lambda work: future)
+        packing.put(segment(b"abcd", b"e"))
+        assert packing.pop() is None
+        packing.put(StoreUnavailable("gone"))
+        assert packing.full
+        assert packing.pop() is None
+        future.set_result(None)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="gone"):
+                packing.pop()
