@@ -10,7 +10,7 @@ first sequence of any group (or, where sequences are split, at any value), and g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -143,6 +143,7 @@ class Packer:
         self._held: Sequences | None = None
         self.first_held = 0
         """The number of the first document that waits, or of the next to come."""
+        self._fit: FirstFit | None = None
         self._used = part if pack.split else 0
         self._skip = 0 if pack.split else part
 
@@ -171,7 +172,8 @@ class Packer:
                 raise MalformedPosition("the state names more of a record than it holds")
             plan = split(lengths[:, 0], limits, self._used, at_end=at_end)
         else:
-            plan = first_fit(lengths, limits, self._pack, at_end=at_end)
+            self._fit = self._fit or FirstFit(self._pack, limits)
+            plan = self._fit.plan(lengths, at_end=at_end)
             self._count(lengths[: plan.held], limits)
         packs = self._made(held, plan, limits)
         self._held = None if plan.held == len(held) else held.after(plan.held)
@@ -269,85 +271,122 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan
         np.outer(counts, wide),
         np.outer((starts - used) % length, wide),
     )
-    after = np.minimum(np.searchsorted(begins, bounds[1:], "right") - 1, documents)
+    # Behind a document's last value stands the next one, even if it is empty: whether that is
+    # known already must not show.
+    after = np.searchsorted(begins, bounds[1:], "left")
+    after -= begins[after] > bounds[1:]
     part = bounds[1:] - begins[after]
     if at_end:
+        after[-1:] = documents
         return Plan(pieces, after, part, documents, 0)
     held = int(after[-1]) if packs else 0
     return Plan(pieces, after, part, held, int(part[-1]) if packs else used)
 
 
-def first_fit(lengths: Indices, limits: Indices, pack: Pack, *, at_end: bool) -> Plan:
+class FirstFit:
     """Each document goes into the first pack that has room for it.
 
     When there is none, and ``pack.bins`` are open, these are a group that is done.
 
     Args:
-        lengths: int64 ``[documents, features]``.
+        pack: The settings.
         limits: int64 ``[features]``: the packs' lengths.
-        pack: The rest of the settings.
-        at_end: Whether the last group is done.
     """
-    most = pack.documents or len(lengths) + 1
-    taken = lengths > limits if pack.overlong == "drop" else np.zeros_like(lengths, np.bool_)
-    leave_out = taken.any(axis=1) | (lengths == 0).all(axis=1)
-    counts = np.minimum(lengths, limits)
-    group = _Group(limits.tolist(), most)
-    rows: list[tuple[int, int, int, list[int]]] = []
-    after: list[tuple[int, int]] = []
-    first = 0
-    for number in np.flatnonzero(~leave_out).tolist():
-        need = counts[number].tolist()
-        bin_ = group.room_for(need)
-        if bin_ is None and len(group) == pack.bins:
-            after += [(first, k) for k in range(1, len(group))] + [(number, 0)]
-            first, group = number, _Group(limits.tolist(), most)
-        place, segment, bin_ = group.put(need, bin_)
+
+    def __init__(self, pack: Pack, limits: Indices) -> None:
+        self._pack = pack
+        self._limits = limits
+        self._group = _Group(pack, limits)
+        self._rows: list[_Row] = []
+        self._placed = 0
+
+    def plan(self, lengths: Indices, *, at_end: bool) -> Plan:
+        """Place the documents that came since the last plan.
+
+        Args:
+            lengths: int64 ``[documents, features]``: of those that were held, and of new ones.
+            at_end: Whether the last group is done.
+        """
+        counts = np.minimum(lengths, self._limits)
+        rows, after, first = self._rows, [], 0
+        for number in self._places(lengths):
+            need = counts[number].tolist()
+            bin_ = self._group.room_for(need)
+            if bin_ is None and len(self._group) == self._pack.bins:
+                after += self._close(first, number)
+            if not len(self._group):
+                first, bin_ = number, None
+            bin_, segment, place = self._group.put(need, bin_)
+            rows.append((len(after) + bin_, segment, number, place))
+        if at_end and len(self._group):
+            after += self._close(first, len(lengths))
+        if not len(self._group):
+            first = len(lengths)
         base = len(after)
-        rows.append((base + bin_, segment, number, place))
-    if at_end:
-        after += [(first, k) for k in range(1, len(group))] + [(len(lengths), 0)] * bool(len(group))
-    if at_end or not len(group):
-        first = len(lengths)
-    return _plan([row for row in rows if row[0] < len(after)], after, counts, first)
+        self._rows = [(b - base, s, n - first, place) for b, s, n, place in rows if b >= base]
+        self._placed = len(lengths) - first
+        return _plan([row for row in rows if row[0] < base], after, counts, first)
+
+    def _places(self, lengths: Indices) -> list[int]:
+        """The documents that are to be placed."""
+        new = lengths[self._placed :]
+        leave_out = (new == 0).all(axis=1)
+        if self._pack.overlong == "drop":
+            leave_out |= (new > self._limits).any(axis=1)
+        places: list[int] = (np.flatnonzero(~leave_out) + self._placed).tolist()
+        return places
+
+    def _close(self, first: int, following: int) -> list[tuple[int, int]]:
+        """The group is done: where to begin to have what comes behind each of its packs."""
+        packs = len(self._group)
+        self._group = _Group(self._pack, self._limits)
+        return [*((first, k) for k in range(1, packs)), (following, 0)]
+
+
+_Row: TypeAlias = tuple[int, int, int, list[int]]
+"""A document's pack, its number in it, its own number, and its places in the pack."""
 
 
 class _Group:
     """Packs that are open side by side."""
 
-    def __init__(self, limits: list[int], most: int) -> None:
-        self._limits = limits
-        self._most = most
-        self._filled: list[list[int]] = []
+    def __init__(self, pack: Pack, limits: Indices) -> None:
+        self._limits: list[int] = limits.tolist()
+        self._most = pack.documents
+        self._free: list[list[int]] = [[] for _ in self._limits]
         self._documents: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._filled)
+        return len(self._documents)
 
     def room_for(self, need: list[int]) -> int | None:
         """The first that has room."""
-        for number, filled in enumerate(self._filled):
-            if self._documents[number] < self._most and all(
-                have + more <= most
-                for have, more, most in zip(filled, need, self._limits, strict=True)
-            ):
+        if len(need) == 1:  # the usual case, many times faster
+            wanted = need[0]
+            return next((n for n, free in enumerate(self._free[0]) if free >= wanted), None)
+        for number, free in enumerate(zip(*self._free, strict=True)):
+            if all(have >= wanted for have, wanted in zip(free, need, strict=True)):
                 return number
         return None
 
-    def put(self, need: list[int], number: int | None) -> tuple[list[int], int, int]:
-        """Add a document; where it stands, which one of the pack it is, and the pack's number."""
+    def put(self, need: list[int], number: int | None) -> tuple[int, int, list[int]]:
+        """Add a document; the pack's number, which document of it this is, and its places."""
         if number is None:
-            number = len(self._filled)
-            self._filled.append([0] * len(need))
+            number = len(self)
             self._documents.append(0)
-        place = self._filled[number]
-        self._filled[number] = [have + more for have, more in zip(place, need, strict=True)]
+            for free, limit in zip(self._free, self._limits, strict=True):
+                free.append(limit)
         self._documents[number] += 1
-        return place, self._documents[number], number
+        free_here = [free[number] for free in self._free]
+        is_full = self._documents[number] == self._most
+        for free, wanted in zip(self._free, need, strict=True):
+            free[number] = -1 if is_full else free[number] - wanted
+        places = [n - free for n, free in zip(self._limits, free_here, strict=True)]
+        return number, self._documents[number], places
 
 
 def _plan(
-    rows: list[tuple[int, int, int, list[int]]],
+    rows: list[_Row],
     after: list[tuple[int, int]],
     counts: Indices,
     held: int,
