@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -18,65 +18,98 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnRows", "Rows", "joined"]
 
+Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnRows:
-    """Rows of dense columns, in the order in which they are delivered."""
+    """Rows of dense columns in the order in which they are delivered, as references to them.
 
-    columns: dict[str, npt.NDArray[Any]]
-    """``[n, ...]`` each."""
+    So rows are merged, ordered and cut by their indices, and copied once, into their batch.
+    """
+
+    buffers: tuple[Columns, ...]
+    """``[rows, ...]`` each, by name; all of the same names, dtypes and shapes."""
+    buffer_index: npt.NDArray[np.int32]
+    """int32 ``[n]``: the buffer of each row."""
+    places: Indices
+    """int64 ``[n]``: its place there."""
     shards: npt.NDArray[np.int32]
     """int32 ``[n]``: the shard that each row begins in."""
     ordinals: Indices
     """int64 ``[n]``: the number in its shard of the record that each row begins with."""
 
     @classmethod
+    def of(cls, columns: Columns, shards: npt.NDArray[np.int32], ordinals: Indices) -> Self:
+        """All rows of some columns."""
+        n = len(shards)
+        return cls((columns,), np.zeros(n, np.int32), np.arange(n), shards, ordinals)
+
+    @classmethod
     def concatenate(cls, parts: Sequence[ColumnRows]) -> ColumnRows:
         """All rows of all parts, in that order."""
         if len(parts) == 1:
             return parts[0]
+        counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
+        first = (np.cumsum(counts, dtype=np.int32) - counts).tolist()
         return cls(
-            {
-                name: np.concatenate([part.columns[name] for part in parts])
-                for name in parts[0].columns
-            },
+            tuple(buffer for part in parts for buffer in part.buffers),
+            np.concatenate(
+                [p.buffer_index + np.int32(k) for p, k in zip(parts, first, strict=True)]
+            ),
+            np.concatenate([part.places for part in parts]),
             np.concatenate([part.shards for part in parts]),
             np.concatenate([part.ordinals for part in parts]),
         )
 
     def part(self, first: int, last: int | None) -> ColumnRows:
-        """The rows from ``first`` to before ``last``, as views."""
+        """The rows from ``first`` to before ``last``; holds all the buffers."""
         return self._pick(slice(first, last))
 
     def take(self, rows: Indices) -> ColumnRows:
-        """Some of the rows, in the order of the indices."""
-        return self._pick(rows)
+        """Some of the rows, in the order of the indices; holds the buffers of these alone."""
+        return self._pick(rows).prune()
 
     def reorder(self, order: Indices) -> ColumnRows:
         """All of the rows in another order, which is a permutation of them."""
         return self._pick(order)
 
     def prune(self) -> ColumnRows:
-        """The same rows, in memory of their own."""
-        columns = {name: column.copy() for name, column in self.columns.items()}
-        return ColumnRows(columns, self.shards, self.ordinals)
+        """The same rows, without the buffers that none of them is in."""
+        used, index = np.unique(self.buffer_index, return_inverse=True)
+        buffers = tuple(self.buffers[k] for k in used.tolist())
+        return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
+
+    def columns(self) -> Columns:
+        """The rows' columns, in memory of their own."""
+        pieces = [np.flatnonzero(self.buffer_index == k) for k in range(len(self.buffers))]
+        columns: Columns = {}
+        for name, like in self.buffers[0].items():
+            column = np.empty((len(self), *like.shape[1:]), like.dtype)
+            for buffer, rows in zip(self.buffers, pieces, strict=True):
+                column[rows] = buffer[name][self.places[rows]]
+            columns[name] = column
+        return columns
 
     def _pick(self, rows: Indices | slice) -> ColumnRows:
-        columns = {name: column[rows] for name, column in self.columns.items()}
-        return ColumnRows(columns, self.shards[rows], self.ordinals[rows])
+        return ColumnRows(
+            self.buffers,
+            self.buffer_index[rows],
+            self.places[rows],
+            self.shards[rows],
+            self.ordinals[rows],
+        )
 
     def __len__(self) -> int:
         return len(self.shards)
 
     @property
-    def buffers(self) -> tuple[npt.NDArray[Any], ...]:
-        """What holds memory."""
-        return tuple(self.columns.values())
-
-    @property
     def nbytes(self) -> int:
-        """The columns' sizes together."""
-        return sum(column.nbytes for column in self.columns.values())
+        """The size of their columns together."""
+        if not self.buffers:
+            return 0
+        columns = self.buffers[0].values()
+        return len(self) * sum(column[:1].nbytes for column in columns)
 
 
 Rows: TypeAlias = RecordRows | ColumnRows

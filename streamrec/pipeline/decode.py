@@ -90,7 +90,7 @@ class Decoder:
     def columns(self, rows: Rows) -> Mapping[str, Column]:
         """The columns of some rows, parsed and mapped, in memory of their own."""
         if isinstance(rows, ColumnRows):
-            return {name: column.copy() for name, column in rows.columns.items()}
+            return rows.columns()
         columns, map_ = self._columns(rows), self._functions.map
         if map_ is None:
             return columns

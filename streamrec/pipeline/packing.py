@@ -163,7 +163,7 @@ class Packing:
         origins = [self._origin(number) for number in packs.first.tolist()]
         shards, ordinals = np.array(origins, np.int64).T
         self._fruitful = points[-1].extent
-        rows = ColumnRows(packs.columns, shards.astype(np.int32), ordinals)
+        rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
         return Segment(rows, self._epoch, lambda count: points[count - 1])
 
     def _at(self, number: int) -> Coordinates:

@@ -13,12 +13,12 @@ from streamrec.types import RecordRows
 def rows(*numbers: int) -> ColumnRows:
     array = np.array(numbers, np.int64)
     columns: dict[str, Any] = {"a": array[:, None] * [1, 10], "b": array.astype(np.float32)}
-    return ColumnRows(columns, array.astype(np.int32), array + 100)
+    return ColumnRows.of(columns, array.astype(np.int32), array + 100)
 
 
 def numbers(of: ColumnRows) -> list[int]:
-    assert of.columns["a"].tolist() == [[n, 10 * n] for n in of.shards.tolist()]
-    assert of.columns["b"].tolist() == of.shards.tolist()
+    assert of.columns()["a"].tolist() == [[n, 10 * n] for n in of.shards.tolist()]
+    assert of.columns()["b"].tolist() == of.shards.tolist()
     assert of.ordinals.tolist() == [n + 100 for n in of.shards.tolist()]
     return [int(n) for n in of.shards]
 
@@ -41,11 +41,18 @@ def test_rows_are_picked_and_ordered() -> None:
 
 def test_pruned_rows_hold_no_memory_of_others() -> None:
     four = rows(3, 1, 4, 1)
-    assert np.shares_memory(four.part(0, 1).buffers[0], four.buffers[0])
-    pruned = four.part(0, 1).prune()
-    assert not np.shares_memory(pruned.buffers[0], four.buffers[0])
-    assert numbers(pruned) == [3]
-    assert (four.nbytes, pruned.nbytes) == (80, 20)
+    both = joined([four, rows(5, 6)])
+    part = both.part(4, 5)
+    assert len(part.buffers) == 2
+    assert len(part.prune().buffers) == len(both.take(np.array([1])).buffers) == 1
+    assert isinstance(part, ColumnRows)
+    assert numbers(part.prune()) == numbers(part) == [5]
+    assert (both.nbytes, part.nbytes, four.part(0, 0).prune().nbytes) == (120, 20, 0)
+
+
+def test_columns_are_in_memory_of_their_own() -> None:
+    four = rows(3, 1, 4, 1)
+    assert not np.shares_memory(four.columns()["a"], four.buffers[0]["a"])
 
 
 def test_of_nothing_there_are_no_records() -> None:
