@@ -64,9 +64,7 @@ class Chunk:
         return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
 
     @classmethod
-    def of(
-        cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]
-    ) -> Chunk:
+    def of(cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]) -> Chunk:
         """A chunk of these rows."""
         return cls(rows, keys, epochs, np.cumsum(rows.lengths))
 

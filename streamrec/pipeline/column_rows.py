@@ -104,12 +104,15 @@ class ColumnRows:
         return len(self.shards)
 
     @property
+    def lengths(self) -> Indices:
+        """int64 ``[n]``: the bytes of each row, the same for all."""
+        columns = self.buffers[0].values() if self.buffers else ()
+        return np.full(len(self), sum(column[:1].nbytes for column in columns))
+
+    @property
     def nbytes(self) -> int:
         """The size of their columns together."""
-        if not self.buffers:
-            return 0
-        columns = self.buffers[0].values()
-        return len(self) * sum(column[:1].nbytes for column in columns)
+        return int(self.lengths[:1].sum()) * len(self)
 
 
 Rows: TypeAlias = RecordRows | ColumnRows

@@ -12,7 +12,7 @@ from streamrec.errors import StoreError
 from streamrec.stores.base import ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
 
 @dataclass
@@ -58,6 +58,9 @@ class ScriptedStore:
 
     def store_for(self, url: str) -> ScriptedStore:
         return self
+
+    def are_near(self, urls: Iterable[str]) -> bool:
+        return False
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         for url, data in self.objects.items():
