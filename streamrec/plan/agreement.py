@@ -48,7 +48,7 @@ class Claim:
 
     def facts(self) -> dict[str, Any]:
         """All that must be the same everywhere."""
-        order = self.fingerprint.to_dict()
+        order = asdict(self.fingerprint)
         names = order.pop("names")
         plain = {"the names of the shards": names, **order}
         plain |= {name: self.ends.get(name) for name in ENDS}

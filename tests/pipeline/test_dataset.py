@@ -31,8 +31,8 @@ async def test_shards_are_sorted_and_lanes_follow_their_number(tmp_path: Path) -
 
 @asynchronous
 async def test_the_fingerprint_names_what_determines_the_order(tmp_path: Path) -> None:
-    source = write(tmp_path, ((1,),) * 3)
-    plain = await Dataset.open(settings_of(source, seed=5, shuffle_window="1MiB"))
+    source = write(tmp_path, ((1,),) * 4)
+    plain = await Dataset.open(settings_of(source, epochs=None, seed=5, shuffle_window="1MiB"))
     same = await Dataset.open(settings_of(source, epochs=3, prefetch=2))
     shuffled = await Dataset.open(settings_of(source, shuffle=True, shuffle_window="1MiB"))
     assert plain.fingerprint(4, 2) == same.fingerprint(8, 1)

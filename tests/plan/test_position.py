@@ -112,7 +112,7 @@ def test_a_later_version_is_refused_by_name() -> None:
 
 OTHER: dict[str, Any] = {
     "order": "record of another index", "lanes": 24, "shuffle": False, "seed": 8,
-    "shuffle_window": 1 << 20, "global_batch": None,
+    "shuffle_window": 1 << 20, "global_batch": None, "stages": "filter app:long",
 }  # fmt: skip
 
 
