@@ -115,6 +115,8 @@ class DatasetSettings(_Settings):
     shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
     """Bytes over all lanes."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
+    index: Literal[True] | str | None = None
+    """The index that the order by record needs: its URL, or ``True``: beside the shards."""
     epochs: PositiveInt | None = 1
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
@@ -158,6 +160,11 @@ class DatasetSettings(_Settings):
         if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
             raise ValueError(f'is {function!r} and should be a function, or "module:function"')
         return function
+
+    @field_validator("index", mode="before")
+    @classmethod
+    def _none_if_false(cls, index: object) -> object:
+        return None if index is False or index == "" else index
 
     @field_validator("compression", mode="before")
     @classmethod

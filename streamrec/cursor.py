@@ -62,6 +62,10 @@ class Cursor:
         """Go on at the beginning of an epoch."""
         self._go_to(Beginning(epoch))
 
+    def seek(self, step: int) -> None:
+        """Go on at a step, counted from the very start."""
+        self._go_to(Beginning(step=step))
+
     def settle(self) -> None:
         """The session ends: rows that wait come again from the next one."""
         self._go_to(*self._taken())

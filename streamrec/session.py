@@ -143,6 +143,7 @@ class LoopSession:
             "lanes": dataset.lanes,
             "shards": list(dataset.shards),
             "features": dataset.settings.features,
+            "length": dataset.length(self._batch_size, self._rank.world_size),
             **ends(dataset.settings),
         }
 

@@ -316,6 +316,39 @@ class Stream:
             self._cursor.begin(epoch)
             self._leave()
 
+    def seek(self, *, step: int) -> None:
+        """Go to a step, without reading what lies before: the order by record alone knows where.
+
+        Args:
+            step: Batches (or single records) of this rank since the very start, as a state counts
+                them; all ranks seek the same.
+
+        Raises:
+            MalformedPosition: It is no number from 0 up. Without an index, a ``ConfigError`` says
+                so when the stream is opened.
+        """
+        self._cursor.seek(step)
+        self._leave()
+
+    def __len__(self) -> int:
+        """Batches (or single records) that a run gives this rank.
+
+        Raises:
+            TypeError: It is not known: the stream is not open, has no end, or has no index.
+        """
+        if self._session is None:
+            raise TypeError("the length is known once the stream is open: enter it first")
+        length = self._session.settings.get("length")
+        if length is None:
+            raise TypeError(
+                "the length is not known: that takes epochs, and an index or steps_per_epoch"
+            )
+        return int(length)
+
+    def __bool__(self) -> bool:
+        """A stream is no container: it is true whatever its length."""
+        return True
+
     @property
     def epoch(self) -> int:
         """The epoch of what comes next, from 0: the lowest of the lanes."""

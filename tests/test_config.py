@@ -22,6 +22,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "seed": 0,
         "shuffle_window": 256 << 20,
         "lanes": "auto",
+        "index": None,
         "epochs": 1,
         "steps_per_epoch": None,
         "remainder": None,

@@ -114,7 +114,7 @@ class Conversation:
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
-        settings = json.dumps(_described(dataset, batch_size))
+        settings = json.dumps(_described(dataset, batch_size, hello.world_size))
         await self.connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         while True:
             subscribe = await self._subscription()
@@ -230,7 +230,7 @@ def _position(data: bytes) -> Place | None:
     return read_place(value)
 
 
-def _described(dataset: DatasetHandle, batch_size: int | None) -> dict[str, Any]:
+def _described(dataset: DatasetHandle, batch_size: int | None, world_size: int) -> dict[str, Any]:
     size = sum(len(url) + 4 for url in dataset.shards)
     return {
         "batch_size": batch_size,
@@ -238,5 +238,6 @@ def _described(dataset: DatasetHandle, batch_size: int | None) -> dict[str, Any]
         "shard_count": len(dataset.shards),
         "shards": list(dataset.shards) if size <= MOST_NAMES else None,
         "features": dataset.settings.features,
+        "length": dataset.length(batch_size, world_size),
         **ends(dataset.settings),
     }

@@ -73,6 +73,9 @@ class DatasetHandle(Protocol):
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         """What determines the order; refuses a world size or batch size that cannot be served."""
 
+    def length(self, batch_size: int | None, world_size: int) -> int | None:
+        """Steps of a run; ``None``: it has no end, or nobody knows."""
+
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> AbstractAsyncContextManager[RunHandle]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from streamrec import config
@@ -10,18 +11,23 @@ from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
+from streamrec.pipeline.indexed import load_index
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
 from streamrec.plan.ranges import MemoryPlan
+from streamrec.plan.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.record_run import RecordRun
+from streamrec.plan.window import Windows
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
+    from streamrec.formats.index import Index
     from streamrec.plan.place import Place
     from streamrec.stores.base import ObjectInfo
 
@@ -35,23 +41,46 @@ class Dataset:
         settings: What is read, and how.
         stores: Serve the shards; closed with the dataset.
         objects: The shards, sorted by URL.
+        index: What the index says about them; ``None``: the order is by shard.
     """
 
     def __init__(
-        self, settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+        self,
+        settings: DatasetSettings,
+        stores: Stores,
+        objects: Sequence[ObjectInfo],
+        index: Index | None = None,
     ) -> None:
         self.settings = settings
         self.shards = tuple(found.url for found in objects)
-        lanes = settings.lanes
-        self.lanes = min(config.DEFAULT_LANES, len(objects)) if lanes == "auto" else lanes
+        lanes, most = settings.lanes, index.records if index else len(objects)
+        self.lanes = min(config.DEFAULT_LANES, most) if lanes == "auto" else lanes
         self._functions = Functions.of(settings)
         self._stores = stores
         self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}
         self._etags = {i: found.etag for i, found in enumerate(objects) if found.etag is not None}
         encodings = ((i, found.encoding) for i, found in enumerate(objects))
         self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
+        self._index = index
+        self._kind = "shard"
+        self._indexed: dict[int, tuple[int, str | None]] = {}
+        self._order = self._make_order()
+        if index is not None:
+            self._add_what_the_index_knows(index)
+
+    def _make_order(self) -> ShardOrder | RecordOrder:
+        settings = self.settings
         seed = settings.seed if settings.shuffle else 0
-        self._order = ShardOrder(len(objects), self.lanes, settings.shuffle, seed)
+        if self._index is None:
+            return ShardOrder(len(self.shards), self.lanes, settings.shuffle, seed)
+        self._kind = f"record:{self._index.digest()}"
+        return RecordOrder(self._index.chunks(), self.lanes, settings.shuffle, seed)
+
+    def _add_what_the_index_knows(self, index: Index) -> None:
+        for shard, entry in enumerate(index.entries):
+            if shard not in self._sizes or shard not in self._etags:
+                self._indexed[shard] = entry.size, entry.etag
+            self._sizes.setdefault(shard, entry.size)
 
     def __repr__(self) -> str:
         return f"<Dataset of {len(self.shards)} shards, {self.lanes} lanes>"
@@ -69,9 +98,13 @@ class Dataset:
         stores = Stores(settings.storage_options)
         try:
             objects = await stores.resolve(settings.source)
+            index = None
+            if settings.index is not None:
+                index = await load_index(stores, settings.index, objects)
+                settings = _indexed_settings(settings, index)
             if settings.features == "infer":
                 settings = await _with_inferred_features(settings, stores, objects)
-            return cls(settings, stores, objects)
+            return cls(settings, stores, objects, index)
         except BaseException:
             await stores.aclose()
             raise
@@ -93,7 +126,7 @@ class Dataset:
         return Fingerprint(
             names=names_digest(self.shards),
             shards=len(self.shards),
-            order="shard" if settings.ordered else "shard, as it comes",
+            order=self._kind if settings.ordered else "shard, as it comes",
             lanes=self.lanes,
             shuffle=settings.shuffle,
             seed=settings.seed if settings.shuffle else 0,
@@ -124,9 +157,19 @@ class Dataset:
             position = Position.merge([position], rank=rank, world_size=world_size)
         memory = self._memory(world_size)
         plan = RunPlan(
-            self.settings, self._order, position, memory, batch_size, remainder, self._functions
+            self.settings,
+            self._order,
+            position,
+            memory,
+            batch_size,
+            remainder,
+            self._functions,
+            self._windows(),
         )
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
+        shards.indexed = self._indexed.copy()
+        if plan.by_record is not None:
+            plan.by_record.check(position.step)
         return Run(plan, shards, self._stores)
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
@@ -139,12 +182,14 @@ class Dataset:
                 " (or set lanes to a multiple of world_size: it determines the order)"
             )
         settings = self.settings
+        counted = settings.epochs is None or settings.steps_per_epoch is not None
         also = "" if settings.filter is None else "(and what a filter leaves of them) "
-        if world_size > 1 and settings.epochs is not None and settings.steps_per_epoch is None:
+        if world_size > 1 and self._index is None and not counted:
             raise ConfigError(
                 f"shards {also}hold different numbers of records, so {world_size} ranks would end "
-                "at different steps and wait for each other for ever; set steps_per_epoch to the "
-                "number of batches every rank is to get, or epochs to None"
+                "at different steps and wait for each other for ever; write an index with "
+                "`streamrec index` and set index=True, or set steps_per_epoch to the number of "
+                "batches every rank is to get, or epochs to None"
             )
 
     def _remainder(self, world_size: int, batch_size: int | None) -> str:
@@ -159,11 +204,18 @@ class Dataset:
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         if batch_size is None and self.settings.transform is not None:
             raise ConfigError("transform takes whole batches; set batch_size, or use map")
+        if self._index is not None and self._index.records < self.lanes and remainder != "keep":
+            raise ConfigError(
+                f"{self.lanes} lanes share {self._index.records} records, so {remainder!r} would "
+                "leave lanes without any; set lanes to less"
+            )
         return remainder
 
     def _start(
         self, fingerprint: Fingerprint, rank: int, world_size: int, beginning: Beginning
     ) -> Position:
+        if beginning.step:
+            return self._seek(fingerprint, rank, world_size, beginning.step)
         epoch = beginning.epoch
         return Position.start(
             fingerprint,
@@ -173,6 +225,44 @@ class Dataset:
             epoch=epoch,
             step=epoch * (self.settings.steps_per_epoch or 0),
         )
+
+    def _seek(self, fingerprint: Fingerprint, rank: int, world_size: int, step: int) -> Position:
+        """The position before a step, as runs one after the other would come to it."""
+        if self._index is None:
+            raise ConfigError(
+                "without an index nobody knows where a step begins; write one with `streamrec "
+                "index` and set index=True, or load a state"
+            )
+        batch_size, settings = fingerprint.global_batch, self.settings
+        length = self.length(batch_size and batch_size // world_size, world_size)
+        runs, begun = divmod(step, length) if length else (0, step)
+        run_epoch = runs * (settings.epochs or 0)
+        counted = length and settings.steps_per_epoch is None  # each run begins an epoch
+        epoch, first = (run_epoch, step - begun) if counted else (0, 0)
+        start = Position.start(
+            fingerprint, [], rank=rank, world_size=world_size, epoch=epoch, step=first
+        )
+        return replace(start, step=step, run_epoch=run_epoch)
+
+    def length(self, batch_size: int | None, world_size: int) -> int | None:
+        """Batches (or single records) of each rank in a run; ``None``: endless, or not known."""
+        settings = self.settings
+        if settings.epochs is None:
+            return None
+        if settings.steps_per_epoch is not None:
+            return settings.epochs * settings.steps_per_epoch
+        if not isinstance(self._order, RecordOrder):
+            return None
+        lanes, remainder = range(0, self.lanes, world_size), self._remainder(world_size, batch_size)
+        run = RecordRun(self._order, None, lanes, batch_size, 0, 0, settings.epochs, remainder)
+        return run.steps
+
+    def _windows(self) -> Windows | ChunkWindows | None:
+        settings, order = self.settings, self._order
+        if not settings.shuffle:
+            return None
+        windows = Windows(int(settings.shuffle_window), self.lanes, settings.seed)
+        return windows if isinstance(order, ShardOrder) else ChunkWindows(order, windows)
 
     def _memory(self, world_size: int) -> MemoryPlan:
         settings = self.settings
@@ -184,12 +274,35 @@ class Dataset:
                 f"memory_budget ({total >> 20} MiB); set it to more, or lanes or pack.bins to less"
             )
         window = int(settings.shuffle_window) if settings.shuffle else 0
+        if window and isinstance(self._order, RecordOrder):
+            window = max(window, self.lanes * self._order.largest)
         return MemoryPlan.divide(
             total - packs,
             lanes=lanes,
             windows=-(-window // world_size),
             near=self._stores.are_near(self.shards),
         )
+
+
+def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:
+    """An index is of shards that are not compressed; nothing is cut into lanes but records."""
+    if settings.compression not in ("auto", "none"):
+        raise ConfigError(
+            "an index is of shards that are not compressed, and compression is "
+            f"{settings.compression!r}; leave one of the two out"
+        )
+    if not settings.ordered:
+        raise ConfigError(
+            "ordered=False keeps no order, and an index makes one; leave one of the two out"
+        )
+    if settings.filter is not None or settings.pack is not None:
+        raise ConfigError(
+            "an index says how many records there are, and nobody knows how many filter or pack make "
+            "of them; leave out the index, or the functions"
+        )
+    if not index.records:
+        raise ConfigError("the index counts no record in these shards: there is nothing to read")
+    return settings.model_copy(update={"compression": "none"})
 
 
 async def _with_inferred_features(

@@ -65,18 +65,23 @@ class Decoder:
             return chunk.nbytes
         return self._growth.size(len(chunk), chunk.nbytes)
 
-    def decode(self, chunk: Chunk, position: Position, padding: int | None) -> Batch:
+    def decode(
+        self, chunk: Chunk, position: Position, padding: int | None, count: int | None = None
+    ) -> Batch:
         """Decode a batch.
 
         Args:
             chunk: Its rows.
             position: That of what comes after it.
             padding: Rows to add behind, or ``None`` where nothing is ever padded.
+            count: How many of the chunk's rows are delivered: all, or none of a row that only lends
+                its content to padding.
         """
         rows, mask = chunk.rows, None
-        shards, ordinals = rows.shards, rows.ordinals
+        count = len(rows) if count is None else count
+        shards, ordinals = rows.shards[:count], rows.ordinals[:count]
         if padding is not None:
-            mask = np.arange(len(rows) + padding) < len(rows)
+            mask = np.arange(count + padding) < count
             shards, ordinals = _padded(shards, padding), _padded(ordinals, padding)
             rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
         origin = Origin(shards, ordinals)

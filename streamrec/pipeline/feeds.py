@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import ObjectChanged
 from streamrec.flow.pool import Account
+from streamrec.pipeline.indexed import check_version
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
 
@@ -34,6 +35,8 @@ class Shards:
     """The Content-Encoding of objects that are stored with one."""
     expected_tags: dict[int, str] = field(default_factory=dict)
     """The versions that a resumed position was in the middle of, as short tags."""
+    indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    """Size and version in the index of shards of which no listing has told them."""
     _tags: dict[int, str | None] = field(default_factory=dict)
     _hollow: set[int] = field(default_factory=set)
 
@@ -47,7 +50,11 @@ class Shards:
 
         Raises:
             ObjectChanged: It is not the version that the resumed position was saved from.
+            StaleIndex: It is not the version that was indexed.
         """
+        if shard in self.indexed:
+            check_version(info, *self.indexed[shard])
+            del self.indexed[shard]
         tag = self.expected_tags.pop(shard, None)
         if tag is not None and info.etag is not None and object_tag(info.etag) != tag:
             raise ObjectChanged(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamrec.errors import CorruptLength, CorruptRecord, DataError, StreamrecError
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, StaleIndex, StreamrecError
 from streamrec.formats.tfrecord import FrameScanner
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.inflate import Piece
 from streamrec.pipeline.stages import Coordinates, Segment, Stretch
+from streamrec.stores.base import display_url
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
@@ -20,8 +22,26 @@ if TYPE_CHECKING:
     from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.plan.order import Extent
+    from streamrec.types import RecordBlock
 
 __all__ = ["Lane"]
+
+
+def _part(read: RangeRead | Piece, block: RecordBlock) -> RecordBlock:
+    """The records of a block that belong to its extent."""
+    extent = read.request.extent
+    assert extent.records is not None
+    begin = extent.first_record + extent.skip
+    first = max(0, begin - block.first_ordinal)
+    last = max(first, begin + extent.records - block.first_ordinal)
+    if first == 0 and last >= len(block):
+        return block
+    return replace(
+        block,
+        offsets=block.offsets[first:last],
+        lengths=block.lengths[first:last],
+        first_ordinal=block.first_ordinal + first,
+    )
 
 
 class Lane:
@@ -184,7 +204,8 @@ class Lane:
         read.scanned += consumed
         for block in blocks:
             self._acquit()
-            self._arrive(Stretch.of(read.request.extent, block))
+            part = block if read.request.extent.records is None else _part(read, block)
+            self._arrive(Stretch.of(read.request.extent, part))
         return consumed > 0
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
@@ -215,13 +236,28 @@ class Lane:
     def _leave(self, read: RangeRead | Piece) -> bool:
         assert self._scanner is not None
         size = self._size(read)
-        if size is not None and read.request.stop >= size:
+        if read.request.stop == read.request.extent.end:
+            self._check_end(read.request.extent)
+        elif size is not None and read.request.stop >= size:
             try:
                 self._scanner.finish()
             except (CorruptLength, CorruptRecord) as fault:
                 return self._suspects(fault, read)
         self._feed.drop()
         return True
+
+    def _check_end(self, extent: Extent) -> None:
+        """See that the records end where the index says so."""
+        assert self._scanner is not None
+        assert extent.records is not None
+        last = extent.first_record + extent.skip + extent.records
+        if self._scanner.offset != extent.end or self._scanner.ordinal < last:
+            raise StaleIndex(
+                f"the index says that record {last - 1} ends at byte {extent.end} or before, and "
+                f"record {self._scanner.ordinal} begins at byte {self._scanner.offset}; write the "
+                "index again with `streamrec index`",
+                url=display_url(self._shards.urls[extent.shard]),
+            )
 
     def _size(self, read: RangeRead | Piece) -> int | None:
         """Bytes of the shard; of a compressed one they are known at its end."""

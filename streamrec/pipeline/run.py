@@ -6,8 +6,8 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import count, takewhile
+from functools import cached_property, partial
+from itertools import takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.crew import Crew
-from streamrec.pipeline.batch import Batcher
+from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.functions import NONE, Functions
@@ -28,6 +28,8 @@ from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, PART, ROW, TAKEN, Position
 from streamrec.plan.ranges import LaneRanges, MemoryPlan
+from streamrec.plan.record_order import RecordOrder
+from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.pipeline.feeds import Shards
     from streamrec.plan.order import Order
+    from streamrec.plan.record_order import ChunkWindows
     from streamrec.types import Batch
 
 __all__ = ["Run", "RunPlan"]
@@ -64,6 +67,35 @@ class RunPlan:
     batch_size: int | None
     remainder: str
     functions: Functions = NONE
+    windows: Windows | ChunkWindows | None = None
+    """``None``: nothing is shuffled."""
+
+    @cached_property
+    def by_record(self) -> RecordRun | None:
+        """The arithmetic of a run in the order by record."""
+        if not isinstance(self.order, RecordOrder):
+            return None
+        assert self.position.since is not None
+        assert not isinstance(self.windows, Windows)
+        return RecordRun(
+            self.order,
+            self.windows,
+            self.own_lanes,
+            self.batch_size,
+            *self.position.since,
+            self.end_epoch,
+            self.remainder,
+        )
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where the lanes begin, as in a position by shard."""
+        run = self.by_record
+        return self.position.lanes if run is None else run.starts(self.position.step)
+
+    def rows(self, step: int) -> int:
+        """The records of that step's batch, as far as they are there; 1 for single records."""
+        return self.batch_size or 1 if self.by_record is None else self.by_record.rows(step)
 
     @property
     def own_lanes(self) -> range:
@@ -83,12 +115,12 @@ class RunPlan:
         """The step at which the run ends; ``None``: it is not ended by steps."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
         if epochs is None or steps is None:
-            return None
+            return self.by_record.end_step if self.by_record else None
         return (self.position.run_epoch + epochs) * steps
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
         """The lane's extents from ``number`` on, to the end of the run."""
-        endless = (self.order.extent(lane, n) for n in count(number))
+        endless = self.order.extents(lane, number)
         end = self.end_epoch
         return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
 
@@ -136,6 +168,7 @@ class Run:
         self._hangs = False
         self._batches = self._records = 0
         self._yield_at = 0.0
+        self._donor = empty_chunk()
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
@@ -155,6 +188,7 @@ class Run:
         )
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
+        self._starts = plan.starts
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
         self._workers = Workers(
@@ -162,7 +196,8 @@ class Run:
         )
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = _Whereabouts(plan, self._shards)
-        taken, skip = plan.position.lanes[TAKEN], plan.position.skip
+        taken = self._starts[TAKEN]
+        skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
         return self
@@ -223,8 +258,8 @@ class Run:
         plan, position = self._plan, self._plan.position
         planners = []
         for j, lane in enumerate(plan.own_lanes):
-            extent, offset = (int(value) for value in position.lanes[:2, j])
-            tag = position.tags[j]
+            extent, offset = (int(value) for value in self._starts[:2, j])
+            tag = position.tags[j] if position.tags else None
             if tag is not None:
                 self._shards.expected_tags[plan.order.extent(lane, extent).shard] = tag
             extents = plan.extents(lane, extent)
@@ -254,19 +289,17 @@ class Run:
         plan, setting = self._plan, self._plan.settings.compression
         if setting == "none":
             return None
-        offsets = plan.position.lanes[OFFSET].tolist()
+        offsets = self._starts[OFFSET].tolist()
         return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
-        start = Coordinates(*plan.position.lanes[[*range(TAKEN), PART], j].tolist())
+        start = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
         patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
         stage: Stage = InOrder()
-        if plan.settings.shuffle:
-            fingerprint = plan.position.fingerprint
-            windows = Windows(fingerprint.shuffle_window, plan.order.lanes, fingerprint.seed)
+        if plan.windows is not None:
             epoch = plan.order.extent(lane, start.extent).epoch
-            stage = WindowShuffle(windows, lane, epoch, start.window)
+            stage = WindowShuffle(plan.windows, lane, epoch, start.window)
         return Lane(
             (self._inflater or self._fetcher).feeds[j],
             self._shards,
@@ -299,12 +332,16 @@ class Run:
     async def _assemble(self) -> None:
         plan = self._plan
         step = plan.position.step
-        while step != plan.end_step:
-            await self._gather(plan.batch_size or 1)
-            if self._batcher.pending < (plan.batch_size or 1):
+        if plan.by_record is not None and plan.by_record.lends(step):
+            await self._gather(1)
+            self._donor = self._batcher.cut(1)
+        while plan.end_step is None or step < plan.end_step:
+            wanted = plan.rows(step)
+            await self._gather(wanted)
+            if self._batcher.pending < wanted:
                 await self._send_remainder(step)
                 return
-            rows = plan.batch_size or self._single_records(step)
+            rows = wanted if plan.batch_size else self._single_records(step)
             step += 1 if plan.batch_size else rows
             await self._send(rows, step)
             self._fetcher.wake()
@@ -368,6 +405,8 @@ class Run:
 
     async def _send(self, rows: int, step: int) -> None:
         chunk = self._batcher.cut(rows)
+        if rows and self._plan.by_record and self._plan.by_record.lends(step):
+            self._donor = chunk.cut(rows - 1, rows)
         before, self._sent = self._sent, self._position(step)
         position = self._sent
         if self._plan.batch_size is None:  # rows that are taken singly stand behind one position
@@ -375,17 +414,21 @@ class Run:
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
+        chunk = chunk if rows else self._donor
         self._fetcher.counts["bytes_used"] += chunk.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
         decoding = asyncio.get_running_loop().run_in_executor(
-            self._threads, self._decoder.decode, chunk, position, padding
+            self._threads, self._decoder.decode, chunk, position, padding, rows
         )
         decoding.add_done_callback(_retrieve)
         del chunk  # the thread's reference is the last: decoding it frees the ranges
         await self._channel.send(decoding, size)
 
     def _position(self, step: int) -> Position:
+        run = self._plan.by_record
+        if run is not None:
+            return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
         lanes = self._batcher.coordinates()
         self._whereabouts.follow(lanes)
         return replace(

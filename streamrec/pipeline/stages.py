@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
 from streamrec.formats.tfrecord import HEADER
-from streamrec.plan.window import FRAME_OVERHEAD, records_until
+from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.order import Extent
+    from streamrec.plan.record_order import ChunkWindows
     from streamrec.plan.window import Windows
     from streamrec.types import Indices, RecordBlock
 
@@ -117,13 +118,15 @@ class WindowShuffle:
     """Records leave in a seeded permutation of each window.
 
     Args:
-        windows: Their sizes and permutations.
+        windows: What closes them, and their permutations.
         lane: The lane's number.
         epoch: The epoch in which the lane stands.
         number: The number in that epoch of the window that comes first.
     """
 
-    def __init__(self, windows: Windows, lane: int, epoch: int = 0, number: int = 0) -> None:
+    def __init__(
+        self, windows: Windows | ChunkWindows, lane: int, epoch: int = 0, number: int = 0
+    ) -> None:
         self._windows = windows
         self._lane = lane
         self._parts: list[RecordRows] = []
@@ -134,7 +137,7 @@ class WindowShuffle:
     @property
     def lacks(self) -> int:
         """Bytes until the window is full."""
-        return max(0, self._missing)
+        return self._windows.lacks(max(0, self._missing))
 
     def add(self, stretch: Stretch) -> Segments:
         """Take the next records; give the windows that they fill."""
@@ -143,11 +146,10 @@ class WindowShuffle:
             self._open(0)
         first = 0
         while first < len(stretch):
-            count = records_until(stretch.rows.lengths[first:], self._missing)
+            count, weight = self._windows.takes(stretch.rows.lengths[first:], self._missing)
             self._start = self._start or stretch.before(first)
-            part = stretch.rows.part(first, first + count)
-            self._parts.append(part)
-            self._missing -= part.nbytes + count * FRAME_OVERHEAD
+            self._parts.append(stretch.rows.part(first, first + count))
+            self._missing -= weight
             first += count
             if self._missing <= 0:
                 number = self._number + 1
@@ -162,7 +164,7 @@ class WindowShuffle:
 
     def _open(self, number: int) -> None:
         self._number = number
-        self._missing = self._windows.size(self._lane, number)
+        self._missing = self._windows.opens(self._lane, self._epoch, number)
         self._parts = []
         self._start = None
 

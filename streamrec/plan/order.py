@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import numpy.typing as npt
 
@@ -34,7 +37,11 @@ class Extent:
     end: int | None = None
     """The offset behind its last record; ``None``: the shard's end."""
     first_record: int = 0
-    """The number in the shard of its first record."""
+    """The number in the shard of the record at ``begin``."""
+    skip: int = 0
+    """Records from there on that are not the extent's: an index knows where chunks begin only."""
+    records: int | None = None
+    """How many records the extent has; ``None``: all to its end."""
 
 
 class Order(Protocol):
@@ -47,6 +54,10 @@ class Order(Protocol):
 
     def extent(self, lane: int, number: int) -> Extent:
         """The lane's extent of that number."""
+        ...
+
+    def extents(self, lane: int, number: int) -> Iterator[Extent]:
+        """The lane's extents from that number on, without end."""
         ...
 
     def first(self, lane: int, epoch: int) -> int:
@@ -86,6 +97,10 @@ class ShardOrder:
         epoch, place = divmod(lane + number * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
         return Extent(number, epoch, shard)
+
+    def extents(self, lane: int, number: int) -> Iterator[Extent]:
+        """The lane's extents from that number on, without end."""
+        return (self.extent(lane, n) for n in count(number))
 
     def first(self, lane: int, epoch: int) -> int:
         """The number of the lane's first extent in that epoch or, if it has none there, after."""

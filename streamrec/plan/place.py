@@ -1,7 +1,8 @@
-"""Where to begin or go on: a saved position, or the beginning of an epoch.
+"""Where to begin or go on: a saved position, the beginning of an epoch, or a step.
 
 The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
-world size: ``{"version": 1, "epoch": 3}``, and ``{"version": 1}`` for the very first.
+world size: ``{"version": 1, "epoch": 3}``, and ``{"version": 1}`` for the very first. So it is with
+a step from the very start, ``{"version": 1, "step": 500}``, which only an index can find.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ __all__ = ["Beginning", "Place", "for_rank", "read_place"]
 
 LAST_EPOCH = 1 << 31
 """Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
-FIELDS = {"version", "epoch"}
+LAST_STEP = 1 << 48
+FIELDS = {"version", "epoch", "step"}
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The beginning of an epoch, of whatever dataset and order."""
+    """The beginning of an epoch, of whatever dataset and order, or a step from the very start."""
 
     epoch: int = 0
+    step: int = 0
+    """Steps from the very start; 0 where an epoch is named, whose steps are counted from there."""
 
     def __post_init__(self) -> None:
         if type(self.epoch) is not int or not 0 <= self.epoch <= LAST_EPOCH:
@@ -34,19 +38,22 @@ class Beginning:
                 f"epoch {self.epoch!r} is none: give a number from 0 to {LAST_EPOCH}"
             )
 
-    @property
-    def run_epoch(self) -> int:
-        """The epoch at which the run begins."""
-        return self.epoch
+        if type(self.step) is not int or not 0 <= self.step <= LAST_STEP:
+            raise MalformedPosition(
+                f"step {self.step!r} is none: give a number from 0 to {LAST_STEP}"
+            )
+        if self.epoch and self.step:
+            raise MalformedPosition("give an epoch to begin with, or a step, not both")
 
     @property
-    def step(self) -> int:
-        """Steps are counted from here."""
-        return 0
+    def run_epoch(self) -> int:
+        """The epoch at which the run begins, as far as it is known."""
+        return self.epoch
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON-able data."""
-        return {"version": VERSION, **({"epoch": self.epoch} if self.epoch else {})}
+        named = {"epoch": self.epoch, "step": self.step}
+        return {"version": VERSION, **{name: value for name, value in named.items() if value}}
 
 
 Place: TypeAlias = "Position | Beginning"
@@ -61,7 +68,7 @@ def read_place(data: Any) -> Place:
     """
     check_version(data)
     if data.keys() <= FIELDS:
-        return Beginning(data.get("epoch", 0))
+        return Beginning(data.get("epoch", 0), data.get("step", 0))
     return Position.from_dict(data)
 
 

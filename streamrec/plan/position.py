@@ -7,7 +7,7 @@ can be saved as plain JSON. It comes back from outside: :meth:`Position.from_dic
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,7 +41,7 @@ class Fingerprint:
     """A digest of the shards' names, relative to the directory that they share."""
     shards: int
     order: str
-    """``"shard"``; by record it names the index as well."""
+    """``"shard"``, or ``"record"``, a colon and the digest of the index."""
     lanes: int
     shuffle: bool
     seed: int
@@ -52,6 +52,11 @@ class Fingerprint:
     """Records of all ranks a step; ``None`` for single records."""
     stages: str = ""
     """What lanes do to their records beside the order: the functions and the packing, by name."""
+
+    @property
+    def by_record(self) -> bool:
+        """Whether an index is named, and the order is by record."""
+        return self.order.startswith("record:")
 
     @property
     def digest(self) -> str:
@@ -130,6 +135,9 @@ class Position:
     """A short tag of the version of the object that each lane is in the middle of."""
     skip: int = 0
     """Records behind this position that have been delivered too (a stream of single records)."""
+    since: tuple[int, int] | None = None
+    """By record: the epoch at whose beginning all lanes stood, and the step at which they did. That
+    and the step say it all, for every rank: ``lanes`` and ``tags`` are empty."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
@@ -139,13 +147,7 @@ class Position:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON-able data, a few KB at most."""
-        lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
-        arrays = self.lanes.copy()
-        arrays[TAKEN] -= lowest
-        rows = {name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)}
-        if not arrays[PART].any():
-            del rows["part"]
-        return {
+        common = {
             "version": VERSION,
             "fingerprint": self.fingerprint.to_dict(),
             "step": self.step,
@@ -154,6 +156,17 @@ class Position:
             "run_epoch": self.run_epoch,
             "epoch": self.epoch,
             "skip": self.skip,
+        }
+        if self.since is not None:
+            return {**common, "since": list(self.since)}
+        lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
+        arrays = self.lanes.copy()
+        arrays[TAKEN] -= lowest
+        rows = {name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)}
+        if not arrays[PART].any():
+            del rows["part"]
+        return {
+            **common,
             "round": lowest,
             **rows,
             "tags": list(self.tags),
@@ -171,6 +184,7 @@ class Position:
         fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
         rank, world_size = _number(data, "rank"), _number(data, "world_size")
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
+        by_record = fingerprint.by_record
         return cls(
             fingerprint,
             _number(data, "step"),
@@ -178,9 +192,10 @@ class Position:
             world_size,
             _number(data, "run_epoch"),
             _number(data, "epoch"),
-            _coordinates(data, owned),
-            _tags(data.get("tags"), owned),
+            _NO_LANES if by_record else _coordinates(data, owned),
+            () if by_record else _tags(data.get("tags"), owned),
             _number(data, "skip"),
+            _since(data) if by_record else None,
         )
 
     @classmethod
@@ -204,6 +219,11 @@ class Position:
             epoch: Which one begins.
             step: How many steps came before.
         """
+        if fingerprint.by_record:
+            since = epoch, step
+            return cls(
+                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, (), since=since
+            )
         lanes = np.zeros((len(COORDINATES), len(first_extents)), np.int64)
         lanes[EXTENT] = first_extents
         tags = (None,) * len(first_extents)
@@ -214,7 +234,7 @@ class Position:
         """The position of a rank of another world size, from those of all former ranks.
 
         Args:
-            positions: Of every rank, at the same step.
+            positions: Of every rank, at the same step; by record, one of them serves all.
             rank: The new one.
             world_size: The new one; it divides the lanes.
 
@@ -223,6 +243,9 @@ class Position:
             ConfigError: The world size does not divide the lanes.
         """
         one = positions[0]
+        if one.since is not None:
+            _check_equal(positions, world_size)
+            return replace(one, rank=rank, world_size=world_size)
         _check_complete(positions)
         whole = np.empty((len(COORDINATES), one.fingerprint.lanes), np.int64)
         tags: list[str | None] = [None] * one.fingerprint.lanes
@@ -241,6 +264,9 @@ class Position:
             whole[:, rank::world_size].copy(),
             tuple(tags[rank::world_size]),
         )
+
+
+_NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
 
 
 def check_version(data: Any) -> None:
@@ -313,6 +339,17 @@ def _coordinates(data: Mapping[str, Any], owned: int) -> npt.NDArray[np.int64]:
     return lanes
 
 
+def _since(data: Mapping[str, Any]) -> tuple[int, int]:
+    since = data.get("since")
+    limits = _number(data, "run_epoch"), _number(data, "step")
+    if not isinstance(since, list) or len(since) != 2:
+        raise MalformedPosition("the state's 'since' is not a list of an epoch and a step")
+    for value, limit in zip(since, limits, strict=True):
+        if type(value) is not int or not 0 <= value <= limit:
+            raise MalformedPosition("the state's 'since' is behind its 'run_epoch' or its 'step'")
+    return since[0], since[1]
+
+
 def _tags(tags: Any, owned: int) -> tuple[str | None, ...]:
     valid = isinstance(tags, list) and len(tags) == owned
     if not valid or not all(
@@ -320,6 +357,22 @@ def _tags(tags: Any, owned: int) -> tuple[str | None, ...]:
     ):
         raise MalformedPosition(f"the state's 'tags' is not a list of {owned} tags")
     return tuple(tags)
+
+
+def _check_equal(positions: Sequence[Position], world_size: int) -> None:
+    """By record every state says all there is to say; several must say the same."""
+    one = positions[0]
+    for position in positions[1:]:
+        one.fingerprint.check(position.fingerprint)
+    if len({(position.step, position.since) for position in positions}) > 1:
+        raise MalformedPosition("the states are of different steps; give those of one step")
+    if one.fingerprint.lanes % world_size:
+        raise ConfigError(f"world_size {world_size} does not divide {one.fingerprint.lanes} lanes")
+    if one.fingerprint.global_batch is None and world_size != one.world_size:
+        raise MalformedPosition(
+            f"the state counts the single records of one rank of {one.world_size}; set batch_size, "
+            "or go on with as many ranks"
+        )
 
 
 def _check_complete(positions: Sequence[Position]) -> None:

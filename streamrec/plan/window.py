@@ -54,6 +54,19 @@ class Windows:
             return full // GROWTH[number]
         return full // 2 + full * lane // (2 * self.lanes) if number == len(GROWTH) else full
 
+    def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
+        """What closes the window of that number: bytes of frames."""
+        return self.size(lane, number)
+
+    def takes(self, lengths: npt.NDArray[np.int64], missing: int) -> tuple[int, int]:
+        """How many of these records the window takes, and how much less it lacks then."""
+        records = records_until(lengths, missing)
+        return records, int(lengths[:records].sum()) + records * FRAME_OVERHEAD
+
+    def lacks(self, missing: int) -> int:
+        """Bytes that the window lacks."""
+        return missing
+
     def permutation(
         self, lane: int, epoch: int, number: int, records: int
     ) -> npt.NDArray[np.int64]:

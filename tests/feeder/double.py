@@ -96,6 +96,9 @@ class Double:
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
 
+    def length(self, batch_size: int | None, world_size: int) -> int | None:
+        return None
+
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> DoubleRun:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
+from streamrec.formats.index import index_url
 from streamrec.formats.tfrecord import frame
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.window import Windows
-from tests.plan.oracle import Oracle
+from streamrec.verify import check, index_of
+from tests.plan.oracle import Oracle, RecordOracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
@@ -35,6 +38,22 @@ def write(directory: Path, shards: tuple[tuple[int, ...], ...]) -> str:
         frames = [frame(payload(index, i, length)) for i, length in enumerate(lengths)]
         (directory / f"part-{index:05}.tfrecord").write_bytes(b"".join(frames))
     return f"{directory}/part-*.tfrecord"
+
+
+def write_index(source: str, chunk_bytes: int) -> None:
+    """Write the index of shards beside them."""
+    reports = asyncio.run(check([source], chunk_bytes=chunk_bytes))
+    url = index_url([report.url for report in reports])
+    Path(url).write_bytes(index_of(reports).encode())
+
+
+def record_oracle(
+    shards: tuple[tuple[int, ...], ...], settings: DatasetSettings, lanes: int, chunk_bytes: int
+) -> RecordOracle:
+    """The order by record that the settings ask for."""
+    seed = settings.seed if settings.shuffle else 0
+    windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
+    return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows)
 
 
 def oracle(

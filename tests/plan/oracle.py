@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.record_order import CHUNKS
 from streamrec.plan.window import Windows, records_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.plan.order import ShardOrder
+
+Record = tuple[int, int, int]
+"""(epoch, shard, number)."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,90 @@ class Oracle:
             out += [records[i] for i in order.tolist()]
             records, number = records[count:], number + 1
         return out
+
+
+@dataclass(frozen=True)
+class RecordOracle:
+    """The order by record, with a list of every record and nothing computed."""
+
+    shards: tuple[tuple[int, ...], ...]
+    """The payload lengths of each shard's records."""
+    chunk_bytes: int
+    lanes: int
+    shuffle: bool = False
+    seed: int = 0
+    windows: Windows | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(len(lengths) for lengths in self.shards)
+
+    def chunks(self) -> list[list[tuple[int, int]]]:
+        """(shard, record) of each chunk."""
+        out: list[list[tuple[int, int]]] = []
+        for shard, lengths in enumerate(self.shards):
+            room = 0
+            for record, length in enumerate(lengths):
+                if room <= 0:
+                    out.append([])
+                    room = self.chunk_bytes
+                out[-1].append((shard, record))
+                room -= length + 16
+        return out
+
+    def nbytes(self, records: list[tuple[int, int]]) -> int:
+        return sum(self.shards[shard][record] + 16 for shard, record in records)
+
+    def lane_epoch(self, lane: int, epoch: int) -> list[tuple[list[tuple[int, int]], int]]:
+        """What the lane has of each chunk in an epoch, and about how many bytes that is."""
+        chunks = self.chunks()
+        if self.shuffle:
+            order = permutation(len(chunks), seed_of(CHUNKS, self.seed, epoch))
+            chunks = [chunks[i] for i in order.tolist()]
+        first = epoch * self.records
+        counts = [
+            sum(1 for k in range(first, first + self.records) if k % self.lanes == number)
+            for number in range(self.lanes)
+        ]
+        low = sum(counts[:lane])
+        out, at = [], 0
+        for chunk in chunks:
+            part = [r for i, r in enumerate(chunk, at) if low <= i < low + counts[lane]]
+            at += len(chunk)
+            if part:
+                out.append((part, self.nbytes(chunk) * len(part) // len(chunk)))
+        return out
+
+    def lane(self, lane: int, epochs: range) -> list[Record]:
+        """All that the lane delivers in these epochs."""
+        out: list[Record] = []
+        for epoch in epochs:
+            for window in self.windowed(lane, epoch):
+                out += [(epoch, shard, record) for shard, record in window]
+        return out
+
+    def windowed(self, lane: int, epoch: int) -> list[list[tuple[int, int]]]:
+        parts = self.lane_epoch(lane, epoch)
+        if self.windows is None:
+            return [part for part, _ in parts]
+        out: list[list[tuple[int, int]]] = []
+        while parts:
+            room = self.windows.size(lane, len(out))
+            count, size = 1, parts[0][1]
+            while count < len(parts) and size + parts[count][1] <= room:
+                size += parts[count][1]
+                count += 1
+            window = [record for part, _ in parts[:count] for record in part]
+            order = self.windows.permutation(lane, epoch, len(out), len(window))
+            out.append([window[i] for i in order.tolist()])
+            parts = parts[count:]
+        return out
+
+    def rank(self, rank: int, world_size: int, epochs: range) -> list[Record]:
+        """What one rank delivers, in order."""
+        keyed = [
+            ((number, lane), record)
+            for lane in range(rank, self.lanes, world_size)
+            for number, record in enumerate(self.lane(lane, epochs))
+        ]
+        return [record for _, record in sorted(keyed)]

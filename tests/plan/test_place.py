@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, OtherVersion, StateError
-from streamrec.plan.place import LAST_EPOCH, Beginning, for_rank, read_place
+from streamrec.plan.place import LAST_EPOCH, LAST_STEP, Beginning, for_rank, read_place
 from streamrec.plan.position import Position
 from tests.plan.test_position import FINGERPRINT, JSON, positions
 
-BEGINNINGS = st.integers(0, LAST_EPOCH).map(Beginning)
+BEGINNINGS = st.one_of(
+    st.integers(0, LAST_EPOCH).map(Beginning),
+    st.integers(0, LAST_STEP).map(lambda step: Beginning(step=step)),
+)
 
 
 @given(st.one_of(BEGINNINGS, positions()))
@@ -104,3 +107,13 @@ class TestForRank:
         places = [start if epoch is None else Beginning(epoch) for epoch in epochs]
         with pytest.raises(MalformedPosition, match="same step"):
             for_rank(places, 0, 1)
+
+
+def test_a_step_from_the_very_start() -> None:
+    assert Beginning(step=5).to_dict() == {"version": 1, "step": 5}
+    assert (Beginning(step=5).epoch, Beginning(step=5).step) == (0, 5)
+    for wrong in (-1, 1.5, True, LAST_STEP + 1):
+        with pytest.raises(MalformedPosition, match="is none"):
+            read_place({"version": 1, "step": wrong})
+    with pytest.raises(MalformedPosition, match="not both"):
+        read_place({"version": 1, "step": 1, "epoch": 1})

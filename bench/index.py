@@ -1,0 +1,159 @@
+"""What an index costs to write, to load and to start from, and how fast the order by record reads.
+
+::
+
+    python -m bench.index --json bench/results/index.json
+
+Local files, in the page cache: 1,000 shards of a MB each by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from rich.console import Console
+
+from bench import machine
+from streamrec.config import DatasetSettings, validate
+from streamrec.flow.channel import EndOfStream
+from streamrec.formats.index import Index, ShardEntry, index_url
+from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.window import Windows
+from streamrec.verify import check, index_of
+from streamrec.writer import TFRecordWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LANES = 48
+WINDOW = 256 << 20
+
+
+@click.command()
+@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the results here.")
+@click.option("--shards", default=1000, show_default=True)
+@click.option("--records", default=256, show_default=True, help="Of 4 KiB, in each shard.")
+@click.option("--chunks", default=10_000_000, show_default=True, help="Of the large index.")
+def main(*, target: Path | None, shards: int, records: int, chunks: int) -> None:
+    """Measure an index of real shards, and one as large as that of 10 TB."""
+    with tempfile.TemporaryDirectory() as directory:
+        write(Path(directory), shards, records)
+        cases = [of_shards(f"{directory}/part-*"), *reading(f"{directory}/part-*")]
+    cases.append(of_many_chunks(chunks))
+    Console().print_json(data=cases)
+    if target is not None:
+        settings = {"shards": shards, "records": records, "chunks": chunks}
+        facts = {"machine": machine.describe(), "settings": settings, "cases": cases}
+        target.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def write(directory: Path, shards: int, records: int) -> None:
+    """Shards of records that do not compress."""
+    payloads = [np.random.default_rng(i).bytes(4096) for i in range(records)]
+    for shard in range(shards):
+        with TFRecordWriter(directory / f"part-{shard:05}") as writer:
+            writer.write_many(payloads)
+
+
+def of_shards(source: str) -> dict[str, Any]:
+    """Reading every byte, and what comes of it."""
+    reports, checking = timed(lambda: asyncio.run(check([source])))
+    index = index_of(reports)
+    size = sum(report.size for report in reports)
+    data, encoding = timed(index.encode)
+    Path(index_url([report.url for report in reports])).write_bytes(data)
+    _, parsing = timed(lambda: Index.parse(data, url="index"))
+    return {
+        "case": f"index of {len(reports)} shards",
+        "shard bytes": size,
+        "index bytes": len(data),
+        "seconds to check every byte": checking,
+        "MB/s": size / checking / 1e6,
+        "seconds to encode": encoding,
+        "seconds to parse": parsing,
+    }
+
+
+def reading(source: str) -> list[dict[str, Any]]:
+    """One epoch of raw batches, shuffled, in both orders."""
+    cases = []
+    for index in (None, True):
+        values = {"source": source, "index": index, "shuffle": True, "batch_size": 256}
+        settings = validate(DatasetSettings, {**values, "memory_budget": "1GiB"})
+        (first, records), seconds = timed(partial(asyncio.run, epoch(settings)))
+        order = "by record" if index else "by shard"
+        cases.append(
+            {
+                "case": f"an epoch {order}",
+                "seconds to the first batch": first,
+                "seconds": seconds,
+                "MB/s": records * 4096 / seconds / 1e6,
+            }
+        )
+    return cases
+
+
+async def epoch(settings: DatasetSettings) -> tuple[float, int]:
+    """Seconds to the first batch, from opening on, and how many records there were."""
+    began, first, records = time.perf_counter(), 0.0, 0
+    dataset = await Dataset.open(settings)
+    try:
+        async with dataset.run(rank=0, world_size=1, batch_size=256, position=None) as run:
+            while True:
+                records += len(await run.receive())
+                first = first or time.perf_counter() - began
+    except EndOfStream:
+        return first, records
+    finally:
+        await dataset.aclose()
+
+
+def of_many_chunks(count: int) -> dict[str, Any]:
+    """An index as large as that of 10 TB in chunks of a MiB: none of its shards is read."""
+    shards = 10_000
+    each = count // shards
+    begins = np.arange(each, dtype=np.int64) << 20
+    firsts = np.arange(each, dtype=np.int64) * 256
+    entry = {"size": each << 20, "etag": "0" * 32, "records": each * 256}
+    index = Index(
+        tuple(
+            ShardEntry(f"part-{i:05}", begins=begins, first_records=firsts, **entry)  # type: ignore[arg-type]
+            for i in range(shards)
+        )
+    )
+    data = index.encode()
+    parsed, parsing = timed(lambda: Index.parse(data, url="index"))
+    _, digesting = timed(parsed.digest)
+    order = RecordOrder(parsed.chunks(), LANES, shuffle=True)
+    _, first = timed(lambda: order.start(0, 0, None))
+    windows = ChunkWindows(order, Windows(WINDOW, LANES, 0))
+    middle = [order.records // LANES // 2] * LANES
+    _, seeking = timed(lambda: [order.start(lane, n, windows) for lane, n in enumerate(middle)])
+    return {
+        "case": f"an index of {each * shards:,} chunks",
+        "index bytes": len(data),
+        "seconds to parse": parsing,
+        "seconds for its digest": digesting,
+        "seconds to permute an epoch": first,
+        "seconds to find the middle of an epoch in every lane": seeking,
+    }
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """The result, and the seconds it took."""
+    began = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Reads the index that a dataset names, and compares it with what the store has."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+from streamrec.errors import ObjectNotFound, StaleIndex, StoreError, StoreUnavailable
+from streamrec.flow.retry import Backoff
+from streamrec.formats.index import LARGEST, Index, index_url
+from streamrec.plan.position import relative_names
+from streamrec.stores.base import display_url, same_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.formats.index import ShardEntry
+    from streamrec.stores.base import ObjectInfo, RangeBody
+    from streamrec.stores.open import Stores
+
+__all__ = ["check_version", "load_index", "selected"]
+
+FIRST = 1 << 16
+"""Bytes that are asked for before the size is known: all there is, of most indices."""
+PIECE = 1 << 20
+ATTEMPTS = 8
+AGAIN = "write the index again with `streamrec index`"
+
+
+async def load_index(
+    stores: Stores, setting: Literal[True] | str, objects: Sequence[ObjectInfo]
+) -> Index:
+    """Read an index, and take from it what it says about these shards.
+
+    Args:
+        stores: Serve the index.
+        setting: Its URL; ``True``: beside the shards.
+        objects: The shards.
+
+    Raises:
+        ObjectNotFound: There is no index.
+        MalformedIndex: It cannot be read.
+        StaleIndex: It does not describe the shards.
+    """
+    url = setting if isinstance(setting, str) else index_url([found.url for found in objects])
+    try:
+        data = await _read(stores, url)
+    except ObjectNotFound:
+        raise ObjectNotFound(
+            "there is no index; write one with `streamrec index`, or set index to its URL",
+            url=display_url(url),
+        ) from None
+    return selected(Index.parse(data, url=display_url(url)), objects)
+
+
+def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
+    """The entries of these shards, in their order.
+
+    Raises:
+        StaleIndex: A shard is not in the index, or not as the listing has it.
+    """
+    names = relative_names([display_url(found.url) for found in objects])
+    return Index(
+        tuple(_entry(index, name, found) for name, found in zip(names, objects, strict=True))
+    )
+
+
+def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
+    entry = index.get(name)
+    if entry is None:
+        raise StaleIndex(
+            f"the index knows no shard of this name ({name}); {AGAIN}", url=display_url(found.url)
+        )
+    check_version(found, entry.size, entry.etag)
+    return entry
+
+
+def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
+    """Compare what is known of a shard with what was indexed.
+
+    Raises:
+        StaleIndex: They differ.
+    """
+    if found.size is not None and found.size != size:
+        what = f"the shard has {found.size} bytes, and had {size} when it was indexed"
+    elif found.etag and etag and not same_version(found.etag, etag):
+        what = f"the shard's version is {found.etag}, and was {etag} when it was indexed"
+    else:
+        return
+    raise StaleIndex(f"the index is stale: {what}; {AGAIN}", url=display_url(found.url))
+
+
+async def _read(stores: Stores, url: str) -> bytes:
+    """The whole object: what its first bytes tell the size of, and then the rest."""
+    data, wanted, etag, backoff = bytearray(), FIRST, None, Backoff(Random())
+    while True:
+        try:
+            opened = stores.store_for(url).open_range(url, len(data), wanted, etag=etag)
+            async with opened as body:
+                size, etag = min(body.info.size or 0, LARGEST + 1), body.info.etag
+                await _append(data, body, min(wanted, size))
+            if len(data) == size:
+                return bytes(data)
+            wanted = size
+        except StoreError as error:
+            if not error.retryable or backoff.attempt == ATTEMPTS:
+                raise
+            await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
+
+
+async def _append(data: bytearray, body: RangeBody, stop: int) -> None:
+    """Read on to where the data are to end; what has come stays if the body breaks off."""
+    piece = memoryview(bytearray(min(PIECE, max(0, stop - len(data)))))
+    while len(data) < stop:
+        landed = await body.readinto(piece[: stop - len(data)])
+        if not landed:
+            raise StoreUnavailable("the response ended early", url=body.info.url)
+        data += piece[:landed]

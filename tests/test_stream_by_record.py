@@ -1,0 +1,175 @@
+"""``len``, ``seek`` and states of streams in the order by record, whoever reads for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError, MalformedPosition
+from tests.feeder.support import serving
+from tests.pipeline.shards import identities, settings_of, write, write_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from streamrec.stream import Stream
+
+SHARDS = ((5,) * 17, (), (5,) * 4, (5,) * 9)
+RECORDS = 30
+ORDER: dict[str, Any] = {
+    "lanes": 4,
+    "shuffle": True,
+    "shuffle_window": 300,
+    "batch_size": 4,
+    "memory_budget": "32MiB",
+    "index": True,
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    source = write(tmp_path, SHARDS)
+    write_index(source, 50)
+    return source
+
+
+def opened(source: str, **values: Any) -> Stream:
+    return sr.open(source, **{"engine": "thread", **ORDER, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "length"),
+    [
+        ({}, 8),
+        ({"remainder": "drop"}, 7),
+        ({"remainder": "pad"}, 8),
+        ({"epochs": 3}, 23),
+        ({"batch_size": None}, 30),
+        ({"steps_per_epoch": 5, "epochs": 2}, 10),
+        ({"rank": 1, "world_size": 2}, 3),
+        ({"rank": 1, "world_size": 2, "remainder": "pad"}, 4),
+        ({"rank": 3, "world_size": 4, "batch_size": None}, 7),
+    ],
+)
+def test_the_length_is_that_of_a_run(source: str, values: dict[str, Any], length: int) -> None:
+    with opened(source, **values) as stream:
+        assert len(stream) == length
+        assert len(list(stream)) == length
+        assert len(list(stream)) == length
+
+
+@pytest.mark.parametrize("values", [{"epochs": None}, {"index": None}])
+def test_an_unknown_length_says_so(source: str, values: dict[str, Any]) -> None:
+    stream = opened(source, **values)
+    with pytest.raises(TypeError, match="enter it first"):
+        len(stream)
+    with stream:
+        with pytest.raises(TypeError, match="not known"):
+            len(stream)
+        assert stream
+    assert len(list(opened(source))) == 8
+
+
+@pytest.mark.parametrize("engine", ["thread", "process", "feeder"])
+def test_seek_is_running_there(source: str, engine: str) -> None:
+    whole = []
+    with opened(source) as stream:
+        for _ in range(3):
+            whole += list(stream)
+    assert len(whole) == 24
+    with _reading(source, engine) as stream:
+        assert len(stream) == 8
+        for step in (0, 1, 7, 8, 13, 23):
+            stream.seek(step=step)
+            tail = list(stream)
+            assert identities(tail) == identities(whole[step : (step // 8 + 1) * 8])
+            assert tail[0].next_position == whole[step].next_position
+            assert {batch.epoch for batch in tail} == {step // 8}
+
+
+@contextmanager
+def _reading(source: str, engine: str) -> Iterator[Stream]:
+    if engine == "feeder":
+        with serving(settings_of(source, **ORDER)) as address:
+            with sr.connect(f"{address}/data") as stream:
+                yield stream
+    else:
+        with opened(source, engine=engine) as stream:
+            yield stream
+
+
+@pytest.mark.parametrize("steps", [None, 5])
+def test_seek_in_endless_and_counted_streams(source: str, steps: int | None) -> None:
+    values = {"epochs": 2, "steps_per_epoch": steps} if steps else {"epochs": None}
+    with opened(source, **values) as stream:
+        whole = [batch for _ in range(3) for batch in sr.take(stream, 10)]
+    for step in (3, 10, 19):
+        with opened(source, **values) as stream:
+            stream.seek(step=step)
+            first = next(iter(stream))
+            assert first.next_position == whole[step].next_position
+            assert identities([first]) == identities(whole[step : step + 1])
+
+
+def test_seek_of_single_records(source: str) -> None:
+    with opened(source, batch_size=None) as stream:
+        whole = list(stream)
+        stream.seek(step=11)
+        assert list(stream) == whole[11:]
+
+
+def test_without_an_index_seek_is_refused(source: str) -> None:
+    stream = opened(source, index=None)
+    stream.seek(step=2)
+    with pytest.raises(ConfigError, match="without an index nobody knows where a step begins"):
+        list(stream)
+    with pytest.raises(MalformedPosition, match="step -1 is none"):
+        stream.seek(step=-1)
+    stream.close()
+
+
+def test_a_step_farther_than_any_stream_comes_is_refused(source: str) -> None:
+    stream = opened(source, epochs=None)
+    stream.seek(step=1 << 47)
+    with pytest.raises(MalformedPosition, match="farther"):
+        list(stream)
+    stream.close()
+
+
+def test_single_records_resume_at_every_record(source: str) -> None:
+    with opened(source, batch_size=None) as stream:
+        whole = list(stream)
+    for k in range(RECORDS):
+        with opened(source, batch_size=None) as stream:
+            head = [next(stream) for _ in range(k)]
+            state = json.loads(json.dumps(stream.state_dict()))
+        with opened(source, batch_size=None) as stream:
+            stream.load_state_dict(state)
+            assert head + list(stream) == whole
+
+
+def test_the_state_is_small_and_the_same_for_any_number_of_lanes(source: str) -> None:
+    sizes = set()
+    for lanes in (4, 64):
+        with opened(source, lanes=lanes, epochs=None) as stream:
+            next(iter(stream))
+            sizes.add(len(json.dumps(stream.state_dict())))
+    assert max(sizes) < 512
+    assert max(sizes) - min(sizes) < 4
+
+
+def test_in_asyncio(source: str) -> None:
+    async def main() -> None:
+        async with opened(source) as stream:
+            assert len(stream) == 8
+            whole = [batch async for batch in stream]
+            stream.seek(step=5)
+            assert identities([batch async for batch in stream]) == identities(whole[5:])
+
+    asyncio.run(main())
