@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec import ranks
 from streamrec.config import StreamSettings, validate
@@ -19,6 +18,7 @@ from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
 from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Fingerprint, Position
+from streamrec.readers import DatasetReader, FeederReader
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
@@ -27,99 +27,11 @@ if TYPE_CHECKING:
 
     from streamrec.plan.place import Place
     from streamrec.ranks import Rank
+    from streamrec.readers import Reader
     from streamrec.session import AsyncSession, Session
     from streamrec.types import Batch
 
 __all__ = ["Stream", "connect", "open"]
-
-
-class Reader(Protocol):
-    """The immutable description of a stream: knows how to start a session."""
-
-    rank: int | Literal["auto"]
-    world_size: int | Literal["auto"]
-
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
-        """Start a session in the running loop."""
-        ...
-
-    def start(self, rank: Rank, position: Place) -> Session:
-        """Start a session for plain code."""
-        ...
-
-
-@dataclass(frozen=True)
-class DatasetReader:
-    """Reads shards."""
-
-    description: StreamSettings
-
-    @property
-    def rank(self) -> int | Literal["auto"]:
-        """As the user set it."""
-        return self.description.rank
-
-    @property
-    def world_size(self) -> int | Literal["auto"]:
-        """As the user set it."""
-        return self.description.world_size
-
-    def __str__(self) -> str:
-        source = self.description.source
-        return source if isinstance(source, str) else f"{len(source)} sources"
-
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
-        """Read in the running loop."""
-        return await LoopSession.open(self.description.dataset(), rank, position)
-
-    def start(self, rank: Rank, position: Place) -> Session:
-        """Read in a process or a thread."""
-        if self._engine() == "thread":
-            return ThreadSession(self.description.dataset(), rank, position)
-        return EngineSession(self.description.dataset(), rank, position)
-
-    def _engine(self) -> str:
-        source, engine = self.description.source, self.description.engine
-        sources = [source] if isinstance(source, str) else source
-        private = [url for url in sources if url.startswith("memory:")]
-        if private and engine == "process":
-            raise ConfigError(
-                f"{private[0]} is memory of this process, which another cannot read; "
-                'set engine="thread"'
-            )
-        return engine or ("thread" if private else "process")
-
-
-@dataclass(frozen=True)
-class FeederReader:
-    """Subscribes to a feeder."""
-
-    address: str
-    rank: int | Literal["auto"]
-    world_size: int | Literal["auto"]
-    batch_size: int | None
-    token: str | None
-    fingerprint: Fingerprint | None
-
-    def __str__(self) -> str:
-        return self.address
-
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
-        """Connect in the running loop."""
-        return await AsyncFeed.open(self.address, position=position, **self._arguments(rank))
-
-    def start(self, rank: Rank, position: Place) -> Session:
-        """Connect from plain code."""
-        return BlockingFeed.open(self.address, position=position, **self._arguments(rank))
-
-    def _arguments(self, rank: Rank) -> dict[str, Any]:
-        return {
-            "rank": rank.rank,
-            "world_size": rank.world_size,
-            "batch_size": self.batch_size,
-            "token": self.token,
-            "fingerprint": self.fingerprint,
-        }
 
 
 def open(  # noqa: A001 - the public name: streamrec.open
@@ -183,7 +95,7 @@ class Stream:
     with`` block to stop reading at its end; a stream that is dropped stops too.
     """
 
-    def __init__(self, reader: DatasetReader | FeederReader) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._session: Session | AsyncSession | None = None
         self._finalizer: weakref.finalize[..., Stream] | None = None

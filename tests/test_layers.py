@@ -21,7 +21,7 @@ LAYERS = [
     {"flow", "stores"},
     {"pipeline", "writer", "verify", "metrics"},
     {"feeder"},
-    {"cursor", "ranks", "read", "session", "stream", "taking"},
+    {"cursor", "ranks", "read", "readers", "session", "stream", "taking"},
     {"adapters", "demo"},
     {"cli", "__main__"},
 ]
@@ -30,9 +30,11 @@ WITHIN_A_LEVEL = {
     ("config", "errors"),
     ("read", "ranks"),
     ("read", "session"),
+    ("readers", "session"),
     ("session", "ranks"),
     ("stream", "cursor"),
     ("stream", "ranks"),
+    ("stream", "readers"),
     ("stream", "session"),
     ("__main__", "cli"),
 }

@@ -297,8 +297,8 @@ def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSetting
         )
     if settings.filter is not None or settings.pack is not None:
         raise ConfigError(
-            "an index says how many records there are, and nobody knows how many filter or pack make "
-            "of them; leave out the index, or the functions"
+            "an index says how many records there are, and nobody knows how many filter or pack "
+            "make of them; leave out the index, or these two"
         )
     if not index.records:
         raise ConfigError("the index counts no record in these shards: there is nothing to read")
