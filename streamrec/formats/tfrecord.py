@@ -8,12 +8,13 @@ frames end to end: it has no header, no index and no end mark.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from streamrec import kernel
 from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.formats.resync import LARGEST, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, Fault, fresh
 from streamrec.types import RecordBlock
 
@@ -21,14 +22,11 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate, FrameScan
     from streamrec.types import Bytes, Octets
 
-__all__ = ["FOOTER", "HEADER", "FrameScanner", "frame"]
+__all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-
-LARGEST = 1 << 47
-"""Bytes, 128 TiB: no object store holds a larger object, so no honest record is longer."""
 
 _FIRST_RESERVE = 1 << 20
 """Bytes to set aside for a straddling record while the shard's size is not known."""
@@ -39,6 +37,28 @@ def frame(payload: Bytes) -> bytes:
     length = _LENGTH.pack(len(payload))
     crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
     return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
+
+
+class Lost(NamedTuple):
+    """A stretch of a shard that was given up, since nothing in it can be proven to be intact."""
+
+    offset: int
+    """Where it begins in the shard, in bytes."""
+    content: Octets
+    """Its bytes, in memory of their own."""
+    record: int
+    """The number in the shard of the record that it is, or begins with."""
+    records: int
+    """How many records it counts as: 1, or 0 where it goes on from the stretch before."""
+    exact: bool
+    """Whether it is proven that it is one record."""
+    fault: DataError
+    """What was found wrong at its begin, or at that of the first stretch which it goes on from."""
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + len(self.content)
 
 
 class FrameScanner:
@@ -75,8 +95,13 @@ class FrameScanner:
         self.size: int | None = None
         """Bytes of the whole shard, once known: no record may reach beyond."""
         self._allocate = allocate
+        self.lost: list[Lost] = []
+        """What was given up after :meth:`recover`, before the blocks that ``scan`` returned with
+        it; who takes notice of it empties it."""
         self._tail = _Tail(allocate)
         self._fault: DataError | None = None
+        self._search: Resync | None = None
+        self._cause: DataError | None = None
 
     def __repr__(self) -> str:
         return f"<FrameScanner of {self.url} at record {self.ordinal}, byte {self.offset}>"
@@ -102,6 +127,8 @@ class FrameScanner:
                 The records before a fault are returned first; the next call raises it.
         """
         self._raise_pending()
+        if self._search:
+            return self._step_over(view, self._search)
         blocks: list[RecordBlock] = []
         begin = self._complete_tail(view, blocks) if self._tail else 0
         if self._tail or self._fault:
@@ -112,6 +139,24 @@ class FrameScanner:
         self._tail.reserve(self._reserve(needed))
         self._tail.take(view[stop:])
         return blocks, len(view)
+
+    def recover(self, fault: DataError) -> None:
+        """Go on in spite of a fault that was raised: look for the next intact record behind it.
+
+        The next calls of ``scan`` do, from the bytes that follow those consumed; what is given up
+        is then in ``lost``. At the shard's end a call without bytes concludes the search.
+        """
+        self._fault, self._cause, self._search = None, fault, Resync()
+
+    @property
+    def searching(self) -> bool:
+        """Whether it is not yet known where the next intact record is."""
+        return self._search is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next call raises a fault that is found already."""
+        return self._fault is not None
 
     def finish(self) -> None:
         """Say that the shard ends here.
@@ -132,6 +177,34 @@ class FrameScanner:
     def _raise_pending(self) -> None:
         if self._fault:
             raise self._fault
+
+    def _step_over(self, view: Octets, search: Resync) -> tuple[list[RecordBlock], int]:
+        """Look for the next intact record; scan what was read of the shard to find it."""
+        taken = 0
+        blocks: list[RecordBlock] = []
+        while self._search:
+            left = None if self.size is None else self.size - self.offset
+            answer = search.look(self._tail.bytes, left)
+            if not isinstance(answer, int):
+                self._give_up(*answer)
+            elif taken < len(view):
+                taken += self._tail.fill(view[taken:], answer)
+            else:
+                return [], taken
+        stop, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
+        self._tail = self._tail.rest(stop, 0 if self._fault else self._reserve(needed))
+        return blocks, taken
+
+    def _give_up(self, size: int, records: int, exact: bool, done: bool) -> None:
+        assert self._cause is not None
+        if size:
+            content = self._tail.bytes[:size].copy()
+            self.lost.append(Lost(self.offset, content, self.ordinal, records, exact, self._cause))
+        self._tail = self._tail.rest(size)
+        self.offset += size
+        self.ordinal += records
+        if done:
+            self._search = None
 
     def _scan(
         self, buffer: Octets, begin: int, end: int, blocks: list[RecordBlock]
@@ -242,6 +315,13 @@ class _Tail:
         count = max(0, min(target - self._length, len(view)))
         self.take(view[:count])
         return count
+
+    def rest(self, first: int, size: int = 0) -> _Tail:
+        """The bytes from ``first`` on, in memory of their own for ``size`` of them."""
+        rest = _Tail(self._allocate)
+        rest.reserve(size)
+        rest.take(self.bytes[first:])
+        return rest
 
     def take(self, view: Octets) -> None:
         """Append bytes; memory that is not reserved at least doubles."""

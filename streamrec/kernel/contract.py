@@ -23,6 +23,7 @@ __all__ = [
     "FOOTER",
     "HEADER",
     "LARGEST_MESSAGE",
+    "MASK_DELTA",
     "MAX_NEEDED",
     "Allocate",
     "ColumnPlan",
@@ -34,6 +35,7 @@ __all__ = [
     "Parser",
     "fresh",
     "mask",
+    "unmask",
 ]
 
 # A TFRecord frame: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked
@@ -62,12 +64,18 @@ def fresh(size: int) -> Octets:
 
 # The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.
 # Source of the constant: tensorflow/core/lib/hash/crc32c.h, kMaskDelta.
-_MASK_DELTA = 0xA282EAD8
+MASK_DELTA = 0xA282EAD8
 
 
 def mask(crc: int) -> int:
     """A CRC32C in the form in which a TFRecord stores it."""
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def unmask(stored: int) -> int:
+    """The CRC32C that a TFRecord stores in this form."""
+    rotated = (stored - MASK_DELTA) & 0xFFFFFFFF
+    return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
 class Fault(IntEnum):

@@ -1,0 +1,242 @@
+"""Where the next intact record begins behind a damaged one, and how much is lost before it.
+
+What is believed, and nothing else is:
+
+1. A length that matches its CRC is believed. So a damaged payload behind an intact header is
+   exactly one record, whatever its bytes look like: a TFRecord inside a record is never taken for
+   records. If the frame then reaches beyond the shard's end, the shard was cut, and all is lost.
+2. Where the length and its CRC contradict each other, one of them may be right: the length as it
+   stands, or the one length below 2^32 that the CRC belongs to. If the payload of one of the two
+   matches its own CRC, its bounds are proven, and it is exactly one record, too. It is lost all the
+   same: a frame that is damaged is not delivered.
+3. Otherwise the first place is taken at which a whole frame is intact: both CRCs match, and it ends
+   within the shard. How many records are lost before it is not known. Frames inside the payload of
+   a record of which both the length and its CRC are damaged cannot be told from others, and are
+   taken for records.
+
+Pure: what it is given are the shard's bytes from the damaged frame on, and it says how many it
+needs, or what is lost. The answer depends on the bytes alone, not on how they come.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.kernel.contract import FOOTER, HEADER, MASK_DELTA, unmask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from streamrec.types import Indices, Octets
+
+__all__ = ["LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
+
+_HEADER = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+
+LARGEST = 1 << 47
+"""Bytes, 128 TiB: no object store holds a larger object, so no honest record is longer."""
+LARGEST_GUESS = 16 << 20
+"""Bytes of the longest frame whose length is guessed: that many must be held to find out."""
+LARGEST_PART = 16 << 20
+"""Bytes of damage that are held at most while nothing intact is found; then they are given up."""
+FIRST_STEP, LARGEST_STEP = 4 << 10, 1 << 20
+"""By how many bytes the search goes on: little is held if the next record is near, and few steps
+are made if it is not."""
+MOST_TRIES = 64
+"""Intact headers with a damaged payload at which a search looks at every byte that follows. After
+so many, it goes on behind each such frame: so every byte is checked a bounded number of times."""
+STRIDE = 1 << 16
+"""Offsets that are looked at together: their arrays stay in the processor's cache."""
+
+
+class Verdict(NamedTuple):
+    """The first bytes are lost."""
+
+    size: int
+    """How many bytes; 0 where a part was given up right before an intact record."""
+    records: int
+    """How many records they count as: 1, or 0 for what goes on from a part before."""
+    exact: bool
+    """Whether it is proven that they are one record."""
+    done: bool
+    """Whether a record, or the shard's end, follows; else the search goes on."""
+
+
+Answer: TypeAlias = Verdict | int
+"""What is lost, or how many bytes in all are needed to say so."""
+
+
+class Resync:
+    """One search, from a damaged frame on."""
+
+    def __init__(self) -> None:
+        self._look: Callable[[Octets, int | None], Answer] = self._at_header
+        self._guesses: list[int] = []
+        self._next = 1
+        self._step = FIRST_STEP
+        self._tries = 0
+        self._records = 1
+
+    def look(self, held: Octets, left: int | None) -> Answer:
+        """Look at what is there.
+
+        Args:
+            held: uint8, contiguous: the bytes from the damaged frame on, without those that an
+                earlier verdict took.
+            left: How many bytes there are from the first of these to the shard's end; ``None``
+                while that is not known.
+        """
+        return self._look(held, left)
+
+    def _at_header(self, held: Octets, left: int | None) -> Answer:
+        if len(held) < HEADER:
+            return self._lose(len(held)) if len(held) == left else HEADER
+        length, crc = _HEADER.unpack_from(held.data)
+        if length > LARGEST or kernel.masked_crc32c(_LENGTH.pack(length)) != crc:
+            guesses = {_frame_size(length), _frame_size(length_of_crc(unmask(crc)))}
+            self._guesses = sorted(size for size in guesses if size <= LARGEST_GUESS)
+            self._look = self._at_guesses
+        elif left is not None and _frame_size(length) > left:
+            self._look = self._to_the_end
+        else:
+            return self._whole(_frame_size(length), held)
+        return self._look(held, left)
+
+    def _at_guesses(self, held: Octets, left: int | None) -> Answer:
+        while self._guesses:
+            size = self._guesses[0]
+            fits = left is None or size <= left
+            if fits and (len(held) < size or _is_payload_intact(held, 0, size)):
+                return self._whole(size, held)
+            del self._guesses[0]
+        self._look = self._search
+        return self._search(held, left)
+
+    def _whole(self, size: int, held: Octets) -> Answer:
+        """One record, once all of its bytes are there."""
+        return Verdict(size, 1, exact=True, done=True) if len(held) >= size else size
+
+    def _to_the_end(self, held: Octets, left: int | None) -> Answer:
+        if len(held) == left or len(held) >= LARGEST_PART:
+            return self._give_up(held, left)
+        return self._more(held, left)
+
+    def _search(self, held: Octets, left: int | None) -> Answer:
+        stop = min(len(held) - HEADER - FOOTER + 1, LARGEST_PART)
+        while self._next < stop:
+            last = min(self._next + STRIDE, stop)
+            for place in _intact_headers(held, self._next, last, left):
+                needed = self._try(held, place)
+                if needed:
+                    return needed if len(held) < needed else self._lose(place)
+            self._next = max(self._next, last)
+        if len(held) == left or self._next >= LARGEST_PART:
+            return self._give_up(held, left)
+        return self._more(held, left)
+
+    def _try(self, held: Octets, place: int) -> int:
+        """Where the frame at an intact header ends, if it is not yet there, or intact; else 0."""
+        if place < self._next:
+            return 0
+        size = _frame_size(_LENGTH.unpack_from(held.data, place)[0])
+        self._next = place
+        if len(held) < place + size or _is_payload_intact(held, place, size):
+            return place + size
+        self._tries += 1
+        self._next += size if self._tries > MOST_TRIES else 1
+        return 0
+
+    def _more(self, held: Octets, left: int | None) -> int:
+        wanted = len(held) + self._step
+        self._step = min(2 * self._step, LARGEST_STEP)
+        return wanted if left is None else min(wanted, left)
+
+    def _give_up(self, held: Octets, left: int | None) -> Verdict:
+        """Nothing intact begins in what is held, or in the first part of it."""
+        size = min(len(held), LARGEST_PART)
+        self._next = max(0, self._next - size)
+        return self._lose(size, done=size == left)
+
+    def _lose(self, size: int, *, done: bool = True) -> Verdict:
+        records, self._records = self._records, 0
+        return Verdict(size, records, exact=False, done=done)
+
+
+def length_of_crc(crc: int) -> int:
+    """The one length below 2^32 whose CRC32C, as a uint64, is this."""
+    rest, length = crc ^ _crc_of_length(0), 0
+    basis = _basis()
+    for bit in reversed(range(32)):
+        if rest >> bit & 1:
+            value, bits = basis[bit]
+            rest ^= value
+            length ^= bits
+    return length
+
+
+@cache
+def _basis() -> dict[int, tuple[int, int]]:
+    """By its highest bit: a change of the CRC, and the bits of the length that make it.
+
+    A CRC is linear: a change of the length changes it by the same bits, whatever they were before.
+    """
+    basis: dict[int, tuple[int, int]] = {}
+    for k in range(32):
+        value, bits = _crc_of_length(1 << k) ^ _crc_of_length(0), 1 << k
+        while (highest := value.bit_length() - 1) in basis:
+            value ^= basis[highest][0]
+            bits ^= basis[highest][1]
+        basis[highest] = value, bits
+    return basis
+
+
+def _crc_of_length(length: int) -> int:
+    return kernel.crc32c(_LENGTH.pack(length))
+
+
+def _frame_size(length: int) -> int:
+    return HEADER + length + FOOTER
+
+
+def _is_payload_intact(held: Octets, place: int, size: int) -> bool:
+    footer = place + size - FOOTER
+    (stored,) = _CRC.unpack_from(held.data, footer)
+    return bool(kernel.masked_crc32c(held[place + HEADER : footer].data) == stored)
+
+
+def _intact_headers(held: Octets, first: int, last: int, left: int | None) -> list[int]:
+    """Where in ``first … last-1`` a length stands that fits the shard and matches its CRC."""
+    places = np.arange(first, last)
+    room = LARGEST if left is None else left - HEADER - FOOTER - places
+    lengths = np.ndarray((last - first,), "<u8", held, first, (1,))
+    places = places[lengths <= np.asarray(room).astype(np.uint64)]
+    stored = np.ndarray((len(held) - 3,), "<u4", held, 0, (1,))[places + 8]
+    return [int(place) for place in places[_masked_crcs(held, places) == stored]]
+
+
+def _masked_crcs(held: Octets, places: Indices) -> npt.NDArray[np.uint32]:
+    """The masked CRC32Cs of the 8 bytes at each of the places."""
+    crcs = np.full(len(places), _crc_of_length(0), np.uint32)
+    for k, table in enumerate(_tables()):
+        crcs ^= table[held[places + k]]
+    masked: npt.NDArray[np.uint32] = (crcs >> 15 | crcs << 17) + np.uint32(MASK_DELTA)
+    return masked
+
+
+@cache
+def _tables() -> list[npt.NDArray[np.uint32]]:
+    """How each value of each of 8 bytes changes their CRC."""
+    zero = _crc_of_length(0)
+    return [
+        np.array([_crc_of_length(byte << 8 * k) ^ zero for byte in range(256)], np.uint32)
+        for k in range(8)
+    ]

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamrec import kernel
+from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.formats import resync
+from streamrec.formats.resync import length_of_crc
+from streamrec.formats.tfrecord import FrameScanner, frame
+from streamrec.kernel.contract import mask, unmask
+from tests.formats.damaged import Gap, Whole, damaged_shards, gaps_of, oracle
+
+if TYPE_CHECKING:
+    from streamrec.formats.tfrecord import Lost
+
+A, B, C = frame(b"a" * 20), frame(b"b" * 30), frame(b"c" * 40)
+NESTED = frame(A + B)
+
+
+class Reader:
+    """Goes on behind every fault, as a lane does, and checks that nothing is left out."""
+
+    def __init__(self, shard: bytes, *, size_known: bool) -> None:
+        self.shard = np.frombuffer(shard, np.uint8)
+        self.scanner = FrameScanner(url="s3://b/k")
+        self.scanner.size = len(shard) if size_known else None
+        self.whole: list[Whole] = []
+        self.lost: list[Lost] = []
+        self.fed = 0
+
+    def read(self, bounds: list[int], *, in_place: bool) -> None:
+        for stop in bounds:
+            while self.fed < stop:
+                last = not in_place or stop == len(self.shard)
+                if not self._step(stop, more=not last):
+                    break
+        self.scanner.size = len(self.shard)
+        while not self._is_finished():
+            self._step(self.fed, more=False)
+
+    def _step(self, stop: int, *, more: bool) -> bool:
+        try:
+            blocks, consumed = self.scanner.scan(self.shard[self.fed : stop], more=more)
+        except DataError as fault:
+            self.scanner.recover(fault)
+            return True
+        self.fed += consumed
+        went_on = consumed > 0 or self.scanner.pending or bool(self.scanner.lost)
+        self.lost += self.scanner.lost
+        self.scanner.lost.clear()
+        for block in blocks:
+            for k, (offset, length) in enumerate(zip(block.offsets, block.lengths, strict=True)):
+                payload = block.buffer[offset : offset + length].tobytes()
+                begin = block.base + int(offset) - 12
+                self.whole.append(Whole(begin, block.first_ordinal + k, payload))
+        return went_on
+
+    def _is_finished(self) -> bool:
+        if self.scanner.searching:
+            return False
+        try:
+            self.scanner.finish()
+        except DataError as fault:
+            self.scanner.recover(fault)
+        return not self.scanner.searching
+
+    def check(self) -> None:
+        shard = self.shard.tobytes()
+        assert (self.whole, gaps_of(self.lost)) == oracle(shard)
+        assert all(part.content.tobytes() == shard[part.offset : part.end] for part in self.lost)
+        kept = sum(16 + len(record.payload) for record in self.whole)
+        assert kept + sum(len(part.content) for part in self.lost) == len(shard)
+
+
+def read(shard: bytes) -> Reader:
+    reader = Reader(shard, size_known=True)
+    reader.read([len(shard)], in_place=True)
+    reader.check()
+    return reader
+
+
+@given(damaged_shards(), st.data(), st.booleans(), st.booleans())
+@example(NESTED[:8] + b"\1" + NESTED[9:] + C, None, False, False)
+def test_recovers_what_can_be_proven_however_the_bytes_come(
+    shard: bytes, data: st.DataObject | None, in_place: bool, size_known: bool
+) -> None:
+    cuts = (
+        data.draw(st.lists(st.integers(0, len(shard)), max_size=8)) if data else range(len(shard))
+    )
+    reader = Reader(shard, size_known=size_known)
+    reader.read([*sorted(set(cuts)), len(shard)], in_place=in_place)
+    reader.check()
+
+
+@given(damaged_shards(most=3, damages=2))
+def test_byte_by_byte(shard: bytes) -> None:
+    reader = Reader(shard, size_known=True)
+    reader.read(list(range(len(shard) + 1)), in_place=False)
+    reader.check()
+
+
+@given(shard=damaged_shards(), part=st.integers(16, 60), data=st.data())
+def test_parts_do_not_depend_on_how_the_bytes_come(
+    shard: bytes, part: int, data: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(resync, "LARGEST_PART", part)
+        patched.setattr(resync, "FIRST_STEP", data.draw(st.integers(1, 40)))
+        patched.setattr(resync, "STRIDE", data.draw(st.integers(1, 40)))
+        at_once, in_pieces = read(shard), Reader(shard, size_known=False)
+        cuts = data.draw(st.sets(st.integers(0, len(shard))))
+        in_pieces.read(sorted({*cuts, len(shard)}), in_place=False)
+        in_pieces.check()
+    assert [(one.offset, one.end, one.records) for one in in_pieces.lost] == [
+        (one.offset, one.end, one.records) for one in at_once.lost
+    ]
+    assert all(len(lost.content) <= part for lost in at_once.lost if not lost.exact)
+
+
+# -- each kind of damage by itself -----------------------------------------------------------------
+
+
+def flipped(shard: bytes, place: int) -> bytes:
+    return shard[:place] + bytes([shard[place] ^ 4]) + shard[place + 1 :]
+
+
+@pytest.mark.parametrize("place", range(len(A), len(A + B)))
+def test_a_flipped_bit_anywhere_costs_the_one_record(place: int) -> None:
+    reader = read(flipped(A + B + C, place))
+    assert [record.number for record in reader.whole] == [0, 2]
+    (lost,) = reader.lost
+    assert (lost.offset, lost.end, lost.record) == (len(A), len(A + B), 1)
+    assert lost.exact
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [(0, CorruptLength), (8, CorruptLength), (12, CorruptRecord), (len(A) - 1, CorruptRecord)],
+)
+def test_the_fault_says_what_was_found(place: int, kind: type[DataError]) -> None:
+    (lost,) = read(flipped(A + B, place)).lost
+    assert type(lost.fault) is kind
+
+
+def test_a_record_that_holds_a_tfrecord_is_one_record_wherever_it_is_damaged() -> None:
+    for place in range(len(NESTED)):
+        reader = read(flipped(NESTED, place) + C)
+        assert [record.payload for record in reader.whole] == [b"c" * 40]
+        assert [lost.exact for lost in reader.lost] == [True]
+
+
+def test_what_is_inside_is_taken_for_records_where_nothing_tells() -> None:
+    reader = read(flipped(flipped(NESTED, 0), 8) + C)
+    assert [record.payload[:1] for record in reader.whole] == [b"a", b"b", b"c"]
+    assert gaps_of(reader.lost) == [
+        Gap(0, 12, 0, False),
+        Gap(len(NESTED) - 4, len(NESTED), 3, False),
+    ]
+
+
+def test_both_the_length_and_its_crc_are_damaged() -> None:
+    reader = read(A + flipped(flipped(B, 0), 8) + C)
+    assert [record.number for record in reader.whole] == [0, 2]
+    assert [lost.exact for lost in reader.lost] == [False]
+
+
+@pytest.mark.parametrize("count", [1, 11, 12, 15, 16, 100, 5000])
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b"x"])
+def test_garbage_between_records(count: int, byte: bytes) -> None:
+    reader = read(A + byte * count + B)
+    assert [record.payload[:1] for record in reader.whole] == [b"a", b"b"]
+    assert gaps_of(reader.lost) == [Gap(len(A), len(A) + count, 1, False)]
+
+
+@pytest.mark.parametrize("left", range(1, len(B)))
+def test_a_shard_that_was_cut(left: int) -> None:
+    reader = read(A + B[:left])
+    assert [record.payload for record in reader.whole] == [b"a" * 20]
+    (lost,) = reader.lost
+    assert (lost.offset, lost.end, lost.exact) == (len(A), len(A) + left, False)
+    assert type(lost.fault) is TruncatedShard
+
+
+def test_nothing_but_garbage() -> None:
+    reader = read(b"no TFRecord file at all, but longer than a header")
+    assert not reader.whole
+    assert len(reader.lost) == 1
+
+
+def test_a_length_that_no_object_has_is_not_believed() -> None:
+    header = struct.pack("<Q", 1 << 50)
+    wrong = header + struct.pack("<I", kernel.masked_crc32c(header))
+    assert [record.payload[:1] for record in read(A + wrong + B).whole] == [b"a", b"b"]
+
+
+def test_many_damaged_records_behind_each_other() -> None:
+    damaged = flipped(A, 15) * 300
+    reader = read(damaged + B)
+    assert len(reader.lost) == 300
+    assert all(lost.exact for lost in reader.lost)
+    assert [record.number for record in reader.whole] == [300]
+
+
+def test_the_work_is_bounded_where_every_header_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intact headers end to end, each of a payload that reaches over all those behind it."""
+    header = struct.pack("<Q", 6000)
+    header += struct.pack("<I", kernel.masked_crc32c(header))
+    checked = []
+    intact = resync._is_payload_intact
+
+    def counted(held: np.ndarray, place: int, size: int) -> bool:
+        checked.append(size)
+        return intact(held, place, size)
+
+    monkeypatch.setattr(resync, "_is_payload_intact", counted)
+    shard = b"?" + header * 2000 + bytes(6000)
+    reader = Reader(shard, size_known=True)
+    reader.read([len(shard)], in_place=True)
+    assert sum(checked) < (resync.MOST_TRIES + 2) * len(shard)
+    assert sum(len(lost.content) for lost in reader.lost) == len(shard)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, (1 << 32) - 1))
+def test_a_length_is_found_by_its_crc(length: int) -> None:
+    assert length_of_crc(kernel.crc32c(struct.pack("<Q", length))) == length
+
+
+@given(st.integers(0, (1 << 32) - 1))
+def test_unmask_is_the_inverse_of_mask(crc: int) -> None:
+    assert unmask(mask(crc)) == crc
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.binary(max_size=30), st.integers(-1, 40))
+def test_headers_are_found_at_any_offset(records: list[bytes], junk: bytes, less: int) -> None:
+    shard = junk + b"".join(map(frame, [b"", *records])) + junk
+    held = np.frombuffer(shard, np.uint8)
+    left = None if less < 0 else len(shard) + less
+    found = resync._intact_headers(held, 0, max(0, len(held) - 15), left)
+    lengths = {place: struct.unpack_from("<Q", shard, place)[0] for place in found}
+    starts = itertools.accumulate((len(record) + 16 for record in records), initial=len(junk) + 16)
+    for start, record in zip(starts, records, strict=False):
+        assert lengths[start] == len(record)
+    for place, length in lengths.items():
+        stored = struct.unpack_from("<I", shard, place + 8)[0]
+        assert kernel.masked_crc32c(struct.pack("<Q", length)) == stored
