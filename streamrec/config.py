@@ -21,11 +21,13 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 
@@ -132,6 +134,12 @@ class DatasetSettings(_Settings):
     pack: Pack | None = None
     """Sequences into packs of one length; a batch is then one of packs."""
     check_crc: bool = True
+    on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
+    """What is done where a record is damaged."""
+    corrupt_budget: NonNegativeInt | Annotated[float, Field(ge=0, le=1)] = 0
+    """How many records may be skipped: a number, or a fraction of those that are read."""
+    quarantine: str | None = None
+    """A URL under which what is skipped is kept."""
     compression: Literal["auto"] | Compression = "auto"
     """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""
     memory_budget: ByteSize | Literal["auto"] = "auto"
@@ -165,6 +173,36 @@ class DatasetSettings(_Settings):
     @classmethod
     def _none_if_false(cls, index: object) -> object:
         return None if index is False or index == "" else index
+
+    @field_validator("on_corrupt")
+    @classmethod
+    def _checked(cls, choice: str, known: ValidationInfo) -> str:
+        if choice != "raise" and known.data.get("check_crc") is False:
+            raise ValueError(f"is {choice!r}, but check_crc is off: no damage would be noticed")
+        return choice
+
+    @field_validator("corrupt_budget")
+    @classmethod
+    def _budget_fits(cls, budget: float, known: ValidationInfo) -> float:
+        choice = known.data.get("on_corrupt", "raise")
+        if choice == "raise" and budget:
+            raise ValueError('has no effect while on_corrupt is "raise"; choose "skip"')
+        if choice != "raise" and not budget:
+            raise ValueError(
+                f"is 0, so that on_corrupt={choice!r} may skip nothing; set a number of records, "
+                "or a fraction such as 0.001"
+            )
+        return budget
+
+    @field_validator("quarantine")
+    @classmethod
+    def _quarantine_fits(cls, url: str | None, known: ValidationInfo) -> str | None:
+        wanted = known.data.get("on_corrupt", "raise") == "quarantine"
+        if wanted and not url:
+            raise ValueError("is missing; on_corrupt='quarantine' needs a URL to write to")
+        if url and not wanted:
+            raise ValueError("has no effect unless on_corrupt is 'quarantine'")
+        return url
 
     @field_validator("compression", mode="before")
     @classmethod

@@ -15,6 +15,7 @@
     │   ├── TruncatedShard
     │   ├── CorruptLength                     the CRC of a record's length
     │   ├── CorruptRecord                     the CRC of a record's payload
+    │   ├── CorruptBudgetExceeded             more was skipped than allowed: skipped_records, _bytes
     │   ├── CorruptCompression                no intact gzip, zlib or zstd stream
     │   ├── DecompressionBomb                 far more comes out than went in
     │   ├── MalformedExample                  not the protobuf message it should be
@@ -48,6 +49,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AccessDenied",
     "ConfigError",
+    "CorruptBudgetExceeded",
     "CorruptCompression",
     "CorruptLength",
     "CorruptRecord",
@@ -188,7 +190,7 @@ class DataError(StreamrecError, ValueError):
         feature: The feature's name.
     """
 
-    field_names = ("url", "offset", "record", "feature")
+    field_names: ClassVar[tuple[str, ...]] = ("url", "offset", "record", "feature")
 
     def __init__(
         self,
@@ -216,6 +218,37 @@ class CorruptLength(DataError):
 
 class CorruptRecord(DataError):
     """A record's payload does not match its CRC."""
+
+
+class CorruptBudgetExceeded(DataError):
+    """More records are damaged than ``corrupt_budget`` allows to skip.
+
+    Args:
+        message: What happened, and what to do next.
+        url: The shard of the last one.
+        offset: Where it begins in the shard, in bytes.
+        record: Its number in the shard.
+        feature: Not used.
+        skipped_records: How many records were skipped, with the last one.
+        skipped_bytes: How many bytes.
+    """
+
+    field_names = (*DataError.field_names, "skipped_records", "skipped_bytes")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        offset: int | None = None,
+        record: int | None = None,
+        feature: str | None = None,
+        skipped_records: int | None = None,
+        skipped_bytes: int | None = None,
+    ) -> None:
+        super().__init__(message, url=url, offset=offset, record=record, feature=feature)
+        self.skipped_records = skipped_records
+        self.skipped_bytes = skipped_bytes
 
 
 class CorruptCompression(DataError):

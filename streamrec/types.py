@@ -53,6 +53,8 @@ class RecordBlock:
     """The number of the block's first record in its shard."""
     base: int
     """The offset in the shard, in bytes, of ``buffer[0]``."""
+    lost: bool = False
+    """Whether its records are damaged, and only their places are left; ``buffer`` is then empty."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -72,7 +74,7 @@ class RecordRows:
     shards: npt.NDArray[np.int32]
     """int32 ``[n]``: the shard that each row came from."""
     ordinals: Indices
-    """int64 ``[n]``: the number of each row in its shard."""
+    """int64 ``[n]``: the number of each row in its shard, or ``~number`` where a record is lost."""
 
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
@@ -97,16 +99,13 @@ class RecordRows:
     @classmethod
     def from_block(cls, block: RecordBlock, first: int = 0, last: int | None = None) -> RecordRows:
         """Rows over the records ``first … last-1`` of a block, in their order."""
-        lengths = block.lengths[first:last]
+        lengths, offsets = block.lengths[first:last], block.offsets[first:last]
         n = len(lengths)
-        return cls(
-            (block.buffer,),
-            np.zeros(n, np.int32),
-            block.offsets[first:last],
-            lengths,
-            np.full(n, block.shard, np.int32),
-            np.arange(n, dtype=np.int64) + (block.first_ordinal + first),
-        )
+        ordinals = np.arange(n, dtype=np.int64) + (block.first_ordinal + first)
+        if block.lost:
+            lengths, offsets, ordinals = np.zeros_like(lengths), np.zeros_like(offsets), ~ordinals
+        shards = np.full(n, block.shard, np.int32)
+        return cls((block.buffer,), np.zeros(n, np.int32), offsets, lengths, shards, ordinals)
 
     @classmethod
     def concatenate(cls, parts: Sequence[RecordRows]) -> RecordRows:
@@ -420,7 +419,8 @@ class Batch(Mapping[str, Any]):
     next_position: Position
     """The position of what comes after this batch; ``next_position.to_dict()`` is a checkpoint."""
     mask: npt.NDArray[np.bool_] | None = None
-    """bool ``[rows]``: False where a row is padding; ``None`` where nothing is ever padded."""
+    """bool ``[rows]``: False where a row is padding, or takes the place of a damaged record, which
+    ``origin`` then names; ``None`` where nothing is ever padded."""
 
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]

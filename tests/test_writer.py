@@ -23,8 +23,9 @@ from streamrec.errors import (
 )
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import FrameScanner, frame
+from streamrec.stores.targets import write_object
 from streamrec.types import BytesColumn
-from streamrec.writer import TFRecordWriter, write_object
+from streamrec.writer import TFRecordWriter
 
 if sys.version_info >= (3, 14):
     from compression import zstd

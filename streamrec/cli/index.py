@@ -41,8 +41,8 @@ def index(
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.index import index_url
     from streamrec.stores.base import display_url
+    from streamrec.stores.targets import write_object
     from streamrec.verify import check, index_of
-    from streamrec.writer import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
     with Bridge() as loop, progress_bar("bytes") as progress:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from streamrec.errors import MalformedIndex
+from streamrec.formats.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.tfrecord import FOOTER, HEADER
-from streamrec.formats.tfrecord import LARGEST as LARGEST_SHARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

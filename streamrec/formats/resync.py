@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamrec.types import Indices, Octets
 
-__all__ = ["LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
+__all__ = ["LARGEST", "LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
 
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -228,8 +228,7 @@ def _masked_crcs(held: Octets, places: Indices) -> npt.NDArray[np.uint32]:
     crcs = np.full(len(places), _crc_of_length(0), np.uint32)
     for k, table in enumerate(_tables()):
         crcs ^= table[held[places + k]]
-    masked: npt.NDArray[np.uint32] = (crcs >> 15 | crcs << 17) + np.uint32(MASK_DELTA)
-    return masked
+    return np.asarray((crcs >> 15 | crcs << 17) + MASK_DELTA, np.uint32)
 
 
 @cache

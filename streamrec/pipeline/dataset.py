@@ -12,6 +12,7 @@ from streamrec.formats.features import infer_features
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.indexed import load_index
+from streamrec.pipeline.quarantine import keeps_places
 from streamrec.pipeline.run import Run, RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder
@@ -123,6 +124,7 @@ class Dataset:
         self._remainder(world_size, batch_size)
         self._memory(world_size)
         settings = self.settings
+        _check_places(settings, batch_size)
         return Fingerprint(
             names=names_digest(self.shards),
             shards=len(self.shards),
@@ -300,9 +302,29 @@ def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSetting
             "an index says how many records there are, and nobody knows how many filter or pack "
             "make of them; leave out the index, or these two"
         )
+    if settings.on_corrupt != "raise":
+        raise ConfigError(
+            "an index says how many records there are, and "
+            f"on_corrupt={settings.on_corrupt!r} may leave some out; choose one of the two"
+        )
     if not index.records:
         raise ConfigError("the index counts no record in these shards: there is nothing to read")
     return settings.model_copy(update={"compression": "none"})
+
+
+def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
+    """Functions take records, not the rows that damaged ones leave behind in counted batches.
+
+    Raises:
+        ConfigError: Both are asked for.
+    """
+    names = [name for name in ("filter", "map", "pack") if getattr(settings, name) is not None]
+    if names and keeps_places(settings, batch_size):
+        raise ConfigError(
+            f"on_corrupt={settings.on_corrupt!r} with steps_per_epoch leaves rows without a record "
+            f"in batches, of which {names[0]} could make nothing; leave out steps_per_epoch, or "
+            f"{names[0]}, and look at batch.mask in transform"
+        )
 
 
 async def _with_inferred_features(

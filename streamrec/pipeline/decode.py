@@ -14,10 +14,12 @@ from streamrec.formats.needs import one_by_one
 from streamrec.formats.sequences import parser_of
 from streamrec.pipeline.column_rows import ColumnRows
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.types import Batch, Column, Origin
+from streamrec.types import Batch, BytesColumn, Column, Origin, Pictures, Ragged, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
     from streamrec.formats.needs import Share
     from streamrec.pipeline.batch import Chunk
@@ -37,6 +39,7 @@ class Decoder:
         single: The rows are delivered one by one, so none may depend on those beside it.
         share: Decodes the pictures of a batch; one after the other by default.
         functions: Of the user; what is mapped is so here, since it is mapped record by record.
+        masks: Whether every batch has a mask, since rows may be those of damaged records.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -50,7 +53,9 @@ class Decoder:
         single: bool = False,
         share: Share = one_by_one,
         functions: Functions = NONE,
+        masks: bool = False,
     ) -> None:
+        self._masks = masks
         self._urls = urls
         self._functions = functions
         self._allocate = allocate = BatchMemory().allocate
@@ -73,20 +78,22 @@ class Decoder:
         Args:
             chunk: Its rows.
             position: That of what comes after it.
-            padding: Rows to add behind, or ``None`` where nothing is ever padded.
+            padding: Rows to add behind, or ``None`` where the last batch is not filled up.
             count: How many of the chunk's rows are delivered: all, or none of a row that only lends
                 its content to padding.
         """
         rows, mask = chunk.rows, None
         count = len(rows) if count is None else count
         shards, ordinals = rows.shards[:count], rows.ordinals[:count]
-        if padding is not None:
-            mask = np.arange(count + padding) < count
-            shards, ordinals = _padded(shards, padding), _padded(ordinals, padding)
-            rows = rows.take(np.minimum(np.arange(len(mask)), len(rows) - 1))
+        if self._masks or padding is not None:
+            padding = padding or 0
+            mask = _padded(ordinals >= 0, padding, fill=False)
+            shards = _padded(shards, padding)
+            ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
+        columns = self.columns(rows) if mask is None else self._filled(rows, mask)
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
-        batch = Batch(self.columns(rows), len(rows), epoch, origin, position, mask)
+        batch = Batch(columns, len(shards), epoch, origin, position, mask)
         if self._functions.transform is None:
             return batch
         columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
@@ -102,11 +109,40 @@ class Decoder:
         origin = Origin(rows.shards, rows.ordinals)
         return map_.apply(columns, origin, self._urls.__getitem__)
 
+    def _filled(self, rows: Rows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
+        """The columns; where the mask is False, of the intact row before, or else of the first.
+
+        Where there is none at all, rows of nothing.
+        """
+        intact = np.flatnonzero(rows.ordinals >= 0)
+        if not len(intact):
+            columns = self.columns(rows.take(intact))
+            return {name: blank(column, len(mask)) for name, column in columns.items()}
+        lenders = intact[np.maximum(np.cumsum(mask) - 1, 0)]
+        return self.columns(rows.take(lenders))
+
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._parser is None:
             return {"records": kernel.gather(rows, self._allocate)}
         return self._parser.parse(rows, self._urls.__getitem__)
 
 
-def _padded(numbers: Any, padding: int) -> Any:
-    return np.concatenate([numbers, np.full(padding, -1, numbers.dtype)])
+def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
+    return np.concatenate([values, np.full(padding, fill, values.dtype)])
+
+
+def blank(column: Column, rows: int) -> Column:
+    """Rows of nothing: zeros, empty strings, no values; in the form of a column without rows."""
+    offsets = np.zeros(rows + 1, np.int64)
+    match column:
+        case np.ndarray():
+            return np.zeros((rows, *column.shape[1:]), column.dtype)
+        case BytesColumn():
+            offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
+            return BytesColumn(column.values, offsets, column.item_shape)
+        case Pictures():
+            return Pictures(column.values, offsets, np.zeros((rows, 3), np.int64))
+        case Ragged():
+            return Ragged(column.values, offsets)
+        case Sparse():
+            return Sparse(column.indices, column.values, (rows, *column.dense_shape[1:]))

@@ -6,31 +6,37 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamrec.errors import CorruptLength, CorruptRecord, DataError, StaleIndex, StreamrecError
-from streamrec.formats.tfrecord import FrameScanner
+import numpy as np
+
+from streamrec.errors import DataError, StaleIndex, StreamrecError, TruncatedShard
+from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.inflate import Piece
 from streamrec.pipeline.stages import Coordinates, Segment, Stretch
 from streamrec.stores.base import display_url
+from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
     from streamrec.pipeline.packing import Packing
+    from streamrec.pipeline.quarantine import Losses
     from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.plan.order import Extent
-    from streamrec.types import RecordBlock
 
 __all__ = ["Lane"]
 
 
-def _part(read: RangeRead | Piece, block: RecordBlock) -> RecordBlock:
+def _part(extent: Extent, block: RecordBlock) -> RecordBlock:
     """The records of a block that belong to its extent."""
-    extent = read.request.extent
-    assert extent.records is not None
+    if extent.records is None:
+        return block
     begin = extent.first_record + extent.skip
     first = max(0, begin - block.first_ordinal)
     last = max(first, begin + extent.records - block.first_ordinal)
@@ -42,6 +48,13 @@ def _part(read: RangeRead | Piece, block: RecordBlock) -> RecordBlock:
         lengths=block.lengths[first:last],
         first_ordinal=block.first_ordinal + first,
     )
+
+
+def place_of(lost: Lost, shard: int) -> RecordBlock:
+    """A block of the one record that a stretch is: its place, without its bytes."""
+    length = len(lost.content) - HEADER - FOOTER
+    offsets, lengths = np.array([HEADER]), np.array([length])
+    return RecordBlock(_NOTHING, offsets, lengths, shard, lost.record, lost.offset, lost=True)
 
 
 class Lane:
@@ -57,6 +70,9 @@ class Lane:
         allocate: Memory for a record that straddles ranges.
         sieve: Leaves out what the filter does not keep.
         packing: Makes packs of the records.
+        losses: Takes what is skipped; ``None``: damage ends the lane.
+        keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
+        tell: Called when what the lane has waited for is done.
     """
 
     def __init__(
@@ -71,6 +87,9 @@ class Lane:
         allocate: Allocate = fresh,
         sieve: Sieve | None = None,
         packing: Packing | None = None,
+        losses: Losses | None = None,
+        keeps_places: bool = False,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -91,6 +110,12 @@ class Lane:
         self.refetched = 0
         """Faults that were gone when the bytes were read once more."""
         self._suspect: DataError | None = None
+        self._reread = (0, 0)
+        self._losses = losses
+        self._keeps_places = keeps_places
+        self._tell = tell
+        self._found: deque[RecordBlock | Lost] = deque()
+        self._keeping: asyncio.Future[None] | None = None
         self._rows_to_drop = start.row
         self._segments: deque[Segment] = deque()
         self._extent: Extent | None = None
@@ -143,7 +168,9 @@ class Lane:
     @property
     def waits_for(self) -> str:
         """The stage that the lane's next records are in."""
-        return "pack" if self._packing else "filter" if self._sieve else "fetch"
+        if self._packing or self._sieve:
+            return "pack" if self._packing else "filter"
+        return "fetch" if self._keeping is None else "quarantine"
 
     def _advance(self) -> bool:
         """Go one step on, if something is there; whether it is."""
@@ -181,6 +208,8 @@ class Lane:
 
     def _read_on(self) -> bool:
         """Scan what has landed; whether something had."""
+        if self._found:
+            return self._take_found()
         read = self._feed.first
         if read is None:
             return self._feed.ended and self._finish()
@@ -199,14 +228,44 @@ class Lane:
         landed = read.memory[read.scanned : read.filled]
         try:
             blocks, consumed = scanner.scan(landed, more=not read.done)
-        except (CorruptLength, CorruptRecord) as fault:
+        except DataError as fault:
             return self._suspects(fault, read)
         read.scanned += consumed
-        for block in blocks:
+        self._found += scanner.lost
+        scanner.lost.clear()
+        self._found += blocks
+        return consumed > 0 or scanner.pending or bool(self._found)
+
+    def _take_found(self) -> bool:
+        """Pass on what was found first; nothing passes a stretch that is still being stored."""
+        assert self._extent is not None
+        found = self._found[0]
+        if isinstance(found, Lost):
+            if not self._is_kept(found, self._extent.shard):
+                return False
+            if found.exact and self._keeps_places:
+                self._arrive(Stretch.of(self._extent, place_of(found, self._extent.shard)))
+        else:
             self._acquit()
-            part = block if read.request.extent.records is None else _part(read, block)
-            self._arrive(Stretch.of(read.request.extent, part))
-        return consumed > 0
+            if self._losses is not None:
+                self._losses.met += len(found)
+            self._arrive(Stretch.of(self._extent, _part(self._extent, found)))
+        self._found.popleft()
+        return True
+
+    def _is_kept(self, lost: Lost, shard: int) -> bool:
+        """Whether a stretch may be passed: it is counted, and stored where it is to be."""
+        assert self._losses is not None
+        if self._keeping is None:
+            self._keeping = self._losses.skip(shard, lost)
+            if self._keeping is not None:
+                self._keeping.add_done_callback(lambda _: self._tell())
+        if self._keeping is not None:
+            if not self._keeping.done():
+                return False
+            self._keeping.result()
+        self._keeping = self._suspect = None
+        return True
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
         """Have the bytes from a corrupt record on read once more: they may have changed on the way.
@@ -214,18 +273,33 @@ class Lane:
         Not those of a compressed shard, which would have to be read from its beginning.
 
         Raises:
-            DataError: They were read again, and are no better; or the shard is compressed.
+            DataError: They were read again, and are no better; or the shard is compressed. Unless
+                what is damaged is to be skipped.
         """
         fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
-        was_reread = self._suspect is not None and self._suspect.offset == fault.offset
-        if was_reread or isinstance(read, Piece):
-            raise fault
         assert fault.offset is not None
         assert fault.record is not None
+        if self._is_certain(fault, read):
+            if self._losses is None:
+                raise fault
+            assert self._scanner is not None
+            self._scanner.recover(fault)
+            return True
         self._suspect = fault
+        self._reread = fault.offset, read.request.stop
         self._feed.reread(fault.offset)
         self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         return True
+
+    def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
+        """Whether to read the bytes again is no use, or was none."""
+        if isinstance(read, Piece) or isinstance(fault, TruncatedShard):
+            return True
+        assert fault.offset is not None
+        start, stop = self._reread
+        was_whole = start <= fault.offset and read.request.stop <= stop
+        was_same = self._suspect is not None and self._suspect.offset == fault.offset
+        return was_same or (was_whole and self._losses is not None)
 
     def _acquit(self) -> None:
         """The record that was suspect is there, and whole."""
@@ -234,14 +308,17 @@ class Lane:
             self.refetched += 1
 
     def _leave(self, read: RangeRead | Piece) -> bool:
-        assert self._scanner is not None
+        scanner = self._scanner
+        assert scanner is not None
         size = self._size(read)
         if read.request.stop == read.request.extent.end:
             self._check_end(read.request.extent)
         elif size is not None and read.request.stop >= size:
+            if scanner.searching:
+                return self._scan(read)
             try:
-                self._scanner.finish()
-            except (CorruptLength, CorruptRecord) as fault:
+                scanner.finish()
+            except DataError as fault:
                 return self._suspects(fault, read)
         self._feed.drop()
         return True
@@ -283,7 +360,7 @@ class Lane:
             else:
                 self._end_epoch(following)
         resumed = self._extent is None and begin != extent.begin
-        self._extent = extent
+        self._extent, self._reread = extent, (0, 0)
         ordinal = self._state.record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
@@ -327,3 +404,6 @@ class Lane:
         self.available += len(segment.rows) - drop
         segment.row_bytes = segment.rows.nbytes / len(segment.rows)
         self._feed.progress.ready += segment.row_bytes * (len(segment.rows) - drop)
+
+
+_NOTHING = np.empty(0, np.uint8)

@@ -22,6 +22,7 @@ from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.quarantine import keeps_places, losses_of
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
@@ -101,6 +102,11 @@ class RunPlan:
     def own_lanes(self) -> range:
         """The numbers of the rank's lanes."""
         return range(self.position.rank, self.order.lanes, self.position.world_size)
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether a damaged record becomes padding, so that those behind it keep their places."""
+        return keeps_places(self.settings, self.batch_size)
 
     @property
     def end_epoch(self) -> int | None:
@@ -185,7 +191,9 @@ class Run:
             single=plan.batch_size is None or plan.settings.pack is not None,
             share=Crew(self._threads, threads - 1).share,
             functions=plan.functions,
+            masks=plan.keeps_places,
         )
+        self._losses = losses_of(plan.settings, self._shards.urls)
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
         self._starts = plan.starts
@@ -214,6 +222,8 @@ class Run:
         self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._inflater is not None:
             self._inflater.close()
+        if self._losses is not None:
+            self._losses.close()
 
     async def receive(self) -> Batch:
         """The next batch.
@@ -252,6 +262,7 @@ class Run:
             **(self._inflater.statistics() if self._inflater else {}),
             "refetched": sum(lane.refetched for lane in self._lanes),
             **self._workers.left_out(),
+            **(self._losses.statistics() if self._losses else {}),
         }
 
     def _make_fetcher(self) -> Fetcher:
@@ -310,6 +321,9 @@ class Run:
             allocate=partial(self._fetcher.acquire, j),
             sieve=self._workers.sieve(j, patience),
             packing=self._workers.packing(j, start, patience),
+            losses=self._losses,
+            keeps_places=plan.keeps_places,
+            tell=partial(self._fetcher.tell, j),
         )
 
     async def _produce(self) -> None:

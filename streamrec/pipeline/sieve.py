@@ -75,7 +75,7 @@ class Filter:
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
             few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
-        return Stretch(stretch.extent, few, stretch.begins[kept])
+        return Stretch(stretch.extent, few, stretch.begins[kept], stretch.lengths[kept])
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
         if self._features is None:

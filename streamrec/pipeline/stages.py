@@ -39,24 +39,30 @@ class Stretch:
     rows: RecordRows
     begins: Indices
     """int64 ``[rows]``: the offsets in the shard of the records' frames, in bytes."""
+    lengths: Indices
+    """int64 ``[rows]``: the sizes in the shard of the payloads, in bytes; of what is lost, too."""
 
     @classmethod
     def of(cls, extent: Extent, block: RecordBlock) -> Self:
         """All records of a block."""
-        return cls(extent, RecordRows.from_block(block), block.offsets + (block.base - HEADER))
+        begins = block.offsets + (block.base - HEADER)
+        return cls(extent, RecordRows.from_block(block), begins, block.lengths)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def before(self, row: int) -> Coordinates:
         """Where a lane stands whose next record is this one."""
-        ordinal = int(self.rows.ordinals[row])
-        return Coordinates(self.extent.number, int(self.begins[row]), ordinal)
+        return Coordinates(self.extent.number, int(self.begins[row]), self._ordinal(row))
 
     def after(self, row: int) -> Coordinates:
         """Where a lane stands whose last record was this one."""
-        end = int(self.begins[row] + self.rows.lengths[row]) + FRAME_OVERHEAD
-        return Coordinates(self.extent.number, end, int(self.rows.ordinals[row]) + 1)
+        end = int(self.begins[row] + self.lengths[row]) + FRAME_OVERHEAD
+        return Coordinates(self.extent.number, end, self._ordinal(row) + 1)
+
+    def _ordinal(self, row: int) -> int:
+        ordinal = int(self.rows.ordinals[row])
+        return max(ordinal, ~ordinal)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +152,7 @@ class WindowShuffle:
             self._open(0)
         first = 0
         while first < len(stretch):
-            count, weight = self._windows.takes(stretch.rows.lengths[first:], self._missing)
+            count, weight = self._windows.takes(stretch.lengths[first:], self._missing)
             self._start = self._start or stretch.before(first)
             self._parts.append(stretch.rows.part(first, first + count))
             self._missing -= weight

@@ -90,7 +90,8 @@ def guesses(shard: bytes, place: int) -> Iterator[int]:
 
 
 def payload_matches(shard: bytes, place: int, end: int) -> bool:
-    return masked(shard[place + 12 : end - 4]) == struct.unpack_from("<I", shard, end - 4)[0]
+    (stored,) = struct.unpack_from("<I", shard, end - 4)
+    return bool(masked(shard[place + 12 : end - 4]) == stored)
 
 
 def masked(data: bytes) -> int:

@@ -208,7 +208,8 @@ class TestStreams:
 
 def stretch(records: list[bytes], number: int = 0) -> Stretch:
     begins = np.arange(len(records), dtype=np.int64) * 100
-    return Stretch(Extent(number, 0, shard=0), RecordRows.of(records), begins)
+    rows = RecordRows.of(records)
+    return Stretch(Extent(number, 0, shard=0), rows, begins, rows.lengths)
 
 
 def no_memory(size: int) -> Any:

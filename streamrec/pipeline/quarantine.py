@@ -1,0 +1,210 @@
+"""What is done with damage: it is counted, logged, kept aside, and ends the run if it is much."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec.errors import CorruptBudgetExceeded
+from streamrec.formats.example import encode_example
+from streamrec.formats.tfrecord import frame
+from streamrec.plan.position import relative_names
+from streamrec.stores.base import display_url
+from streamrec.stores.targets import write_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.tfrecord import Lost
+
+__all__ = ["Keeper", "Losses", "Quarantine", "keeps_places", "losses_of", "object_name"]
+
+log = logging.getLogger("streamrec.pipeline")
+
+FEW = 1000
+"""A fraction is one of at least so many records: one damaged record among the first ten is no sign
+that a tenth of all are."""
+
+
+class Keeper(Protocol):
+    """Keeps what is skipped."""
+
+    def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
+        """Begin to store a stretch; done when it is stored."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what is being stored."""
+        ...
+
+
+class Losses:
+    """Everything that one run skips.
+
+    Args:
+        urls: Of the shards.
+        budget: ``corrupt_budget``: a number of records, or a fraction of those met.
+        keeper: Where what is skipped is stored, if anywhere.
+    """
+
+    def __init__(self, urls: Sequence[str], budget: float, keeper: Keeper | None = None) -> None:
+        self.met = 0
+        """Records that the lanes have come across, intact ones and others."""
+        self._urls = urls
+        self._budget = budget
+        self._keeper = keeper
+        self._records = self._bytes = self._quarantined = 0
+        self._known: set[tuple[int, int]] = set()
+
+    def skip(self, shard: int, lost: Lost) -> asyncio.Future[None] | None:
+        """Take notice of a stretch that is about to be skipped.
+
+        Returns:
+            Where it is kept: done as soon as it is, and nothing may come after it before.
+
+        Raises:
+            CorruptBudgetExceeded: It is one too many.
+        """
+        self._records += lost.records
+        self._bytes += len(lost.content)
+        self.met += lost.records
+        self._log(shard, lost)
+        key = shard, lost.offset
+        is_new = key not in self._known
+        if is_new:
+            self._known.add(key)
+            self._check(shard, lost)
+        if self._keeper is None or not is_new:
+            return None
+        self._quarantined += 1
+        return self._keeper.keep(shard, lost)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start of the run."""
+        return {
+            "skipped_records": self._records,
+            "skipped_bytes": self._bytes,
+            "quarantined": self._quarantined,
+        }
+
+    def close(self) -> None:
+        """Wait for what is being stored."""
+        if self._keeper is not None:
+            self._keeper.close()
+
+    @property
+    def _allowed(self) -> float:
+        """How many different records may be lost so far."""
+        exact = isinstance(self._budget, int)
+        return self._budget if exact else self._budget * max(FEW, self.met)
+
+    def _check(self, shard: int, lost: Lost) -> None:
+        if not lost.records or len(self._known) <= self._allowed:
+            return
+        raise CorruptBudgetExceeded(
+            f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
+            f"{self._budget} allows to skip; the last: {lost.fault.message}; replace the damaged "
+            "shards, or raise the budget",
+            url=display_url(self._urls[shard]),
+            offset=lost.offset,
+            record=lost.record,
+            skipped_records=self._records,
+            skipped_bytes=self._bytes,
+        )
+
+    def _log(self, shard: int, lost: Lost) -> None:
+        count = "1 record" if lost.exact else "an unknown number of records"
+        url = display_url(self._urls[shard])
+        where = f"bytes {lost.offset} to {lost.end} from record {lost.record} on"
+        log.warning("%s: %s are skipped (%s): %s", url, where, count, lost.fault.message)
+
+
+class Quarantine:
+    """Writes each stretch to an object of its own, in a thread: a TFRecord shard of one Example.
+
+    The name follows from the shard and the offsets, so that a stretch that is skipped again, after
+    a resume or by another run, is written to the same place.
+
+    Args:
+        url: Under which the objects are written.
+        urls: Of the shards.
+        storage_options: fsspec's, for the URL's filesystem.
+    """
+
+    def __init__(self, url: str, urls: Sequence[str], storage_options: Mapping[str, Any]) -> None:
+        self._url = url.rstrip("/")
+        self._urls = urls
+        self._names = relative_names(urls)
+        self._options = storage_options
+        self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
+
+    def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
+        """Begin to store a stretch; done when it is stored."""
+        url = f"{self._url}/{object_name(self._names[shard], lost)}"
+        content = example_of(display_url(self._urls[shard]), lost)
+        loop = asyncio.get_running_loop()
+        write = partial(write_object, url, content, self._options, make_directory=True)
+        writing = loop.run_in_executor(self._threads, write)
+        writing.add_done_callback(_retrieve)
+        return writing
+
+    def close(self) -> None:
+        """Wait for what is being stored."""
+        self._threads.shutdown(wait=True)
+
+
+def object_name(name: str, lost: Lost) -> str:
+    """The name of a stretch's object, below the quarantine's URL.
+
+    Args:
+        name: The shard's, below the directory that all shards share.
+        lost: The stretch.
+    """
+    return f"{name}.{lost.offset:015}-{lost.end:015}.tfrecord"
+
+
+def example_of(url: str, lost: Lost) -> bytes:
+    """The object of a stretch: one framed Example, with all that is known about it."""
+    values = {
+        "url": url,
+        "begin": lost.offset,
+        "end": lost.end,
+        "record": lost.record,
+        "is_one_record": int(lost.exact),
+        "reason": f"{type(lost.fault).__name__}: {lost.fault.message}",
+        "bytes": lost.content.tobytes(),
+    }
+    return frame(encode_example(values))
+
+
+def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Whether damaged records leave rows behind, so that all others keep their places."""
+    counted = settings.steps_per_epoch is not None and batch_size is not None
+    return settings.on_corrupt != "raise" and counted
+
+
+def losses_of(settings: DatasetSettings, urls: Sequence[str]) -> Losses | None:
+    """What the settings ask for; ``None`` where damage ends the run."""
+    if settings.on_corrupt == "raise":
+        return None
+    keeper = None
+    if settings.quarantine is not None:
+        same = _scheme(settings.quarantine) == _scheme(urls[0])
+        options = settings.storage_options or {} if same else {}
+        keeper = Quarantine(settings.quarantine, urls, options)
+    return Losses(urls, settings.corrupt_budget, keeper)
+
+
+def _scheme(url: str) -> str:
+    scheme = url.partition("://")[0].lower() if "://" in url else "file"
+    return "gs" if scheme == "gcs" else scheme
+
+
+def _retrieve(writing: asyncio.Future[None]) -> None:
+    """Look at the outcome of what nobody may wait for any more, so that nothing warns."""
+    if not writing.cancelled():
+        writing.exception()
