@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     help="Begin at this record, counted from 0; those before it are read, too.",
 )
 @click.option("--check-crc/--no-check-crc", default=True, help="Check every record's CRCs. [on]")
+@click.option(
+    "--skip-corrupt",
+    is_flag=True,
+    help="Leave damaged records out, and name them on standard error.",
+)
 @storage_option
 @debug_option
 def cat(
@@ -46,6 +51,7 @@ def cat(
     offset: int,
     skip: int,
     check_crc: bool,
+    skip_corrupt: bool,
     storage_options: dict[str, Any],
 ) -> None:
     """Print records as JSON lines, in the order of the shards' names.
@@ -58,6 +64,9 @@ def cat(
     no number for is "NaN", "Infinity" or "-Infinity". Byte strings that are UTF-8 without control
     characters (tabs and line ends aside) are strings, others are {"base64": "..."}. A feature
     without a kind of value is null.
+
+    A batch's origin leads here: stream.shards[batch.origin.shards[row]] is the URL, and
+    batch.origin.records[row] the number for --record. An error names the offset for --offset.
     """
     from streamrec.cli.records import Selection, groups
 
@@ -65,7 +74,9 @@ def cat(
         raise click.UsageError("--raw prints records unparsed: leave --features out")
     if offset and skip:
         raise click.UsageError("--offset and --record both say where to begin: give one")
-    selection = Selection(urls, count, offset, skip, check_crc, storage_options)
+    if skip_corrupt and not check_crc:
+        raise click.UsageError("--skip-corrupt needs the CRCs: leave --no-check-crc out")
+    selection = Selection(urls, count, offset, skip, check_crc, skip_corrupt, storage_options)
     form, finish = _forms(raw=raw, features=features)
     for group in groups(selection):
         _print(group, form)

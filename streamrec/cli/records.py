@@ -43,6 +43,8 @@ class Selection:
     skip: int = 0
     """Records to leave out first."""
     check_crc: bool = True
+    skip_corrupt: bool = False
+    """Leave damaged records out; they count where records are left out first."""
     storage_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -59,6 +61,8 @@ class Selection:
             "check_crc": self.check_crc,
             "storage_options": dict(self.storage_options),
         }
+        if self.skip_corrupt:
+            values |= {"on_corrupt": "skip", "corrupt_budget": 1.0}
         return validate(DatasetSettings, {**values, **(THRIFTY if few else READY)})
 
 
@@ -71,16 +75,31 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
         ConfigError: A URL cannot be understood, or there is an offset into several shards.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
-    left, skip = selection.last, selection.skip
+    left, numbering = selection.count, _Numbering()
     with Bridge() as loop:
         for batch, urls in batches(loop, selection.settings(), selection.offset):
-            found = _records(batch, urls)[skip:left]
-            skip = max(0, skip - len(batch))
-            left = None if left is None else left - len(batch)
+            records = _records(batch, urls)
+            found = [one for one in records if numbering.of(one) >= selection.skip][:left]
+            left = None if left is None else left - len(found)
             if found:
                 yield found
-            if left is not None and left <= 0:
+            if left == 0:
                 return
+
+
+class _Numbering:
+    """The records' numbers over all shards, those of damaged ones included."""
+
+    def __init__(self) -> None:
+        self._url = ""
+        self._before = self._next = 0
+
+    def of(self, record: Record) -> int:
+        """The number of the next record."""
+        if record.url != self._url:
+            self._url, self._before = record.url, self._next
+        self._next = self._before + record.number + 1
+        return self._next - 1
 
 
 def _records(batch: Batch, urls: list[str]) -> list[Record]:

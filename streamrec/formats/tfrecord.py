@@ -54,6 +54,8 @@ class Lost(NamedTuple):
     """Whether it is proven that it is one record."""
     fault: DataError
     """What was found wrong at its begin, or at that of the first stretch which it goes on from."""
+    unread: int = 0
+    """Bytes of a compressed shard that are lost besides, since they cannot be decompressed."""
 
     @property
     def end(self) -> int:
@@ -147,6 +149,19 @@ class FrameScanner:
         is then in ``lost``. At the shard's end a call without bytes concludes the search.
         """
         self._fault, self._cause, self._search = None, fault, Resync()
+
+    def abandon(self, rest: Octets, fault: DataError, unread: int) -> None:
+        """Give up what is left of the shard: its bytes cannot be had.
+
+        Args:
+            rest: The bytes that follow those consumed, as far as there are any.
+            fault: Why.
+            unread: How many bytes of the object as it is stored.
+        """
+        content = np.concatenate([self._tail.bytes, rest])
+        lost = Lost(self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread)
+        self.lost.append(lost)
+        self._tail, self._search = _Tail(self._allocate), None
 
     @property
     def searching(self) -> bool:

@@ -100,6 +100,7 @@ class LaneInflater:
         self._extent: Extent | None = None
         self._stream: Decompressor | None = None
         self._failed = False
+        self._given_up: Extent | None = None
 
     # -- for the lane ------------------------------------------------------------------------------
 
@@ -134,6 +135,13 @@ class LaneInflater:
         """Have the first range of a plain shard read again from this byte on."""
         self._source.reread(start)
 
+    def give_up(self) -> None:
+        """Go on with the next shard: what is left of this one cannot be decompressed."""
+        self._given_up, self._extent, self._stream = self._extent, None, None
+        self._skip, self._failed = 0, False
+        self._pieces.clear()
+        self.look()
+
     # -- for the threads ---------------------------------------------------------------------------
 
     @property
@@ -162,7 +170,10 @@ class LaneInflater:
 
     def look(self) -> bool:
         """Take notice of what has landed; whether there is work for a thread."""
-        while (read := self._source.first) is not None:
+        while not self._failed and (read := self._source.first) is not None:
+            if read.request.extent is self._given_up:
+                self._source.drop()
+                continue
             if read.request.extent is not self._extent and not self._enter(read):
                 return False
             if not self._settle():

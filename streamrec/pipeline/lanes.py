@@ -11,6 +11,7 @@ import numpy as np
 from streamrec.errors import DataError, StaleIndex, StreamrecError, TruncatedShard
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
 from streamrec.kernel.contract import fresh
+from streamrec.pipeline.feeds import LaneFeed
 from streamrec.pipeline.inflate import Piece
 from streamrec.pipeline.stages import Coordinates, Segment, Stretch
 from streamrec.stores.base import display_url
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.column_rows import Rows
-    from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
+    from streamrec.pipeline.feeds import RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
     from streamrec.pipeline.packing import Packing
     from streamrec.pipeline.quarantine import Losses
@@ -73,6 +74,7 @@ class Lane:
         losses: Takes what is skipped; ``None``: damage ends the lane.
         keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
         tell: Called when what the lane has waited for is done.
+        reach: How many different shards the lane meets if it goes on for ever.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Lane:
         losses: Losses | None = None,
         keeps_places: bool = False,
         tell: Callable[[], None] = lambda: None,
+        reach: int = 1,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -114,6 +117,8 @@ class Lane:
         self._losses = losses
         self._keeps_places = keeps_places
         self._tell = tell
+        self._most_barren = 2 * reach
+        self._barren = -1
         self._found: deque[RecordBlock | Lost] = deque()
         self._keeping: asyncio.Future[None] | None = None
         self._rows_to_drop = start.row
@@ -218,7 +223,7 @@ class Lane:
         if read.scanned < read.filled and self._scan(read):
             return True
         if read.error is not None:
-            raise read.error
+            return self._abandon(read, read.error)
         return read.done and self._leave(read)
 
     def _scan(self, read: RangeRead | Piece) -> bool:
@@ -236,6 +241,28 @@ class Lane:
         self._found += blocks
         return consumed > 0 or scanner.pending or bool(self._found)
 
+    def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
+        """Skip what is left of a compressed shard that was cut.
+
+        A stream that is damaged in the middle still ends the run: how much of it comes out before
+        the fault depends on how it is read, and order must not.
+
+        Raises:
+            StreamrecError: It is another error, or damage is not to be skipped.
+        """
+        was_cut = isinstance(error, TruncatedShard)
+        if self._losses is None or isinstance(self._feed, LaneFeed) or not was_cut:
+            raise error
+        assert isinstance(error, DataError)
+        assert self._scanner is not None
+        stored = self._shards.sizes[read.request.extent.shard]
+        rest = read.memory[read.scanned : read.filled]
+        self._scanner.abandon(rest, error, max(0, stored - (error.offset or 0)))
+        self._found += self._scanner.lost
+        self._scanner.lost.clear()
+        self._feed.give_up()
+        return True
+
     def _take_found(self) -> bool:
         """Pass on what was found first; nothing passes a stretch that is still being stored."""
         assert self._extent is not None
@@ -247,6 +274,7 @@ class Lane:
                 self._arrive(Stretch.of(self._extent, place_of(found, self._extent.shard)))
         else:
             self._acquit()
+            self._barren = -1
             if self._losses is not None:
                 self._losses.met += len(found)
             self._arrive(Stretch.of(self._extent, _part(self._extent, found)))
@@ -359,6 +387,9 @@ class Lane:
                 self._sieve.put(following)
             else:
                 self._end_epoch(following)
+        self._barren += 1
+        if self._losses is not None and self._barren > self._most_barren:
+            raise self._losses.hopeless(extent.shard, self._barren)
         resumed = self._extent is None and begin != extent.begin
         self._extent, self._reread = extent, (0, 0)
         ordinal = self._state.record if resumed else extent.first_record

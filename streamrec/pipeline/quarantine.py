@@ -1,4 +1,4 @@
-"""What is done with damage: it is counted, logged, kept aside, and ends the run if it is much."""
+"""What is done with damage: it is counted, logged and kept aside, or it ends the run."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class Losses:
         self._keeper = keeper
         self._records = self._bytes = self._quarantined = 0
         self._known: set[tuple[int, int]] = set()
+        self._different = 0
 
     def skip(self, shard: int, lost: Lost) -> asyncio.Future[None] | None:
         """Take notice of a stretch that is about to be skipped.
@@ -70,18 +71,30 @@ class Losses:
             CorruptBudgetExceeded: It is one too many.
         """
         self._records += lost.records
-        self._bytes += len(lost.content)
+        self._bytes += len(lost.content) + lost.unread
         self.met += lost.records
         self._log(shard, lost)
         key = shard, lost.offset
         is_new = key not in self._known
         if is_new:
             self._known.add(key)
-            self._check(shard, lost)
+            self._different += lost.records
+        if lost.records and self._exceeded:
+            raise self._error(shard, lost)
         if self._keeper is None or not is_new:
             return None
         self._quarantined += 1
         return self._keeper.keep(shard, lost)
+
+    def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
+        """The error for a lane that would go on for ever, and never deliver anything."""
+        return CorruptBudgetExceeded(
+            f"a lane read {extents} shards in a row in which nothing is intact, and would not meet "
+            "others; replace the damaged shards, or set lanes to less",
+            url=display_url(self._urls[shard]),
+            skipped_records=self._records,
+            skipped_bytes=self._bytes,
+        )
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start of the run."""
@@ -97,15 +110,14 @@ class Losses:
             self._keeper.close()
 
     @property
-    def _allowed(self) -> float:
-        """How many different records may be lost so far."""
-        exact = isinstance(self._budget, int)
-        return self._budget if exact else self._budget * max(FEW, self.met)
+    def _exceeded(self) -> bool:
+        """Whether too many are lost: of a number, each counts once, however often it is read."""
+        if isinstance(self._budget, int):
+            return self._different > self._budget
+        return self._records > self._budget * max(FEW, self.met)
 
-    def _check(self, shard: int, lost: Lost) -> None:
-        if not lost.records or len(self._known) <= self._allowed:
-            return
-        raise CorruptBudgetExceeded(
+    def _error(self, shard: int, lost: Lost) -> CorruptBudgetExceeded:
+        return CorruptBudgetExceeded(
             f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
             f"{self._budget} allows to skip; the last: {lost.fault.message}; replace the damaged "
             "shards, or raise the budget",
@@ -120,6 +132,8 @@ class Losses:
         count = "1 record" if lost.exact else "an unknown number of records"
         url = display_url(self._urls[shard])
         where = f"bytes {lost.offset} to {lost.end} from record {lost.record} on"
+        if lost.unread:
+            where += f", and the last {lost.unread} bytes of the compressed object,"
         log.warning("%s: %s are skipped (%s): %s", url, where, count, lost.fault.message)
 
 
@@ -174,6 +188,7 @@ def example_of(url: str, lost: Lost) -> bytes:
         "begin": lost.offset,
         "end": lost.end,
         "record": lost.record,
+        "unread": lost.unread,
         "is_one_record": int(lost.exact),
         "reason": f"{type(lost.fault).__name__}: {lost.fault.message}",
         "bytes": lost.content.tobytes(),

@@ -324,6 +324,7 @@ class Run:
             losses=self._losses,
             keeps_places=plan.keeps_places,
             tell=partial(self._fetcher.tell, j),
+            reach=plan.order.reach(lane),
         )
 
     async def _produce(self) -> None:

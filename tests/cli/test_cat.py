@@ -11,6 +11,7 @@ import pytest
 
 from streamrec import kernel
 from streamrec.devstore import DevStore, Fault
+from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, storage_options, streamrec
 from tests.data.expected import SHARDS, decode_feature, shard_bytes
@@ -264,3 +265,15 @@ class TestRefusals:
     )
     def test_contradictions(self, arguments: tuple[str, ...]) -> None:
         assert_one_sentence(streamrec("cat", DATA / NUMBERS, *arguments), 2, "streamrec cat --help")
+
+
+def test_records_behind_damage_have_the_numbers_of_a_batch(
+    tmp_path: Path,
+) -> None:
+    frames = [bytearray(frame(encode_example({"id": n}))) for n in range(4)]
+    frames[1][-1] ^= 1
+    shard = tmp_path / "damaged.tfrecord"
+    shard.write_bytes(b"".join(frames))
+    outcome = streamrec("cat", shard, "--skip-corrupt", "--record", 2, "-n", 1)
+    assert outcome.out == '{"id": [2]}\n'
+    assert streamrec("cat", shard, "--skip-corrupt", "--no-check-crc").code == 2
