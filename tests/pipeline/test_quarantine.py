@@ -1,0 +1,218 @@
+"""What is counted, and kept, of single stretches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import CorruptBudgetExceeded, CorruptRecord, StoreError
+from streamrec.formats.example import Example
+from streamrec.formats.tfrecord import Lost
+from streamrec.pipeline.quarantine import (
+    FEW,
+    Losses,
+    Quarantine,
+    keeps_places,
+    losses_of,
+    object_name,
+)
+from streamrec.read import read_records
+from tests.pipeline.shards import settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URLS = ("s3://bucket/data/a.tfrecord", "s3://bucket/data/deep/b.tfrecord")
+
+
+def lost(offset: int = 16, content: bytes = b"damaged", **values: Any) -> Lost:
+    facts: dict[str, Any] = {"record": 3, "records": 1, "exact": True, **values}
+    fault = CorruptRecord("the CRC is wrong", offset=offset, record=3)
+    return Lost(offset, np.frombuffer(content, np.uint8), fault=fault, **facts)
+
+
+class FakeKeeper:
+    """Notes what is kept."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, int]] = []
+        self.closed = False
+
+    def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
+        self.kept.append((shard, lost.offset))
+        return asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+def test_what_is_skipped_is_counted_each_time() -> None:
+    losses = Losses(URLS, 2)
+    losses.skip(0, lost(16))
+    losses.skip(1, lost(16, b"more", unread=6))
+    losses.skip(0, lost(16))
+    assert losses.statistics() == {"skipped_records": 3, "skipped_bytes": 24, "quarantined": 0}
+    assert losses.met == 3
+
+
+def test_a_number_is_of_different_records() -> None:
+    losses = Losses(URLS, 1)
+    for _ in range(5):
+        losses.skip(0, lost(16))
+    with pytest.raises(CorruptBudgetExceeded) as caught:
+        losses.skip(1, lost(16))
+    error = caught.value
+    assert (error.url, error.offset, error.record) == (URLS[1], 16, 3)
+    assert (error.skipped_records, error.skipped_bytes) == (6, 42)
+
+
+def test_what_goes_on_from_the_stretch_before_is_no_record_more() -> None:
+    losses = Losses(URLS, 1)
+    losses.skip(0, lost(16, exact=False))
+    losses.skip(0, lost(23, exact=False, records=0))
+    assert losses.statistics()["skipped_records"] == 1
+
+
+@pytest.mark.parametrize(("met", "allowed"), [(0, 10), (FEW, 10), (5 * FEW, 50)])
+def test_a_fraction_is_of_what_was_met(met: int, allowed: int) -> None:
+    losses = Losses(URLS, 0.01)
+    losses.met = met - allowed
+    for offset in range(allowed):
+        losses.skip(0, lost(offset))
+    losses.met = met - 1
+    with pytest.raises(CorruptBudgetExceeded, match=r"corrupt_budget=0\.01"):
+        losses.skip(0, lost(allowed))
+
+
+def test_the_error_of_a_hopeless_lane_says_what_was_skipped() -> None:
+    losses = Losses(URLS, 5)
+    losses.skip(0, lost())
+    error = losses.hopeless(1, 4)
+    assert error.url == URLS[1]
+    assert (error.skipped_records, error.skipped_bytes) == (1, 7)
+    assert "4 shards in a row" in error.message
+
+
+def test_urls_are_shown_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    losses = Losses(["https://user:secret@host/a.tfrecord?key=secret"], 0)
+    with pytest.raises(CorruptBudgetExceeded) as caught:
+        losses.skip(0, lost())
+    assert "secret" not in str(caught.value)
+    assert "secret" not in caplog.text
+    assert "a.tfrecord" in caplog.text
+
+
+# -- keeping ---------------------------------------------------------------------------------------
+
+
+def test_each_stretch_is_kept_once() -> None:
+    async def skip() -> FakeKeeper:
+        keeper = FakeKeeper()
+        losses = Losses(URLS, 2, keeper)
+        assert losses.skip(0, lost(16)) is not None
+        assert losses.skip(0, lost(16)) is None
+        assert losses.skip(1, lost(16)) is not None
+        assert losses.statistics()["quarantined"] == 2
+        losses.close()
+        return keeper
+
+    keeper = asyncio.run(skip())
+    assert keeper.kept == [(0, 16), (1, 16)]
+    assert keeper.closed
+
+
+def test_what_is_too_much_is_not_kept() -> None:
+    keeper = FakeKeeper()
+    with pytest.raises(CorruptBudgetExceeded):
+        Losses(URLS, 0, keeper).skip(0, lost())
+    assert keeper.kept == []
+
+
+def test_an_object_says_all_that_is_known(tmp_path: Path) -> None:
+    """Beneath the quarantine's URL it lies as the shard does beneath the shards' directory."""
+    stretch = lost(unread=5)
+
+    async def keep() -> None:
+        quarantine = Quarantine(f"file://{tmp_path}/kept/", URLS, {})
+        try:
+            await quarantine.keep(1, stretch)
+        finally:
+            quarantine.close()
+
+    asyncio.run(keep())
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert path == tmp_path / "kept" / object_name("deep/b.tfrecord", stretch)
+    (record,) = read_records(str(path))
+    feature = Example.FromString(record).features.feature
+    numbers = {
+        name: feature[name].int64_list.value[0]
+        for name in ("begin", "end", "record", "unread", "is_one_record")
+    }
+    assert numbers == {"begin": 16, "end": 23, "record": 3, "unread": 5, "is_one_record": 1}
+    assert feature["url"].bytes_list.value[0].decode() == URLS[1]
+    assert feature["bytes"].bytes_list.value[0] == b"damaged"
+    assert feature["reason"].bytes_list.value[0].startswith(b"CorruptRecord: the CRC is wrong")
+
+
+def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("no directory")
+
+    async def keep() -> None:
+        quarantine = Quarantine(str(tmp_path / "kept"), URLS, {})
+        try:
+            with pytest.raises(StoreError):
+                await quarantine.keep(0, lost())
+        finally:
+            quarantine.close()
+
+    asyncio.run(keep())
+
+
+def test_an_error_that_nobody_waits_for_warns_of_nothing(tmp_path: Path) -> None:
+    """The run may end for another reason while a stretch is being written."""
+    (tmp_path / "kept").write_text("no directory")
+
+    async def abandon() -> None:
+        quarantine = Quarantine(str(tmp_path / "kept"), URLS, {})
+        done = quarantine.keep(0, lost())
+        await asyncio.wait([done])
+        quarantine.close()
+
+    asyncio.run(abandon())
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_skipped_by_default() -> None:
+    assert losses_of(settings_of("x"), URLS) is None
+
+
+def test_the_settings_of_skipping() -> None:
+    losses = losses_of(settings_of("x", on_corrupt="skip", corrupt_budget=1), URLS)
+    assert losses is not None
+    assert losses.skip(0, lost()) is None
+    losses.close()
+
+
+@pytest.mark.parametrize(
+    ("on_corrupt", "steps", "batch_size", "expected"),
+    [
+        ("raise", 3, 2, False),
+        ("skip", None, 2, False),
+        ("skip", 3, None, False),
+        ("skip", 3, 2, True),
+    ],
+)
+def test_places_are_kept_where_batches_are_counted(
+    on_corrupt: str, steps: int | None, batch_size: int | None, expected: bool
+) -> None:
+    budget = 0 if on_corrupt == "raise" else 1
+    settings = settings_of("x", on_corrupt=on_corrupt, corrupt_budget=budget, steps_per_epoch=steps)
+    assert keeps_places(settings, batch_size) is expected
