@@ -264,7 +264,7 @@ class TestRefusedAtOnce:
     @pytest.mark.parametrize(
         "state",
         [
-            [], "state", 7, None, [None], {"version": 1, "step": 3}, {"nonsense": 1}, [{}],
+            [], "state", 7, None, [None], {"version": 1, "step": -3}, {"nonsense": 1}, [{}],
             {"version": 1, "epoch": -1}, {"version": 1, "epoch": 1 << 40},
             {"version": 1, "epoch": True}, {"version": True}, {"version": 0},
         ],

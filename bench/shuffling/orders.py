@@ -8,12 +8,14 @@ neither TensorFlow nor Grain, and do not depend on threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.formats.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder
+from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
 from tests.plan.oracle import Oracle
 
@@ -66,6 +68,58 @@ def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
         return rows[:, 1] * data.records_per_shard + rows[:, 2]
 
     return order
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks that an index of the data has."""
+
+    shard: Numbers
+    begin: Numbers
+    end: Numbers
+    first_record: Numbers
+    records: Numbers
+
+    @classmethod
+    def of(cls, data: Data) -> Chunks:
+        """Of ``CHUNK_BYTES`` or a little more, each beginning at a record."""
+        frame = data.record_bytes + FRAME_OVERHEAD
+        first = np.arange(0, data.records_per_shard, -(-CHUNK_BYTES // frame))
+        records = np.diff(first, append=data.records_per_shard)
+        shard = np.repeat(np.arange(data.shards), len(first))
+        first, records = (np.tile(numbers, data.shards) for numbers in (first, records))
+        return cls(shard, first * frame, (first + records) * frame, first, records)
+
+
+def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
+    """streamrec's, with an index."""
+
+    def order(data: Data, nbytes: int, seed: int) -> Numbers:
+        records = RecordOrder(Chunks.of(data), lanes, shuffle=True, seed=seed)
+        windows = ChunkWindows(records, Windows(nbytes, lanes, seed))
+        parts = [_lane(data, records, windows, lane) for lane in range(lanes)]
+        turns = np.concatenate([np.arange(len(part)) for part in parts])
+        return np.concatenate(parts)[np.argsort(turns, kind="stable")]
+
+    return order
+
+
+def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> Numbers:
+    """The records of a lane's first epoch as they leave its windows."""
+    extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
+    read = np.concatenate(
+        [
+            np.arange(extent.records or 0)
+            + (extent.shard * data.records_per_shard + extent.first_record + extent.skip)
+            for extent in extents
+        ]
+    )
+    out, number = [], 0
+    while len(read):
+        size = windows.opens(lane, 0, number)
+        out.append(read[:size][windows.permutation(lane, 0, number, size)])
+        read, number = read[size:], number + 1
+    return np.concatenate(out)
 
 
 def shuffled_buffer(cycle: int) -> Callable[[Data, int, int], Numbers]:
@@ -135,6 +189,7 @@ def _records(data: Data, shard: int | None) -> Any:
 ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
     "streamrec, by shard": by_shard(LANES),
     f"streamrec, by shard, {2 * LANES} lanes": by_shard(2 * LANES),
+    "streamrec, by record": by_record(LANES),
     f"tf.data, interleave {LANES}": shuffled_buffer(LANES),
     "tf.data, interleave 16": shuffled_buffer(16),
     "tf.data, one file at a time": shuffled_buffer(1),

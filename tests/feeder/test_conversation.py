@@ -91,6 +91,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "epochs": 1,
                 "steps_per_epoch": None,
                 "remainder": None,
+                "length": None,
             }
         monkeypatch.setattr(conversation, "MOST_NAMES", 10)
         async with await AsyncFeed.open(address, batch_size=3) as feed:
