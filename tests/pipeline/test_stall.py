@@ -12,6 +12,7 @@ import pytest
 from streamrec.errors import Stalled, StoreUnavailable
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import inflate as inflate_module
+from streamrec.pipeline import quarantine as quarantine_module
 from streamrec.pipeline import run as run_module
 from tests.pipeline.shards import identities
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, Trouble, simulated
@@ -81,6 +82,18 @@ async def test_decompressing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, Stalled)
     assert error.stage == "decompress"
     assert "o000" in str(error)
+
+
+@simulated
+async def test_keeping_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", HangingExecutor)
+    store = plain()
+    store.objects = {url: b"?" + data[1:] for url, data in store.objects.items()}
+    values = {"on_corrupt": "quarantine", "corrupt_budget": SHARDS, "quarantine": "s3://kept"}
+    error, _ = await stall(store, **values)
+    assert isinstance(error, Stalled)
+    assert error.stage == "quarantine"
 
 
 @pytest.mark.parametrize("store", [compressed, plain])
