@@ -13,7 +13,8 @@ from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.indexed import load_index
 from streamrec.pipeline.quarantine import keeps_places
-from streamrec.pipeline.run import Run, RunPlan
+from streamrec.pipeline.run import Run
+from streamrec.pipeline.run_plan import RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.place import Beginning

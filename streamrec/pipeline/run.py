@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import takewhile
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,34 +18,28 @@ from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores
-from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.quarantine import keeps_places, losses_of
+from streamrec.pipeline.quarantine import losses_of
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, PART, ROW, TAKEN, Position
-from streamrec.plan.ranges import LaneRanges, MemoryPlan
-from streamrec.plan.record_order import RecordOrder
-from streamrec.plan.record_run import RecordRun
-from streamrec.plan.window import FRAME_OVERHEAD, Windows
+from streamrec.plan.ranges import LaneRanges
+from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
     import numpy.typing as npt
 
-    from streamrec.config import DatasetSettings
     from streamrec.errors import StreamrecError
     from streamrec.pipeline.feeds import Shards
-    from streamrec.plan.order import Order
-    from streamrec.plan.record_order import ChunkWindows
+    from streamrec.pipeline.run_plan import RunPlan
     from streamrec.types import Batch
 
-__all__ = ["Run", "RunPlan"]
+__all__ = ["Run"]
 
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
@@ -55,100 +48,6 @@ HOPELESS = 4
 """How many times all the shards of a lane are to pass a filter in vain before it is an error."""
 LONGEST_TURN = 0.005
 """Seconds for which batches are cut before others on the loop have their turn."""
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What one rank is to deliver."""
-
-    settings: DatasetSettings
-    order: Order
-    position: Position
-    memory: MemoryPlan
-    batch_size: int | None
-    remainder: str
-    functions: Functions = NONE
-    windows: Windows | ChunkWindows | None = None
-    """``None``: nothing is shuffled."""
-
-    @cached_property
-    def by_record(self) -> RecordRun | None:
-        """The arithmetic of a run in the order by record."""
-        if not isinstance(self.order, RecordOrder):
-            return None
-        assert self.position.since is not None
-        assert not isinstance(self.windows, Windows)
-        return RecordRun(
-            self.order,
-            self.windows,
-            self.own_lanes,
-            self.batch_size,
-            *self.position.since,
-            self.end_epoch,
-            self.remainder,
-        )
-
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """Where the lanes begin, as in a position by shard."""
-        run = self.by_record
-        return self.position.lanes if run is None else run.starts(self.position.step)
-
-    def rows(self, step: int) -> int:
-        """The records of that step's batch, as far as they are there; 1 for single records."""
-        return self.batch_size or 1 if self.by_record is None else self.by_record.rows(step)
-
-    @property
-    def own_lanes(self) -> range:
-        """The numbers of the rank's lanes."""
-        return range(self.position.rank, self.order.lanes, self.position.world_size)
-
-    @property
-    def keeps_places(self) -> bool:
-        """Whether a damaged record becomes padding, so that those behind it keep their places."""
-        return keeps_places(self.settings, self.batch_size)
-
-    @property
-    def end_epoch(self) -> int | None:
-        """The epoch of records before which the run ends; ``None``: it is not ended by records."""
-        epochs = self.settings.epochs
-        if epochs is None or self.settings.steps_per_epoch is not None:
-            return None
-        return self.position.run_epoch + epochs
-
-    @property
-    def end_step(self) -> int | None:
-        """The step at which the run ends; ``None``: it is not ended by steps."""
-        epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
-        if epochs is None or steps is None:
-            return self.by_record.end_step if self.by_record else None
-        return (self.position.run_epoch + epochs) * steps
-
-    def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """The lane's extents from ``number`` on, to the end of the run."""
-        endless = self.order.extents(lane, number)
-        end = self.end_epoch
-        return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
-
-    def lane_end(self, lane: int) -> Coordinates:
-        """Where the lane stands after the run."""
-        end = self.end_epoch
-        number = self.order.first(lane, end) if end is not None else 0
-        return Coordinates(number, 0, 0)
-
-    def next_run(self, position: Position) -> Position:
-        """Where the run after this one begins, when this one has ended at ``position``."""
-        epoch = position.run_epoch + (self.settings.epochs or 0)
-        if self.end_epoch is None:
-            return replace(position, run_epoch=epoch)
-        return Position.start(
-            position.fingerprint,
-            [self.order.first(lane, epoch) for lane in self.own_lanes],
-            rank=position.rank,
-            world_size=position.world_size,
-            epoch=epoch,
-            step=position.step,
-        )
 
 
 class Run:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.decode import Decoder
     from streamrec.pipeline.fetch import Fetcher
-    from streamrec.pipeline.run import RunPlan
+    from streamrec.pipeline.run_plan import RunPlan
     from streamrec.pipeline.stages import Coordinates
 
 __all__ = ["Workers"]
