@@ -75,6 +75,7 @@ class Lane:
         keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
         tell: Called when what the lane has waited for is done.
         reach: How many different shards the lane meets if it goes on for ever.
+        epoch: The epoch of ``start``, which may be at its very end; ``None``: of what comes first.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Lane:
         keeps_places: bool = False,
         tell: Callable[[], None] = lambda: None,
         reach: int = 1,
+        epoch: int | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -124,6 +126,7 @@ class Lane:
         self._rows_to_drop = start.row
         self._segments: deque[Segment] = deque()
         self._extent: Extent | None = None
+        self._epoch = epoch
         self._scanner: FrameScanner | None = None
 
     @property
@@ -381,7 +384,7 @@ class Lane:
 
     def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
-        if self._extent is not None and self._extent.epoch != extent.epoch:
+        if self._epoch is not None and self._epoch != extent.epoch:
             following = Coordinates(extent.number, extent.begin, extent.first_record)
             if self._sieve:
                 self._sieve.put(following)
@@ -391,6 +394,7 @@ class Lane:
         if self._losses is not None and self._barren > self._most_barren:
             raise self._losses.hopeless(extent.shard, self._barren)
         resumed = self._extent is None and begin != extent.begin
+        self._epoch = extent.epoch
         self._extent, self._reread = extent, (0, 0)
         ordinal = self._state.record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)

@@ -206,9 +206,9 @@ class Run:
         plan = self._plan
         start = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
         patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
+        epoch = plan.order.extent(lane, start.extent).epoch
         stage: Stage = InOrder()
         if plan.windows is not None:
-            epoch = plan.order.extent(lane, start.extent).epoch
             stage = WindowShuffle(plan.windows, lane, epoch, start.window)
         return Lane(
             (self._inflater or self._fetcher).feeds[j],
@@ -224,6 +224,7 @@ class Run:
             keeps_places=plan.keeps_places,
             tell=partial(self._fetcher.tell, j),
             reach=plan.order.reach(lane),
+            epoch=epoch,
         )
 
     async def _produce(self) -> None:

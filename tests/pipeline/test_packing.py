@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streamrec.config import Pack
@@ -84,8 +84,16 @@ def delivered(batches: list[Batch]) -> list[int]:
     )
 
 
+AT_AN_EPOCHS_END = {
+    "lanes": 1, "shuffle": False, "shuffle_window": 0, "batch_size": 1, "epochs": 2,
+    "filter": None, "map": None, "pack": Pack(length=5, split=True, bins=16),
+}  # fmt: skip
+"""Of twenty tokens: a pack ends with the epoch, and a state behind it stands at its very end."""
+
+
 @FEW
 @given(SHARDS, ORDERS)
+@example(((6, 2, 12),), AT_AN_EPOCHS_END)
 def test_every_token_once_an_epoch_and_every_resume_is_exact(
     tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
 ) -> None:
