@@ -110,14 +110,14 @@ async def failure_of(dataset: Dataset) -> tuple[list[bytes], StreamrecError]:
     ),
     piece=st.sampled_from([7, 300, 1 << 20]),
     known=st.booleans(),
-    data=st.data(),
+    place=st.integers(0, 1 << 16),
 )
 def test_the_order_and_every_resume_are_those_of_the_plain_shards(
     shards: list[tuple[list[int], Compression]],
     order: dict[str, Any],
     piece: int,
     known: bool,
-    data: st.DataObject,
+    place: int,
 ) -> None:
     plain = {f"s{i}": shard(lengths, i) for i, (lengths, _) in enumerate(shards)}
     packed = {f"s{i}": pack(kind, plain[f"s{i}"]) for i, (_, kind) in enumerate(shards)}
@@ -129,7 +129,7 @@ def test_the_order_and_every_resume_are_those_of_the_plain_shards(
         assert (identities(found), contents(found)) == (identities(expected), contents(expected))
         if not found:
             return
-        stop = data.draw(st.integers(0, len(found) - 1))
+        stop = place % len(found)  # how many single records travel together is a matter of timing
         position = Position.from_dict(found[stop].next_position.to_dict())
         if order["batch_size"]:
             assert position == expected[stop].next_position
