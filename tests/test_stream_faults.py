@@ -112,7 +112,8 @@ def deliver(far: Far, *rules: Fault, **more: Any) -> dict[str, Any]:
     assert statistics["bytes_used"] == SHARDS * len(shard_of(0))
     assert statistics["in_flight"] == 0
     assert statistics["hedges"] == statistics["hedges_won"] + statistics["hedges_lost"]
-    assert statistics["requests"] <= far.proxy.requests
+    # a hedge that is no longer wanted may never have got there
+    assert statistics["requests"] - statistics["hedges_lost"] <= far.proxy.requests
     assert far.proxy.applied > 0 or not rules, "the fault has happened"
     return statistics
 

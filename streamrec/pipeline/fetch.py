@@ -160,9 +160,11 @@ class Fetcher:
     def _start_next(self, group: asyncio.TaskGroup, lane: int, beyond: float) -> bool:
         feed = self.feeds[lane]
         size = self._allowed_size(lane, feed, beyond)
-        request = feed.planner.next(size) if size else None
+        if not size:
+            return False
+        request = feed.planner.next(size)
         if request is None:
-            if feed.ended:
+            if feed.ended:  # told once, not for as long as threads work for the lane
                 self._tell(lane)
             return False
         feed.add(self._start(group, lane, request, size))

@@ -379,6 +379,7 @@ class Lane:
         if not self._is_read:
             self._is_read = True
             self._end_epoch(self._end)
+            return True
         self.ended = not self._packing
         return self.ended
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from streamrec.formats.packing import Packer
 from streamrec.formats.specs import RaggedFeature
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.fetch import Fetcher
 from streamrec.pipeline.packing import PIECE, Packing
 from streamrec.pipeline.stages import Coordinates, Segment
 from streamrec.plan.position import Position
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from streamrec.types import Batch
 
 FEATURES = describe({"tokens": RaggedFeature("int64")})
-SHARDS = st.lists(st.lists(st.integers(0, 12), max_size=9).map(tuple), min_size=1, max_size=6).map(
+SHARDS = st.lists(st.lists(st.integers(0, 12), max_size=6).map(tuple), min_size=1, max_size=5).map(
     tuple
 )
 ORDERS = st.fixed_dictionaries(
@@ -212,6 +214,39 @@ async def test_an_endless_run_without_any_pack_is_an_error(tmp_path: Path) -> No
     dataset = await Dataset.open(settings_of(source, features=FEATURES, epochs=None, **values))
     with pytest.raises(DataError, match="gave no pack, and the run has no end"):
         await receive_all(dataset)
+    await dataset.aclose()
+
+
+@asynchronous
+async def test_a_lane_at_its_end_waits_for_its_thread_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on, waits = threading.Event(), threading.Event(), []
+    flush, wait_for = Packer.flush, Fetcher.wait_for
+
+    def held(packer: Packer) -> Any:
+        begun.set()
+        may_go_on.wait()
+        return flush(packer)
+
+    def counted(fetcher: Fetcher, lane: int, **values: Any) -> Any:
+        waits.append(lane)
+        return wait_for(fetcher, lane, **values)
+
+    monkeypatch.setattr(Packer, "flush", held)
+    monkeypatch.setattr(Fetcher, "wait_for", counted)
+    source = write(tmp_path, ((3,),))
+    dataset = await Dataset.open(settings_of(source, features=FEATURES, pack=Pack(4)))
+    async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
+        batch = asyncio.create_task(run.receive())
+        await asyncio.to_thread(begun.wait)
+        before = len(waits)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        waited = len(waits)
+        may_go_on.set()
+        assert waited <= before + 1
+        assert delivered([await batch]) == tokens_of(0, 0, 3)
     await dataset.aclose()
 
 
