@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,8 @@ class Pool:
         self.most_in_use = 0
         """The largest ``in_use`` that there ever was."""
         self._released = released
-        self._idle: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+        self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
+        self._returns = 0
         self._lock = threading.RLock()  # a release may run inside an acquire, by garbage collection
 
     def __repr__(self) -> str:
@@ -78,22 +79,28 @@ class Pool:
             self.in_use += taken
             self.most_in_use = max(self.most_in_use, self.in_use)
             account.in_use += taken
-            memory = self._idle[taken].pop() if self._idle[taken] else None
+            memory = self._idle[taken].pop()[1] if self._idle[taken] else None
             self.idle -= taken if memory is not None else 0
         memory = _fresh(taken) if memory is None else memory
         return np.asarray(_Lease(self, account, memory))[:size]
 
     def trim(self, most: int) -> None:
-        """Free idle memory until at most so many bytes are idle, the largest pieces first."""
+        """Free idle memory until at most so many bytes are idle, the longest idle first.
+
+        What came back last is what is asked for next: sizes that are no longer asked for go.
+        """
         with self._lock:
-            for size in sorted(self._idle, reverse=True):
-                while self.idle > most and self._idle[size]:
-                    self._idle[size].pop()
-                    self.idle -= size
+            while self.idle > most:
+                size = min(
+                    (s for s in self._idle if self._idle[s]), key=lambda s: self._idle[s][0][0]
+                )
+                self._idle[size].popleft()
+                self.idle -= size
 
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
-            self._idle[len(memory)].append(memory)
+            self._returns += 1
+            self._idle[len(memory)].append((self._returns, memory))
             self.idle += len(memory)
             self.in_use -= len(memory)
             account.in_use -= len(memory)

@@ -22,15 +22,19 @@ MANY_HEADS = 12 * MIB
 which the first batch waits for. Halved they are at most: each may have to hold the next record."""
 LARGEST_RANGE = 8 * MIB
 """Past 8 MiB a request's latency no longer shows in its rate."""
-LARGEST_READ_AHEAD = 256 * MIB
-"""A quarter of a second at 1 GB/s. More would not make the link faster, and would begin with
-touching that much fresh memory, at a fraction of the speed of memory that is used again."""
+LARGEST_READ_AHEAD = 512 * MIB
+"""What a link of 1.6 GB/s needs of a store where a range of 4 MiB takes an eighth of a second: 200
+MB are on their way, each lane is using a range up, and lanes do not all come to the ends of theirs
+at once. With 256 MiB the rate was half."""
+LARGEST_READ_AHEAD_NEAR = 256 * MIB
+"""More would begin with touching that much fresh memory, at a fraction of the speed of memory that
+is used again."""
 LARGEST_RESERVE = 128 * MIB
 LOOK = 4 * KIB
 """Bytes of a shard's beginning that are read where no more may be needed."""
-MOST_AT_ONCE = 48
-"""Ranges of full size that the read-ahead is to hold: fewer would not fill a link of 1 GB/s from
-connections of 60 MB/s and 50 ms; more and smaller ones cost more CPU time a byte."""
+MOST_AT_ONCE = 96
+"""Ranges of full size that the read-ahead is to hold: fewer and larger ones would leave more of it
+in what lanes are using up; more and smaller ones cost more CPU time a byte."""
 A_LANE_NEAR = 3
 """The same a lane for what is near, where no latency has to be hidden: the range that is used up,
 the one that has landed behind it, and the one that is being read. With two, lanes that come to the
@@ -145,7 +149,8 @@ class MemoryPlan:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
         head = min(_largest_head(lanes), max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
         at_once = _at_once(lanes) if near else MOST_AT_ONCE
-        read_ahead = min(LARGEST_READ_AHEAD, at_once * LARGEST_RANGE)
+        largest = LARGEST_READ_AHEAD_NEAR if near else LARGEST_READ_AHEAD
+        read_ahead = min(largest, at_once * LARGEST_RANGE)
         ahead = min(left - lanes * head, windows + read_ahead)
         share = max(ahead // at_once, min(ahead // (2 * lanes), head))
         range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
@@ -158,7 +163,7 @@ def sent_bytes(total: int) -> int:
 
 
 def _at_once(lanes: int) -> int:
-    return min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes))
+    return min(MOST_AT_ONCE // 2, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes))
 
 
 def _reserve(total: int) -> int:

@@ -68,12 +68,16 @@ def test_two_leases_never_share_memory() -> None:
     assert not np.shares_memory(one, two)
 
 
-def test_trim_frees_the_largest_first() -> None:
+def test_trim_frees_what_is_idle_longest() -> None:
     pool, _ = new_pool()
-    held = [acquire(pool, size) for size in (UNIT, 2 * UNIT, 4 * UNIT, 4 * UNIT)]
-    held.clear()
-    pool.trim(4 * UNIT - 1)
-    assert pool.idle == 3 * UNIT
+    small, large, again = (acquire(pool, size) for size in (UNIT, 4 * UNIT, 4 * UNIT))
+    del small
+    del large
+    del again
+    pool.trim(9 * UNIT - 1)
+    assert pool.idle == 8 * UNIT, "the small piece came back first"
+    pool.trim(4 * UNIT)
+    assert pool.idle == 4 * UNIT
     pool.trim(0)
     assert pool.idle == 0
     assert repr(pool) == "<Pool 0 bytes in use, 0 idle>"
