@@ -28,7 +28,7 @@ __all__ = ["Batcher", "Chunk"]
 LARGEST_MERGE = 4096
 """Rows merged at a time beyond those that are wanted, at most: a merge costs what the lanes cost,
 however few rows come of it."""
-MERGE_BYTES = 4 << 20
+MERGE_BYTES = 16 << 20
 """The same in bytes: what is merged keeps its ranges until it has left."""
 
 
