@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest
+    from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
     from streamrec.types import Octets
 
 __all__ = ["Fetcher", "OpensStores"]
@@ -139,27 +139,26 @@ class Fetcher:
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         self.pool.trim(max(0, self._plan.for_ranges - self.claimed - self.pool.in_use))
-        distances = {lane: feed.distance for lane, feed in enumerate(self.feeds)}
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
-        beyond = self._beyond()
+        room = self._plan.room(self.claimed)
+        beyond = sum(room.beyond(feed.charged) for feed in self.feeds)
+        distances = {lane: f.distance for lane, f in enumerate(self.feeds) if not f.planner.ended}
         while distances and self._in_flight < self.concurrency.limit:
             lane = min(distances, key=distances.__getitem__)
-            if self._start_next(group, lane, beyond):
-                distances[lane], beyond = self.feeds[lane].distance, self._beyond()
+            feed = self.feeds[lane]
+            before = room.beyond(feed.charged)
+            if self._start_next(group, lane, room, beyond):
+                distances[lane] = feed.distance
+                beyond += room.beyond(feed.charged) - before
             else:
                 del distances[lane]
         self._limited = self._limited or bool(distances)
 
-    def _beyond(self) -> float:
-        """What all lanes together have beyond their shares."""
-        room = self._plan.room(self.claimed)
-        return sum(room.beyond(feed.charged) for feed in self.feeds)
-
-    def _start_next(self, group: asyncio.TaskGroup, lane: int, beyond: float) -> bool:
+    def _start_next(self, group: asyncio.TaskGroup, lane: int, room: Room, beyond: float) -> bool:
         feed = self.feeds[lane]
-        size = self._allowed_size(lane, feed, beyond)
+        size = self._allowed_size(lane, feed, room, beyond)
         if not size:
             return False
         request = feed.planner.next(size)
@@ -192,7 +191,7 @@ class Fetcher:
         taken = allowed if size > allowed // 4 else size
         return self.pool.acquire(taken, self.feeds[lane].account)[:size]
 
-    def _allowed_size(self, lane: int, feed: LaneFeed, beyond: float) -> int:
+    def _allowed_size(self, lane: int, feed: LaneFeed, room: Room, beyond: float) -> int:
         """Bytes that the lane may ask for now; 0: none.
 
         The lane that the consumer waits for and that has nothing under way may have its head
@@ -200,7 +199,7 @@ class Fetcher:
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
-        room, taken = self._plan.room(self.claimed), feed.charged
+        taken = feed.charged
         if room.allows(size_class(feed.size), taken, beyond):
             return feed.size
         if feed.ranges:
