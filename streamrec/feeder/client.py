@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamrec.feeder.session import State
+    from streamrec.feeder.shared import Inbox
     from streamrec.plan.position import Fingerprint
     from streamrec.types import Batch
     from streamrec.wire import Message
@@ -256,6 +257,7 @@ class BlockingFeed(_Feed):
         payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
         diagnose: Callable[[], str | None] | None = None,
+        inbox: Inbox | None = None,
     ) -> Self:
         """Connect and subscribe; errors as of :meth:`AsyncFeed.open`.
 
@@ -272,6 +274,7 @@ class BlockingFeed(_Feed):
             payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             diagnose: Asked for the reason when the connection breaks.
+            inbox: Memory that the feeder shares.
         """
         where, subscription = _prepare(
             address,
@@ -282,6 +285,7 @@ class BlockingFeed(_Feed):
             token=token,
             fingerprint=fingerprint,
             credit_bytes=credit_bytes,
+            inbox=inbox,
         )
         machine = Connection(Role.CLIENT, payload_cap=payload_cap)
         connection = BlockingConnection(_connect(address), machine, patience=patience)
@@ -296,6 +300,9 @@ class BlockingFeed(_Feed):
     def receive(self) -> Batch:
         """The next batch; errors as of :meth:`AsyncFeed.receive`."""
         self._check_receivable()
+        release = self._subscription.release()
+        if release is not None:
+            self._connection.send_if_possible(release)
         try:
             batch = self._subscription.take(self._next())
         except StreamrecError as error:
@@ -360,6 +367,7 @@ def _prepare(
     token: str | None,
     fingerprint: Fingerprint | None,
     credit_bytes: int,
+    inbox: Inbox | None = None,
 ) -> tuple[str, Subscription]:
     """What to call the feeder, and the subscription to open there."""
     place = Address.parse(address) if isinstance(address, str) else None
@@ -377,6 +385,7 @@ def _prepare(
         token=token,
         fingerprint=fingerprint,
         credit_bytes=credit_bytes,
+        inbox=inbox,
     )
     return str(place) if place else "the engine process", subscription
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, WireError
-from streamrec.wire import Connection, Credit, Ping, Pong
+from streamrec.wire import Connection, Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from streamrec.wire import Message
@@ -40,6 +41,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Done when the peer is gone, or the transport is closed."""
         self.heard_at = asyncio.get_running_loop().time()
         """The loop's time at which the last bytes came."""
+        self.on_release: Callable[[Iterable[int]], None] = _refuse
+        """Called with what the peer no longer refers to of shared memory."""
         self._inbox: deque[Message] = deque()
         self._broken: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -86,7 +89,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.machine.buffer_updated(nbytes)
         try:
             for message in self.machine.events():
-                if not isinstance(message, Credit | Ping | Pong):
+                if isinstance(message, Release):
+                    self.on_release(message.offsets)
+                elif not isinstance(message, Credit | Ping | Pong):
                     self._inbox.append(message)
         except RemoteProtocolError as error:
             self._waste = bytearray(WASTE)
@@ -244,6 +249,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             replies = self.machine.replies()
             if replies:
                 transport.writelines(replies)
+
+
+def _refuse(offsets: Iterable[int]) -> NoReturn:
+    raise RemoteProtocolError(f"{offsets} were released, and no memory is shared")
 
 
 def silence(seconds: float) -> str:

@@ -74,6 +74,8 @@ class Conversation:
         """Fired to end the conversation, whatever it waits for."""
         self._feeder = feeder
         self.connection = connection
+        if feeder.outbox is not None:
+            connection.on_release = feeder.outbox.free
         self._full: str | None = None
         self._told_at = float("-inf")
 
@@ -164,7 +166,10 @@ class Conversation:
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
-                await self._waiting("socket", self.connection.send(message))
+                outgoing = (
+                    message if self._feeder.outbox is None else self._feeder.outbox.put(message)
+                )
+                await self._waiting("socket", self.connection.send(outgoing))
                 self._count(dataset, batch, message)
 
     def _tell(self, batches: RunHandle) -> None:

@@ -1,7 +1,8 @@
 """The private engine process: a feeder of one's own, where the trainer's interpreter lock is not.
 
-The parent starts it as ``python -m streamrec.feeder.engine FD`` over one end of a socket pair, and
-writes the dataset's settings to its standard input: never to its arguments, which others can read.
+The parent starts it as ``python -m streamrec.feeder.engine FD [MEMORY]`` over one end of a socket
+pair, and memory in which payloads travel; it writes the dataset's settings to its standard input:
+never to its arguments, which others can read.
 The child serves that one connection, and ends when it does. Should the parent be killed while
 another process holds the socket too (a forked worker), the child still notices: it watches the
 parent itself. Ctrl-C is the parent's business; the child, in a process group of its own, does not
@@ -27,12 +28,14 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from pydantic_core import PydanticSerializationError
 
-from streamrec.config import DatasetSettings, validate
+from streamrec.config import DatasetSettings, memory_budget, validate
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
+from streamrec.feeder.shared import Inbox, Outbox, created
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.functions import SETTINGS, portable
+from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,6 +53,8 @@ GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""
 SOCKET_BUFFER = 4 << 20
 """Bytes to ask for; the system's limit (``net.core.wmem_max``) may give less."""
+SHARED_CREDITS = 2
+"""Shared memory is this many times what may be on its way: the trainer holds batches, too."""
 TAIL = 2000
 """Bytes of the child's standard error that an error shows."""
 
@@ -60,11 +65,16 @@ class Engine:
     """The parent's side; made by :meth:`start`."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]
+        self,
+        process: subprocess.Popen[bytes],
+        sock: socket.socket,
+        errors: IO[bytes],
+        inbox: Inbox | None = None,
     ) -> None:
         self.process = process
         self.socket = sock
         """The parent's end of the connection, for a feed to own."""
+        self._inbox = inbox
         self._errors = errors
         self._finalizer = weakref.finalize(self, _end, process, sock, errors, os.getpid())
 
@@ -86,9 +96,10 @@ class Engine:
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
-            with theirs:
+            with theirs, created(SHARED_CREDITS * sent_bytes(memory_budget(settings))) as memory:
                 _enlarge(theirs)
-                process = _spawn(theirs.fileno(), errors)
+                inbox = None if memory is None else Inbox(memory)
+                process = _spawn([fd for fd in (theirs.fileno(), memory) if fd is not None], errors)
         except OSError as error:
             ours.close()
             errors.close()
@@ -96,7 +107,7 @@ class Engine:
                 f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
             ) from None
-        self = cls(process, ours, errors)
+        self = cls(process, ours, errors, inbox)
         self._hand_over(order)
         return self
 
@@ -121,6 +132,7 @@ class Engine:
             credit_bytes=credit_bytes,
             patience=PATIENCE,
             diagnose=self.diagnosis,
+            inbox=self._inbox,
         )
 
     def diagnosis(self) -> str | None:
@@ -136,6 +148,7 @@ class Engine:
     def close(self) -> None:
         """End the process and wait for it, at most some seconds; again changes nothing."""
         self._finalizer()
+        self._inbox = None  # what batches still view of it stays
 
     def __enter__(self) -> Self:
         return self
@@ -179,15 +192,15 @@ def _order(settings: DatasetSettings) -> bytes:
     ).encode()
 
 
-def _spawn(fd: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(fds: list[int], errors: IO[bytes]) -> subprocess.Popen[bytes]:
     # -P: a `queue.py` in the working directory is not the standard library's.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "streamrec.feeder.engine", str(fd)]
+    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "streamrec.feeder.engine"]
     return subprocess.Popen(
-        command,
+        [*command, *map(str, fds)],
         stdin=subprocess.PIPE,
         stdout=errors,
         stderr=errors,
-        pass_fds=[fd],
+        pass_fds=fds,
         env=_environment(),
         process_group=0,
     )
@@ -243,18 +256,22 @@ def _outcome(code: int) -> str:
 # The child
 
 
-async def serve(sock: socket.socket, settings: dict[str, Any], parent: int) -> None:
+async def serve(
+    sock: socket.socket, settings: dict[str, Any], parent: int, outbox: Outbox | None = None
+) -> None:
     """Serve one connection, as long as it and the parent live.
 
     Args:
         sock: Connected.
         settings: Of the dataset, plain.
         parent: The parent's process id.
+        outbox: Memory that is shared with it.
     """
     opening = asyncio.ensure_future(_open(settings))
     try:
         with _watching(parent):
-            async with Feeder({ENGINE_DATASET: opening}, linger=FOR_EVER) as feeder:
+            datasets = {ENGINE_DATASET: opening}
+            async with Feeder(datasets, linger=FOR_EVER, outbox=outbox) as feeder:
                 await feeder.serve_socket(sock)
     finally:
         with contextlib.suppress(Exception, asyncio.CancelledError):
@@ -304,8 +321,9 @@ def main() -> None:
     # The user's functions are found where the parent finds them, behind everything else.
     sys.path += [place for place in order.get("path", []) if place not in sys.path]
     sock = socket.socket(fileno=int(sys.argv[1]))
+    outbox = Outbox(int(sys.argv[2])) if len(sys.argv) > 2 else None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(sock, order["settings"], order["parent"]))
+        runner.run(serve(sock, order["settings"], order["parent"], outbox))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamrec.config import DatasetSettings
+    from streamrec.feeder.shared import Outbox
     from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.types import Batch
@@ -125,6 +126,7 @@ class Feeder:
         max_connections: More clients than that are sent elsewhere.
         handshake_timeout: Seconds for a new connection to say what it wants.
         linger: Seconds to keep a finished connection open until the client has read the reason.
+        outbox: Memory that is shared with the only client.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class Feeder:
         max_connections: int = 1024,
         handshake_timeout: float = 10.0,
         linger: float = LINGER,
+        outbox: Outbox | None = None,
     ) -> None:
         self.datasets: dict[str, DatasetHandle | asyncio.Future[DatasetHandle]] = {
             name: asyncio.ensure_future(value) if isinstance(value, Awaitable) else value
@@ -144,6 +147,7 @@ class Feeder:
         self.max_connections = max_connections
         self.handshake_timeout = handshake_timeout
         self.linger = linger
+        self.outbox = outbox
         self.draining = False
         self._statistics = Statistics()
         self._listeners: list[Listener] = []

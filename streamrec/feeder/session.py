@@ -29,6 +29,8 @@ from streamrec.wire import (
     Goaway,
     Hello,
     Message,
+    Release,
+    Shared,
     Statistics,
     Subscribe,
     Welcome,
@@ -36,6 +38,7 @@ from streamrec.wire import (
 from streamrec.wire.frame import frame_size
 
 if TYPE_CHECKING:
+    from streamrec.feeder.shared import Inbox
     from streamrec.types import Batch
 
 __all__ = ["State", "Subscription"]
@@ -56,6 +59,7 @@ class Subscription:
         token: What the feeder wants to see.
         fingerprint: What the feeder must serve; ``None``: whatever it is.
         credit_bytes: Bytes of batches that may wait on this side.
+        inbox: Memory that the feeder may share.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Subscription:
         token: str | None,
         fingerprint: Fingerprint | None,
         credit_bytes: int,
+        inbox: Inbox | None = None,
     ) -> None:
         _check_numbers(rank, world_size, batch_size, credit_bytes)
         self.position = _plain(position)
@@ -82,6 +87,7 @@ class Subscription:
         self._expected = fingerprint
         self._credit_bytes = credit_bytes
         self._owed = credit_bytes
+        self._inbox = inbox
         self.hello = Hello(
             dataset=dataset,
             world_size=world_size,
@@ -150,15 +156,32 @@ class Subscription:
             RemoteProtocolError: The batch cannot be read.
         """
         if isinstance(message, BatchMessage):
-            batch = payload.decode(message)
-            self.position = batch.next_position.to_dict()
             self._owed += frame_size(len(message.metadata), message.payload_size)
-            return batch
+            return self._batch(message)
+        if isinstance(message, Shared):
+            self._owed += message.size
+            return self._batch(self._shared(message))
         if isinstance(message, End):
             self.position = _end(message)
             self.over = True
             raise EndOfStream
         raise self._refusal(message)
+
+    def _batch(self, message: BatchMessage) -> Batch:
+        batch = payload.decode(message)
+        self.position = batch.next_position.to_dict()
+        return batch
+
+    def _shared(self, message: Shared) -> BatchMessage:
+        if self._inbox is None:
+            raise RemoteProtocolError("a batch came in shared memory, and there is none")
+        view = self._inbox.view(message.offset, message.size)
+        return BatchMessage(message.metadata, (view,))
+
+    def release(self) -> Release | None:
+        """What to say of batches in shared memory that are no longer referred to."""
+        offsets = self._inbox.freed() if self._inbox is not None else ()
+        return Release(offsets) if offsets else None
 
     def credit(self) -> Credit | None:
         """What to grant for batches that were taken, once it is worth a message."""

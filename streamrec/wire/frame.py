@@ -51,6 +51,7 @@ _CAPS = {
     Kind.PING: 64,
     Kind.PONG: 64,
     Kind.STATISTICS: 64 << 10,
+    Kind.RELEASE: 64 << 10,
 }
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "Message",
     "Ping",
     "Pong",
+    "Release",
+    "Shared",
     "Statistics",
     "Subscribe",
     "Welcome",
@@ -52,6 +54,8 @@ class Kind(IntEnum):
     END = 9
     FAULT = 10
     STATISTICS = 11
+    SHARED = 12
+    RELEASE = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,26 @@ class BatchMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """One batch whose payload lies in memory that both ends share."""
+
+    metadata: bytes
+    """As of a :class:`BatchMessage`."""
+    offset: int
+    """Where the payload begins in that memory."""
+    size: int
+    """Bytes, from 1; what it costs in credit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The client no longer refers to batches in shared memory."""
+
+    offsets: tuple[int, ...]
+    """Where their payloads begin."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Either side asks whether the other lives; the machine answers by itself."""
 
@@ -165,6 +189,8 @@ Message: TypeAlias = (
     | Subscribe
     | Credit
     | BatchMessage
+    | Shared
+    | Release
     | Ping
     | Pong
     | Goaway
@@ -195,6 +221,12 @@ _TABLE = {
     "End": [Field("bytes", "position", 1)],
     "Fault": [Field("bytes", "fields", 1), Field("bool", "retryable", 2)],
     "Statistics": [Field("bytes", "counters", 1)],
+    "Shared": [
+        Field("bytes", "metadata", 1),
+        Field("uint64", "offset", 2),
+        Field("uint64", "size", 3),
+    ],
+    "Release": [Field("repeated uint64", "offsets", 1)],
 }
 _PROTO = build("streamrec.wire", _TABLE)
 _TYPES: dict[Kind, type[Any]] = {
@@ -209,6 +241,8 @@ _TYPES: dict[Kind, type[Any]] = {
     Kind.END: End,
     Kind.FAULT: Fault,
     Kind.STATISTICS: Statistics,
+    Kind.SHARED: Shared,
+    Kind.RELEASE: Release,
 }
 _KINDS = {kind: number for number, kind in _TYPES.items()}
 

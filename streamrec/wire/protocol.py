@@ -3,15 +3,15 @@
 ::
 
              HELLO            WELCOME          SUBSCRIBE
-    OPENING ──────▶ GREETING ────────▶ READY ───────────▶ STREAMING ⟲ BATCH, STATISTICS
+    OPENING ──────▶ GREETING ────────▶ READY ───────────▶ STREAMING ⟲ BATCH, SHARED, STATISTICS
        c               s                 ▲        c           │          s
                                          └────────────────────┘
                                                   END  s
 
     any but OPENING ── GOAWAY or FAULT (s) ──▶ FINISHED        any ── end of the bytes ──▶ CLOSED
 
-    c: the client sends it, s: the feeder.  CREDIT (c) is allowed in READY and STREAMING,
-    PING and PONG (both) in GREETING, READY and STREAMING.
+    c: the client sends it, s: the feeder.  CREDIT and RELEASE (c) are allowed in READY and
+    STREAMING, PING and PONG (both) in GREETING, READY and STREAMING.
 
 Both ends are always in the state that the last message they sent or received put them in. What the
 client sent before it could know of FINISHED is received and dropped there. A feeder that the client
@@ -21,10 +21,11 @@ This file does no I/O. A shell puts bytes into :meth:`Connection.get_buffer`, te
 :meth:`Connection.buffer_updated`, acts on :meth:`Connection.events` and writes the buffers that
 :meth:`Connection.send` and :meth:`Connection.replies` return, whole and in order.
 
-Credit counts whole frames of BATCH in bytes, on both sides alike. The feeder may send a batch while
-the credit is positive, so that one batch may overdraw it: a batch larger than all the client ever
-grants can leave. Nothing on a connection is unbounded: the client's memory by the credit, the
-feeder's answers to pings by ``MOST_REPLIES``, everything else by the states.
+Credit counts whole frames of BATCH in bytes, and the payloads of SHARED, on both sides alike. The
+feeder may send a batch while the credit is positive, so that one batch may overdraw it: a batch
+larger than all the client ever grants can leave. Nothing on a connection is unbounded: the client's
+memory by the credit, the feeder's answers to pings by ``MOST_REPLIES``, everything else by the
+states.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import TYPE_CHECKING
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.wire import messages
 from streamrec.wire.frame import DEFAULT_PAYLOAD_CAP, Header, check_sizes, trailer
-from streamrec.wire.messages import BatchMessage, Credit, Kind, Message, Ping, Pong
+from streamrec.wire.messages import BatchMessage, Credit, Kind, Message, Ping, Pong, Shared
 from streamrec.wire.reader import Frame, FrameReader
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ _RULES: dict[Kind, tuple[tuple[Role, ...], tuple[State, ...], State | None]] = {
     Kind.SUBSCRIBE: ((Role.CLIENT,), (State.READY,), State.STREAMING),
     Kind.CREDIT: ((Role.CLIENT,), _SUBSCRIBABLE, None),
     Kind.BATCH: ((Role.SERVER,), (State.STREAMING,), None),
+    Kind.SHARED: ((Role.SERVER,), (State.STREAMING,), None),
+    Kind.RELEASE: ((Role.CLIENT,), _SUBSCRIBABLE, None),
     Kind.STATISTICS: ((Role.SERVER,), (State.STREAMING,), None),
     Kind.END: ((Role.SERVER,), (State.STREAMING,), State.READY),
     Kind.PING: ((Role.CLIENT, Role.SERVER), _GREETED, None),
@@ -90,6 +93,8 @@ _RULES: dict[Kind, tuple[tuple[Role, ...], tuple[State, ...], State | None]] = {
     Kind.GOAWAY: ((Role.SERVER,), _GREETED, State.FINISHED),
     Kind.FAULT: ((Role.SERVER,), _GREETED, State.FINISHED),
 }
+
+_COSTLY = (Kind.BATCH, Kind.SHARED)
 
 
 class Connection:
@@ -156,7 +161,7 @@ class Connection:
         allowed = excuse if self.error else self.state in states
         if self.role not in roles or not allowed:
             raise LocalProtocolError(f"a {self.role.value} cannot send {kind.name} now: {self!r}")
-        if kind is Kind.BATCH and self.credit <= 0:
+        if kind in _COSTLY and self.credit <= 0:
             raise LocalProtocolError("the client has given no credit for another batch")
         if isinstance(message, Ping) and message.nonce in self._pings:
             raise LocalProtocolError(f"ping {message.nonce} is not answered yet")
@@ -224,7 +229,7 @@ class Connection:
                 f"{header.kind.name} from the {self.role.peer.value} is out of place: {self!r}"
             )
         check_sizes(header, self._payload_cap)
-        if header.kind is Kind.BATCH and self.credit <= 0:
+        if header.kind in _COSTLY and self.credit <= 0:
             raise RemoteProtocolError("a batch came without credit")
 
     def _receive(self, frame: Frame) -> None:
@@ -258,6 +263,8 @@ class Connection:
             self._grant(message)
         elif kind is Kind.BATCH:
             self.credit -= header.size
+        elif isinstance(message, Shared):
+            self.credit -= message.size
         self.state = _RULES[kind][2] or self.state
 
     def _grant(self, credit: Credit) -> None:

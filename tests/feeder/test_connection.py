@@ -7,7 +7,17 @@ import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
 from streamrec.feeder.connection import AsyncConnection, Interrupt
-from streamrec.wire import BatchMessage, Connection, Credit, Hello, Ping, Role, Subscribe, Welcome
+from streamrec.wire import (
+    BatchMessage,
+    Connection,
+    Credit,
+    Hello,
+    Ping,
+    Release,
+    Role,
+    Subscribe,
+    Welcome,
+)
 from streamrec.wire.protocol import MOST_REPLIES
 from tests.feeder.support import eventually, on_both_loops
 
@@ -91,6 +101,25 @@ class TestAsyncConnection:
         with pytest.raises(FeederLost, match="ended inside a header"):
             await server.receive()
         await closed(server)
+
+    @on_both_loops
+    async def test_what_is_released_must_have_been_shared(self) -> None:
+        client, server = await streaming()
+        await client.send(Release((4096,)))
+        with pytest.raises(RemoteProtocolError, match="released, and no memory is shared"):
+            await server.receive()
+        await closed(client, server)
+
+    @on_both_loops
+    async def test_releases_are_passed_on(self) -> None:
+        client, server = await streaming()
+        released: list[int] = []
+        server.on_release = released.extend
+        await client.send(Release((0, 4096)))
+        await client.send(Credit(1))
+        await eventually(lambda: server.machine.credit > 1 << 20)
+        assert released == [0, 4096]
+        await closed(client, server)
 
     @on_both_loops
     async def test_a_violation_ends_it(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import json
@@ -17,6 +18,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
 from streamrec.feeder.engine import Engine
+from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
 from tests.feeder.support import gone, open_fds, until
@@ -51,6 +53,42 @@ def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
     assert "exit code 0" in repr(engine)
     engine.close()
     assert open_fds() == before
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_trainer_keeps_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
+) -> None:
+    if not shares:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    views: list[int] = []
+    view = Inbox.view
+
+    def counted(inbox: Inbox, offset: int, size: int) -> memoryview:
+        views.append(offset)
+        return view(inbox, offset, size)
+
+    monkeypatch.setattr(Inbox, "view", counted)
+    described = settings(tmp_path, records=40, size=40_000, memory_budget="8MiB")
+    kept, found = [], []
+    with Engine.start(described) as engine:
+        feed = engine.feed(credit_bytes=1 << 19)
+        with contextlib.suppress(EndOfStream):
+            while True:
+                batch = feed.receive()
+                kept += [batch] if keeps else []
+                found += [] if keeps else batch.records.to_list()
+    for batch in kept:
+        found += batch.records.to_list()
+    assert found == [
+        b"%d:%d" % (shard, record) + bytes(40_000) for record in range(40) for shard in range(3)
+    ]
+    assert bool(views) == (shares and hasattr(os, "memfd_create"))
+    if shares and keeps:
+        assert len(views) < 30, "what did not fit came over the socket"
+    if shares and not keeps:
+        assert len(set(views)) < len(views) == 30, "places are used again"
 
 
 @pytest.mark.parametrize("steps", range(0, 15, 3))

@@ -24,6 +24,7 @@ from streamrec.wire import (
     Goaway,
     Message,
     Ping,
+    Shared,
     Statistics,
     Subscribe,
     Welcome,
@@ -122,6 +123,7 @@ def test_counters_that_cannot_be_read(counters: bytes) -> None:
         (Fault(b"[1]", retryable=False), RemoteProtocolError, "cannot be read"),
         (End(b"[1]"), RemoteProtocolError, "END cannot be read"),
         (Ping(1), RemoteProtocolError, "PING came instead"),
+        (Shared(b"", 0, 1), RemoteProtocolError, "in shared memory, and there is none"),
     ],
 )
 def test_what_ends_a_subscription(message: Message, error: type[Exception], words: str) -> None:

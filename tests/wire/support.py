@@ -14,7 +14,9 @@ from streamrec.wire import (
     Hello,
     Message,
     Ping,
+    Release,
     Role,
+    Shared,
     Statistics,
     Subscribe,
     Welcome,
@@ -27,12 +29,19 @@ CREDIT = 1 << 20
 HELLO = Hello("train", 2, 16, token="t", protocol_versions=(1, 2))
 BATCH = BatchMessage(b"what it is", (memoryview(b"abc" * 50), memoryview(b"defg")))
 
-FROM_CLIENT: list[Message] = [HELLO, Subscribe(1, b"{}"), Credit(CREDIT), Ping(7)]
+FROM_CLIENT: list[Message] = [
+    HELLO,
+    Subscribe(1, b"{}"),
+    Credit(CREDIT),
+    Release((0, 4096)),
+    Ping(7),
+]
 FROM_SERVER: list[Message] = [
     Welcome(1, b"fingerprint", b"settings"),
     BATCH,
     BatchMessage(b""),
     BatchMessage(b"x" * 100, (memoryview(bytes(200_000)),)),
+    Shared(b"what it is", 8192, 100),
     Ping(1 << 63),
     Statistics(b"counters"),
     End(b"position"),

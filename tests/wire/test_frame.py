@@ -68,7 +68,7 @@ def test_every_flipped_bit_is_noticed(header: Header, bit: int) -> None:
         (raw(version=2), "version 2"),
         (raw(flags=1), "flags 0x1"),
         (raw(kind=0), "no frame type 0"),
-        (raw(kind=12), "no frame type 12"),
+        (raw(kind=14), "no frame type 14"),
     ],
 )
 def test_foreign_headers_are_refused(data: bytes, words: str) -> None:

@@ -92,6 +92,8 @@ def test_the_numbers_are_those_of_the_wire() -> None:
         "END": 9,
         "FAULT": 10,
         "STATISTICS": 11,
+        "SHARED": 12,
+        "RELEASE": 13,
     }
 
 
