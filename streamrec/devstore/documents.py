@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Children", "document", "error_document", "parse_delete", "parse_parts", "timestamp"]
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+
+_MARKUP = re.compile("[&<>]")
 
 Children: TypeAlias = "Iterable[tuple[str, str | int | Children]]"
 
@@ -39,6 +43,7 @@ def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
     return _encode(f"<Error>{''.join(_elements(facts))}</Error>")
 
 
+@lru_cache
 def timestamp(seconds: float) -> str:
     """ISO 8601 in milliseconds, as LastModified has it."""
     moment = datetime.fromtimestamp(seconds, UTC)
@@ -71,8 +76,12 @@ def _encode(text: str) -> bytes:
 
 def _elements(children: Children) -> Iterator[str]:
     for name, value in children:
-        inner = escape(str(value)) if isinstance(value, str | int) else "".join(_elements(value))
+        inner = _text_of(value) if isinstance(value, str | int) else "".join(_elements(value))
         yield f"<{name}>{inner}</{name}>"
+
+
+def _text_of(value: str | int) -> str:
+    return escape(text) if _MARKUP.search(text := str(value)) else text
 
 
 def _parse(body: bytes) -> Element:

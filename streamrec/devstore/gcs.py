@@ -102,6 +102,8 @@ class GCS:
             self._objects.keys_of(request.bucket, query.get("prefix", "")),
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
+            start=query.get("startOffset", ""),
+            stop=query.get("endOffset", ""),
             token=query.get("pageToken"),
             max_keys=_max_results(query.get("maxResults", str(LARGEST_PAGE))),
         )

@@ -35,6 +35,8 @@ def list_page(
     prefix: str = "",
     delimiter: str = "",
     start_after: str = "",
+    start: str = "",
+    stop: str = "",
     token: str | None = None,
     max_keys: int = LARGEST_PAGE,
 ) -> Page:
@@ -45,6 +47,8 @@ def list_page(
         prefix: What the keys begin with.
         delimiter: Keys that share what comes before it, after the prefix, are rolled up.
         start_after: Names this one and before are left out.
+        start: Keys before this one are left out, as GCS means it.
+        stop: Keys from this one on are left out; empty: none.
         token: Of the page before; it overrides ``start_after``.
         max_keys: How many keys and prefixes the page holds at most.
 
@@ -54,9 +58,11 @@ def list_page(
     after = start_after if token is None else _decode(token)
     found: list[str] = []
     rolled: list[str] = []
-    at = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
+    at = max(bisect_left(keys, prefix), bisect_left(keys, start))
+    at = max(at, bisect_right(keys, after) if after else 0)
+    end = bisect_left(keys, stop) if stop else len(keys)
     last = after
-    while at < len(keys) and keys[at].startswith(prefix):
+    while at < end and keys[at].startswith(prefix):
         group = _group(keys[at], prefix, delimiter)
         if group is not None and group == after:
             at = _past(keys, group)

@@ -5,6 +5,7 @@ Source: AWS, "Amazon S3 API Reference". What is not here is answered with 501 No
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -32,6 +33,9 @@ _SUBRESOURCES = frozenset((
 ))
 # fmt: on
 """Query parameters that make another operation of a request."""
+
+_ODD = re.compile(r"[^\w/*.~-]", re.ASCII)
+"""What is not named as it is in a listing that is URL-encoded."""
 
 
 class S3:
@@ -189,7 +193,7 @@ def _listing(call: Call, page: Page, stored: list[tuple[str, Stored]]) -> Childr
     encoded = query.get("encoding-type") == "url"
 
     def name(text: str) -> str:
-        return quote(text, safe="/*-._~") if encoded else text
+        return quote(text, safe="/*-._~") if encoded and _ODD.search(text) else text
 
     yield "Name", call.bucket
     yield "Prefix", name(query.get("prefix", ""))

@@ -100,9 +100,9 @@ class SyntheticObjects(Objects):
     async def describe(self, bucket: str, key: str) -> Stored:
         """Size, ETag, …; a template is hashed once, in a thread, whatever names it has."""
         template, copies = self._buckets[bucket].find(key)
-        etag = await asyncio.to_thread(template.etag) if template.unhashed else template.etag()
-        digest = hashlib.md5(f"{etag} {copies}".encode(), usedforsecurity=False).hexdigest()
-        return Stored(template.size * copies, digest, template.modified)
+        if template.unhashed:
+            await asyncio.to_thread(template.etag)
+        return template.stored(copies)
 
     def open(self, bucket: str, key: str) -> _Repeated:
         """Begin to read."""
@@ -125,6 +125,7 @@ class _Template:
         self.modified = path.stat().st_mtime
         self.size = len(self.content)
         self._etag: str | None = None
+        self._stored: dict[int, Stored] = {}
 
     @property
     def unhashed(self) -> bool:
@@ -134,6 +135,14 @@ class _Template:
         if self._etag is None:
             self._etag = hashlib.md5(self.content, usedforsecurity=False).hexdigest()
         return self._etag
+
+    def stored(self, copies: int) -> Stored:
+        """What is said of so many copies: a listing says it of thousands of objects."""
+        if copies not in self._stored:
+            text = f"{self.etag()} {copies}".encode()
+            digest = hashlib.md5(text, usedforsecurity=False).hexdigest()
+            self._stored[copies] = Stored(self.size * copies, digest, self.modified)
+        return self._stored[copies]
 
 
 @dataclass(frozen=True)

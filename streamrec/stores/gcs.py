@@ -86,11 +86,15 @@ class GCSStore:
         head = prefix[: len(prefix) - len(name)]
         query = {"prefix": name, "fields": FIELDS} | ({} if recursive else {"delimiter": "/"})
 
-        async def fetch(token: str) -> Page:
-            more = {"pageToken": token} if token else {}
-            return await self._page(prefix, head, bucket, query | more)
+        async def fetch(after: str, token: str) -> Page:
+            more = {"startOffset": after.removeprefix(head)} if after else {}
+            more |= {"pageToken": token} if token else {}
+            page = await self._page(prefix, head, bucket, query | more)
+            # What it begins with is the one that is behind us.
+            known = bool(page.objects) and page.objects[0].url == after
+            return page._replace(objects=page.objects[known:])
 
-        async with aclosing(walk(fetch)) as listing:
+        async with aclosing(walk(fetch, prefix)) as listing:
             async for info in listing:
                 yield info
 

@@ -94,9 +94,13 @@ class Stores:
         listing = self.store_for(glob).list(
             "".join(place._replace(link=prefix)), recursive=recursive
         )
-        found = [info async for info in listing if matches(place_of(info.url).link)]
+        link = slice(len(place.before), -len(place.after) or None)
         # A key that ends in a slash is a directory's marker, and an index is no shard either.
-        found = [info for info in found if not place_of(info.url).link.endswith(("/", SUFFIX))]
+        found = [
+            info
+            async for info in listing
+            if matches(name := info.url[link]) and not name.endswith(("/", SUFFIX))
+        ]
         if not found:
             raise ObjectNotFound(
                 "no object matches; check the pattern, and that the shards are there", url=glob

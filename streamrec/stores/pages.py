@@ -1,16 +1,27 @@
-"""Listings that come in pages: read ahead, and patiently."""
+"""Listings that come in pages: read in many places at once, and patiently."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from streamrec.errors import StoreUnavailable
+from streamrec.plan.key_space import KeySpace, OutOfOrder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
 
+    from streamrec.plan.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Page", "patiently", "walk"]
@@ -29,31 +40,109 @@ class Page(NamedTuple):
     """Asks for the next page; ``None``: this is the last one."""
 
 
-async def walk(
-    fetch: Callable[[str], Coroutine[Any, Any, Page]],
-) -> AsyncGenerator[ObjectInfo, None]:
-    """Go through a listing; while one page is gone through, the next is on its way.
+Fetch: TypeAlias = "Callable[[str, str], Awaitable[Page]]"
+
+
+async def walk(fetch: Fetch, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
+    """Go through a listing in the order of the URLs; many pages are on their way at a time.
+
+    Where the store turns out to know no order, or not to begin where it is asked to, one page is
+    read after the other, and the order is the store's.
 
     Args:
-        fetch: Brings the page behind a token; the first one's is empty.
+        fetch: Brings a page: the first one behind a URL (of all, where that is empty), or the one
+            that a token asks for. With a token, the URL is that of the page before it.
+        prefix: What all URLs begin with.
     """
-    coming: asyncio.Task[Page] | None = asyncio.create_task(fetch(""))
+    told: set[str] = set()
     try:
-        while coming is not None:
-            page = await coming
-            coming = asyncio.create_task(fetch(page.token)) if page.token else None
-            for info in page.objects:
-                yield info
-    finally:
-        if coming is not None:
-            await _end(coming)
+        async with aclosing(_Spread(fetch, prefix).pages()) as pages:
+            async for objects in pages:
+                told.update(info.url for info in objects)
+                for info in objects:
+                    yield info
+                await asyncio.sleep(0)  # pages that have come ask for the next ones
+    except OutOfOrder:
+        async with aclosing(_in_turn(fetch)) as pages:
+            async for objects in pages:
+                for info in objects:
+                    if info.url not in told:
+                        yield info
 
 
-async def _end(task: asyncio.Task[Page]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()  # retrieved: nobody else will ask for it
+async def _in_turn(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+    token: str | None = ""
+    while token is not None:
+        page = await fetch("", token)
+        token = page.token
+        yield page.objects
+
+
+class _Spread:
+    """Spans of a listing, each read by a task."""
+
+    def __init__(self, fetch: Fetch, prefix: str) -> None:
+        self._fetch = fetch
+        self._space = KeySpace(prefix)
+        self._held: dict[Span, list[Sequence[ObjectInfo]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+
+    async def pages(self) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+        """What all spans list, those of one after those of the other.
+
+        Raises:
+            OutOfOrder: The store does not list as the spans demand.
+        """
+        self._begin(self._space.spans)
+        try:
+            while self._space.spans:
+                await self._news.wait()
+                self._news.clear()
+                for objects in self._in_front():
+                    yield objects
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            await _end(self._tasks)
+
+    def _begin(self, spans: Iterable[Span]) -> None:
+        self._tasks.update(asyncio.create_task(self._read(span)) for span in spans)
+
+    async def _read(self, span: Span) -> None:
+        try:
+            await self._read_pages(span)
+        except Exception as error:  # noqa: BLE001 - whoever takes the pages raises it
+            self._failure = self._failure or error
+        self._news.set()
+
+    async def _read_pages(self, span: Span) -> None:
+        after, token = span.after, ""
+        while not span.over:
+            page = await self._fetch(after, token)
+            urls = [info.url for info in page.objects]
+            count, new = self._space.take(span, urls, more=page.token is not None)
+            self._held.setdefault(span, []).append(page.objects[:count])
+            self._news.set()
+            self._begin(new)
+            token = page.token or ""
+
+    def _in_front(self) -> Iterator[Sequence[ObjectInfo]]:
+        """What nothing comes before that is not known yet; it is held no longer."""
+        spans = self._space.spans
+        while spans:
+            over = spans[0].over  # while these are gone through, others come
+            yield from self._held.pop(spans[0], ())
+            if not over:
+                return
+            del spans[0]
+
+
+async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def patiently(

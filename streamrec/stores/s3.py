@@ -110,8 +110,16 @@ class S3Store:
             async for info in beside.list(prefix, recursive=recursive):
                 yield info
             return
-        first = ListObjects(bucket, key, "" if recursive else "/", "")
-        async with aclosing(walk(lambda token: self._page(prefix, first, token))) as listing:
+        head, first = (
+            prefix[: len(prefix) - len(key)],
+            ListObjects(bucket, key, "" if recursive else "/"),
+        )
+
+        async def fetch(after: str, token: str) -> Page:
+            call = replace(first, token=token, after="" if token else after.removeprefix(head))
+            return await self._page(prefix, head, call)
+
+        async with aclosing(walk(fetch, prefix)) as listing:
             async for info in listing:
                 yield info
 
@@ -158,13 +166,12 @@ class S3Store:
 
         return await self._request(url, GetObject(bucket, key), get)
 
-    async def _page(self, url: str, first: ListObjects, token: str) -> Page:
+    async def _page(self, url: str, head: str, call: ListObjects) -> Page:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
-        call = replace(first, token=token)
         document = await patiently(lambda: self._request(url, call, get), self._sleep)
-        return parse_page(url, url[: len(url) - len(first.prefix)], document)
+        return parse_page(url, head, document)
 
     async def _request(
         self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]

@@ -71,8 +71,10 @@ class ListObjects:
     bucket: str
     prefix: str
     delimiter: str
-    token: str
+    token: str = ""
     """Of the page before; empty: the first page."""
+    after: str = ""
+    """The key that the first page begins behind."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -83,6 +85,7 @@ class ListObjects:
             "prefix": self.prefix,
             "delimiter": self.delimiter,
             "continuation-token": self.token,
+            "start-after": self.after,
         }
         return {name: value for name, value in named.items() if value}
 
@@ -95,6 +98,7 @@ class ListObjects:
             "Prefix": self.prefix,
             "Delimiter": self.delimiter,
             "ContinuationToken": self.token,
+            "StartAfter": self.after,
         }
         return {name: value for name, value in named.items() if value}
 

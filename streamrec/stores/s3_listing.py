@@ -51,9 +51,8 @@ def _parse(document: bytes) -> Element:
 
 def _read(head: str, root: Element) -> Page:
     space = root.tag[: root.tag.rfind("}") + 1]
-    decode = unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str
-    names = f"{space}Key", f"{space}Size", f"{space}ETag"
-    objects = [_info(head, entry, names, decode) for entry in root.iter(f"{space}Contents")]
+    decode = _unquoted if root.findtext(f"{space}EncodingType") == "url" else str
+    objects = [_info(head, entry, space, decode) for entry in root.iter(f"{space}Contents")]
     if root.findtext(f"{space}IsTruncated") != "true":
         return Page(objects, None)
     token = root.findtext(f"{space}NextContinuationToken")
@@ -62,10 +61,14 @@ def _read(head: str, root: Element) -> Page:
     return Page(objects, token)
 
 
-def _info(
-    head: str, entry: Element, names: tuple[str, str, str], decode: Callable[[str], str]
-) -> ObjectInfo:
-    key, size, etag = map(entry.findtext, names)
-    if key is None or size is None:
+def _unquoted(key: str) -> str:
+    return unquote_plus(key) if "%" in key or "+" in key else key
+
+
+def _info(head: str, entry: Element, space: str, decode: Callable[[str], str]) -> ObjectInfo:
+    facts = {child.tag: child.text for child in entry}
+    size = facts.get(f"{space}Size")
+    if f"{space}Key" not in facts or size is None:
         raise ValueError("an object without a key or a size")
-    return ObjectInfo(head + decode(key), int(size), etag)
+    key = decode(facts[f"{space}Key"] or "")
+    return ObjectInfo(head + key, int(size), facts.get(f"{space}ETag"))

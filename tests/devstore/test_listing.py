@@ -47,6 +47,12 @@ def test_pages_together_are_the_listing(
     assert len(names) == 1 or names[-1]
 
 
+@given(NAMES, SHORT, SHORT)
+def test_from_a_name_to_another(keys: list[str], start: str, stop: str) -> None:
+    found = list_page(keys, start=start, stop=stop).keys
+    assert list(found) == [key for key in keys if start <= key and (not stop or key < stop)]
+
+
 @given(NAMES)
 def test_without_limits_all_keys_are_one_page(keys: list[str]) -> None:
     assert list_page(keys) == Page(tuple(keys), (), None)

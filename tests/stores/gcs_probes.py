@@ -224,6 +224,14 @@ class GCSProbes:
             assert found == [["a", "b"], ["d", "c/"]]
 
     @asynchronous
+    async def test_listing_from_a_name_to_another(self, api: Api) -> None:
+        async with api.connected() as gcs:
+            for name in ("a", "b", "c", "c1", "d"):
+                await gcs.put(name)
+            page = await gcs.call("GET", f"{gcs.objects}?startOffset=b&endOffset=c1")
+            assert [item["name"] for item in page.document["items"]] == ["b", "c"]
+
+    @asynchronous
     async def test_only_the_fields_that_are_asked_for(self, api: Api) -> None:
         async with api.connected() as gcs:
             await gcs.put("x")

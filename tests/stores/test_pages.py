@@ -1,91 +1,149 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
+from streamrec.plan.key_space import FIRST
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.pages import MAX_ATTEMPTS, Page, patiently, walk
+from tests.plan.test_key_space import KEYS
 from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+HEAD = "s3://bucket/"
 
 
 class Listing:
-    """Pages of two objects each; each waits until it may come."""
+    """Names in pages; some wait until they may come, or fail."""
 
-    def __init__(self, pages: int) -> None:
-        self.pages = pages
-        self.asked: list[str] = []
+    def __init__(self, names: Sequence[str], size: int = 2) -> None:
+        self.names, self.size = list(names), size
+        self.knows_after = True
+        self.asked: list[tuple[str, str]] = []
         self.cancelled = 0
-        self.held: dict[int, asyncio.Event] = {}
-        self.failing: dict[int, StoreError] = {}
+        self.held: dict[str, asyncio.Event] = {}
+        self.failing: dict[str, StoreError] = {}
 
-    async def fetch(self, token: str) -> Page:
-        self.asked.append(token)
-        number = int(token or 0)
-        if number in self.failing:
-            raise self.failing[number]
+    async def fetch(self, after: str, token: str) -> Page:
+        """A page whose token is the number of the next one's first name."""
+        after = after.removeprefix(HEAD)
+        self.asked.append((after, token))
+        start = 0
+        if token:
+            start = int(token)
+        elif after and self.knows_after:
+            start = bisect_right(self.names, after)
+        first = self.names[start] if start < len(self.names) else ""
+        if first in self.failing:
+            raise self.failing[first]
         try:
-            if number in self.held:
-                await self.held[number].wait()
+            if first in self.held:
+                await self.held[first].wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        objects = [ObjectInfo(f"s3://bucket/{number}{letter}") for letter in "ab"]
-        return Page(objects, str(number + 1) if number + 1 < self.pages else None)
-
-
-def names(pages: int) -> list[str]:
-    return [f"s3://bucket/{number}{letter}" for number in range(pages) for letter in "ab"]
-
-
-@pytest.mark.parametrize("pages", [1, 2, 5])
-@asynchronous
-async def test_all_pages_in_their_order(pages: int) -> None:
-    listing = Listing(pages)
-    assert [info.url async for info in walk(listing.fetch)] == names(pages)
-    assert listing.asked == ["", *map(str, range(1, pages))]
-
-
-@asynchronous
-async def test_the_next_page_is_asked_for_before_this_one_is_gone_through() -> None:
-    listing = Listing(3)
-    listing.held[2] = asyncio.Event()
-    async with aclosing(walk(listing.fetch)) as found:
-        assert (await anext(found)).url == "s3://bucket/0a"
         await asyncio.sleep(0)
-        assert listing.asked == ["", "1"]
+        stop = start + self.size
+        objects = [ObjectInfo(HEAD + name) for name in self.names[start:stop]]
+        return Page(objects, str(stop) if stop < len(self.names) else None)
+
+
+async def listed(listing: Listing, prefix: str = "") -> list[str]:
+    """The names that a walk gives."""
+    walked = walk(listing.fetch, HEAD + prefix)
+    return [info.url.removeprefix(HEAD) async for info in walked]
+
+
+def counted(count: int) -> list[str]:
+    """Names that are easy to guess."""
+    return [f"{number:03}" for number in range(count)]
+
+
+@given(KEYS, st.integers(1, 20))
+def test_every_name_once_and_in_order(names: list[str], size: int) -> None:
+    listing = Listing(names, size)
+    assert asyncio.run(listed(listing)) == names
+
+
+@given(KEYS, st.integers(1, 20))
+def test_a_store_that_always_begins_at_the_beginning(names: list[str], size: int) -> None:
+    listing = Listing(names, size)
+    listing.knows_after = False
+    assert asyncio.run(listed(listing)) == names
+
+
+@given(KEYS, st.integers(1, 20), st.randoms(use_true_random=False), st.booleans())
+def test_a_store_without_order(
+    names: list[str], size: int, random: Random, knows_after: bool
+) -> None:
+    random.shuffle(names)
+    listing = Listing(names, size)
+    listing.knows_after = knows_after and names == sorted(names)
+    assert sorted(asyncio.run(listed(listing))) == sorted(names)
+
+
+@asynchronous
+async def test_pages_far_apart_are_asked_for_before_one_of_them_comes() -> None:
+    listing = Listing(counted(100))
+    gate = asyncio.Event()
+    listing.held = dict.fromkeys(listing.names[2:], gate)
+    async with aclosing(walk(listing.fetch, HEAD)) as found:
+        assert (await anext(found)).url == f"{HEAD}000"
+        assert (await anext(found)).url == f"{HEAD}001"
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(listing.asked) > FIRST
+        gate.set()
+        assert [info.url async for info in found] == [HEAD + name for name in listing.names[2:]]
     assert listing.cancelled == 0
 
 
 @asynchronous
+async def test_what_fits_a_page_costs_one_request() -> None:
+    listing = Listing(counted(2))
+    assert await listed(listing) == counted(2)
+    assert listing.asked == [("", "")]
+
+
+@asynchronous
 async def test_what_is_left_early_asks_for_no_more() -> None:
-    listing = Listing(3)
-    listing.held[1] = asyncio.Event()
-    async with aclosing(walk(listing.fetch)) as found:
+    listing = Listing(counted(100))
+    listing.held = dict.fromkeys(listing.names[2:], asyncio.Event())
+    async with aclosing(walk(listing.fetch, HEAD)) as found:
         await anext(found)
-        await asyncio.sleep(0)
-    assert listing.cancelled == 1
+        for _ in range(9):
+            await asyncio.sleep(0)
+    assert listing.cancelled > FIRST / 2
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @asynchronous
-async def test_a_failure_comes_after_the_pages_before_it() -> None:
-    listing = Listing(3)
-    listing.failing[1] = AccessDenied("no")
+async def test_a_failure_comes_after_the_page_before_it() -> None:
+    listing = Listing(counted(5))
+    listing.failing["002"] = AccessDenied("no")
     found: list[str] = []
     with pytest.raises(AccessDenied):
-        async for info in walk(listing.fetch):
+        async for info in walk(listing.fetch, HEAD):
             found.append(info.url)  # noqa: PERF401 - it is kept beyond the failure
-    assert found == names(1)
+    assert found[:2] == [f"{HEAD}000", f"{HEAD}001"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @asynchronous
 async def test_a_failure_that_nobody_waits_for_is_silent() -> None:
-    listing = Listing(3)
-    listing.failing[1] = AccessDenied("no")
-    async with aclosing(walk(listing.fetch)) as found:
+    listing = Listing(counted(5))
+    listing.failing["002"] = AccessDenied("no")
+    async with aclosing(walk(listing.fetch, HEAD)) as found:
         await anext(found)
         await asyncio.sleep(0)
 

@@ -29,6 +29,7 @@ CALLS: list[Call] = [
     ListObjects("bucket", "", "", ""),
     ListObjects("bucket", "a b/ü+%#?&=~", "/", ""),
     ListObjects("bucket", "train-", "", "1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM="),
+    ListObjects("bucket", "train-", "", after="train-ü+%#?&=~"),
 ]
 PLAIN: list[dict[str, Any]] = [
     CUSTOM,
@@ -98,7 +99,7 @@ def test_the_same_as_the_clients(options: dict[str, Any]) -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), min_size=20))
 def test_the_same_for_any_key_and_prefix(names: list[str]) -> None:
     calls: list[Call] = [GetObject("bucket", name) for name in names]
-    calls += [ListObjects("bucket", name, "/", name) for name in names]
+    calls += [ListObjects("bucket", name, "/", name, name) for name in names]
     expected = asyncio.run(theirs(CUSTOM, calls))
     assert [parts(ours(CUSTOM, call)) for call in calls] == [parts(one) for one in expected]
 

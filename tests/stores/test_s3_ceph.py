@@ -105,10 +105,19 @@ class TestS3OnCeph(StoreConformance, ListingConformance, AccessConformance):
     async def test_listing_in_pages(self, backend: Backend, bucket: str) -> None:
         options = {**KEYS, "endpoint_url": ENDPOINT, "s3_additional_kwargs": {"MaxKeys": 5}}
         async with backend() as bench, opened(options) as store:
-            for number in range(12):
-                bench.put(f"{number:02}", b"")
+            names = [
+                *(f"{number:02}" for number in range(60)),
+                "9 +%/ü",
+                "a/1",
+                "\uffff",
+                "\U00010000",
+            ]
+            for name in names:
+                bench.put(name, b"")
             found = [info.url async for info in store.list(bench.url(""))]
-            assert found == [bench.url(f"{number:02}") for number in range(12)]
+            assert found == [bench.url(name) for name in names]
+            flat = [info.url async for info in store.list(bench.url(""), recursive=False)]
+            assert flat == [bench.url(name) for name in names if "/" not in name]
 
     @asynchronous
     async def test_missing_bucket(self, backend: Backend) -> None:
