@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from streamrec import config
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StoreUnavailable
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
+from streamrec.formats.index import index_url
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.indexed import load_index
@@ -23,10 +26,11 @@ from streamrec.plan.ranges import MemoryPlan
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
+from streamrec.stores.base import display_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.index import Index
@@ -95,14 +99,14 @@ class Dataset:
             ObjectNotFound: A pattern matches no shard.
             MalformedExample: Features are to be inferred, and the records are no Examples.
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
-            StoreError: The listing failed.
+            StoreError: The listing failed, or something stalled.
         """
-        stores = Stores(settings.storage_options)
+        stores = Stores(settings.storage_options, stall_timeout=settings.stall_timeout)
         try:
             objects = await stores.resolve(settings.source)
             index = None
             if settings.index is not None:
-                index = await load_index(stores, settings.index, objects)
+                index = await _read_index(settings, settings.index, stores, objects)
                 settings = _indexed_settings(settings, index)
             if settings.features == "infer":
                 settings = await _with_inferred_features(settings, stores, objects)
@@ -328,11 +332,38 @@ def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
         )
 
 
+@asynccontextmanager
+async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
+    """Do not wait for ever; what is read here is short."""
+    seconds = settings.stall_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"opening stalls: {what} took more than {seconds:g} s; check the store and the "
+            "network, or raise stall_timeout",
+            url=display_url(url),
+        ) from None
+
+
+async def _read_index(
+    settings: DatasetSettings,
+    named: Literal[True] | str,
+    stores: Stores,
+    objects: Sequence[ObjectInfo],
+) -> Index:
+    url = index_url([found.url for found in objects]) if named is True else named
+    async with _limit(settings, "reading the index", url):
+        return await load_index(stores, named, objects)
+
+
 async def _with_inferred_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> DatasetSettings:
     urls = (found.url for found in objects)
-    records = await first_records(stores, urls, compression=settings.compression)
+    async with _limit(settings, "inferring features", objects[0].url):
+        records = await first_records(stores, urls, compression=settings.compression)
     if not records:
         raise ConfigError("no features can be inferred: no shard holds a record")
     return settings.model_copy(update={"features": describe(infer_features(records))})

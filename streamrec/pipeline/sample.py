@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.tfrecord import FrameScanner
 from streamrec.stores.base import display_url, in_thread
@@ -22,6 +26,7 @@ __all__ = ["first_records"]
 
 SAMPLE_BYTES = 4 << 20
 """Of one shard: some tens of pictures, or thousands of small records."""
+ATTEMPTS = 8
 
 
 async def first_records(
@@ -89,9 +94,23 @@ def _nothing() -> None:
 
 
 async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
+    """A shard's first bytes; a few times where the store is not to be had."""
+    backoff = Backoff(Random())
+    while True:
+        try:
+            return await _read_once(stores, url, size)
+        except StoreError as error:
+            if not error.retryable or backoff.attempt == ATTEMPTS:
+                raise
+            await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
+
+
+async def _read_once(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
     async with stores.store_for(url).open_range(url, 0, size) as body:
         data = bytearray(min(size, body.info.size or 0))
         view, filled = memoryview(data), 0
         while filled < len(data) and (landed := await body.readinto(view[filled:])):
             filled += landed
+        if filled < len(data):
+            raise StoreUnavailable("the response ended early", url=display_url(url))
         return data, body.info

@@ -155,7 +155,10 @@ class GCSStore:
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
         service = await self._connect()
         address = service.listing(bucket, query)
-        document = await patiently(lambda: service.client.read_document(url, address), self._sleep)
+        first = not query.keys() & {"startOffset", "pageToken"}
+        document = await patiently(
+            lambda: service.client.read_document(url, address), self._sleep, first=first
+        )
         return _parse_page(url, head, document)
 
 

@@ -32,6 +32,8 @@ __all__ = ["Authorization", "HttpBody", "HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+DOCUMENT_SECONDS = 15.0
+"""For a page of a listing, from the request to its last byte: as long as a range may be silent."""
 DNS_SECONDS = 300
 BUFFER_BYTES = 256 << 10
 """Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact)."""
@@ -179,14 +181,26 @@ class RangeClient:
             StoreError: Any of the tree's store errors, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
-        response = await self._get(request, headers or {})
+        seconds = min(self._read_seconds, DOCUMENT_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read_document(request, headers or {})
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"a page of the listing did not come within {seconds:g} s; check the store and "
+                "the network",
+                url=display_url(url),
+            ) from None
+
+    async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
+        response = await self._get(request, headers)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
             try:
                 return await response.read()
             except (aiohttp.ClientError, OSError) as error:
-                _raise_unavailable(url, error)
+                _raise_unavailable(request.url, error)
         finally:
             _give_back(response)
 

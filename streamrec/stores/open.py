@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError, ObjectNotFound
+from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.formats.index import SUFFIX
 from streamrec.stores.base import ObjectInfo, display_url
 from streamrec.stores.sources import (
@@ -18,13 +19,16 @@ from streamrec.stores.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand"]
 
 READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
+
+NOTED = 100
+"""Names of a listing: so many are progress."""
 
 NEAR = frozenset({"file", "memory"})
 """A mounted network's file system among them: its milliseconds are hidden by a few ranges, too."""
@@ -36,10 +40,17 @@ class Stores:
     Args:
         storage_options: fsspec's, for the filesystem of the source's scheme; local files and
             memory have none and take no notice of them.
+        stall_timeout: Seconds for which a listing may bring nothing; ``None``: for ever.
     """
 
-    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        stall_timeout: float | None = None,
+    ) -> None:
         self._options = dict(storage_options or {})
+        self._stall_timeout = stall_timeout
         self._stores: dict[str, Store] = {}
 
     def __repr__(self) -> str:
@@ -68,6 +79,7 @@ class Stores:
 
         Raises:
             ObjectNotFound: A glob matches nothing.
+            StoreUnavailable: A listing stalls.
             ConfigError: An unknown scheme, a directory, or a glob where nothing can be listed.
         """
         found: dict[str, ObjectInfo] = {}
@@ -98,13 +110,31 @@ class Stores:
         # A key that ends in a slash is a directory's marker, and an index is no shard either.
         found = [
             info
-            async for info in listing
+            for info in await self._collect(glob, listing)
             if matches(name := info.url[link]) and not name.endswith(("/", SUFFIX))
         ]
         if not found:
             raise ObjectNotFound(
                 "no object matches; check the pattern, and that the shards are there", url=glob
             )
+        return found
+
+    async def _collect(self, glob: str, listing: AsyncIterator[ObjectInfo]) -> list[ObjectInfo]:
+        """All there is, as long as something comes."""
+        seconds, clock = self._stall_timeout, asyncio.get_running_loop().time
+        found: list[ObjectInfo] = []
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                async for info in listing:
+                    found.append(info)
+                    if seconds is not None and not len(found) % NOTED:
+                        limit.reschedule(clock() + seconds)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"listing stalls: nothing came for {seconds:g} s, after {len(found)} names; check "
+                "the store and the network, or raise stall_timeout",
+                url=display_url(glob),
+            ) from None
         return found
 
 

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Page", "patiently", "walk"]
 
 MAX_ATTEMPTS = 4
-"""Of a page: one that fails must not begin the listing again."""
+"""Of the first page: a store that does not list at all is more likely misnamed than down."""
+MAX_LATER_ATTEMPTS = 10
+"""Of the others: one that fails must not begin the listing again, nor half a minute's outage."""
+LONGEST_WAIT = 8.0
+"""Seconds before an attempt, at most, besides what the store asks for."""
 
 _T = TypeVar("_T")
 
@@ -146,20 +150,22 @@ async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 async def patiently(
-    read: Callable[[], Awaitable[_T]], sleep: Callable[[float], Awaitable[None]]
+    read: Callable[[], Awaitable[_T]], sleep: Callable[[float], Awaitable[None]], *, first: bool
 ) -> _T:
     """Read something short, a few times where the store is not to be had.
 
     Args:
         read: One attempt.
         sleep: Waits that many seconds before the next.
+        first: Whether nothing has come from the store before.
 
     Raises:
         StoreError: It will not pass, or did not.
     """
-    for attempt in range(1, MAX_ATTEMPTS):
+    for attempt in range(1, MAX_ATTEMPTS if first else MAX_LATER_ATTEMPTS):
         try:
             return await read()
         except StoreUnavailable as busy:
-            await sleep((busy.retry_after or 0.0) + random.uniform(0, 2**attempt))
+            longest = min(LONGEST_WAIT, 2**attempt)
+            await sleep((busy.retry_after or 0.0) + random.uniform(0, longest))
     return await read()

@@ -170,7 +170,8 @@ class S3Store:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
-        document = await patiently(lambda: self._request(url, call, get), self._sleep)
+        first = not (call.after or call.token)
+        document = await patiently(lambda: self._request(url, call, get), self._sleep, first=first)
         return parse_page(url, head, document)
 
     async def _request(

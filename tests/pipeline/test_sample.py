@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock
 
 import pytest
 
-from streamrec.errors import CorruptCompression, CorruptLength, TruncatedShard
+from streamrec.errors import (
+    AccessDenied,
+    CorruptCompression,
+    CorruptLength,
+    StoreUnavailable,
+    TruncatedShard,
+)
 from streamrec.formats.compression import Compressor
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline import sample
@@ -37,6 +46,21 @@ async def test_a_record_larger_than_the_sample(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sample, "SAMPLE_BYTES", 10)
     store = ScriptedStore({"a": frame(b"x" * 500) + frame(b"y")})
     assert (await first_records(store, ["a"]))[0] == b"x" * 500
+
+
+@asynchronous
+async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "sleep", AsyncMock())
+    busy = StoreUnavailable("busy")
+    store = ScriptedStore({"a": frame(b"x")}, faults=deque([busy, (3, busy), busy]))
+    assert await first_records(store, ["a"]) == [b"x"]
+    store.faults.extend([busy] * 99)
+    with pytest.raises(StoreUnavailable):
+        await first_records(store, ["a"])
+    assert len(store.asked) == 4 + sample.ATTEMPTS + 1
+    store.faults = deque([AccessDenied("no")])
+    with pytest.raises(AccessDenied):
+        await first_records(store, ["a"])
 
 
 @asynchronous

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
 from streamrec.plan.key_space import FIRST
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.pages import MAX_ATTEMPTS, Page, patiently, walk
+from streamrec.stores.pages import (
+    LONGEST_WAIT,
+    MAX_ATTEMPTS,
+    MAX_LATER_ATTEMPTS,
+    Page,
+    patiently,
+    walk,
+)
 from tests.plan.test_key_space import KEYS
 from tests.support import asynchronous
 
@@ -167,25 +174,27 @@ class Store:
 @asynchronous
 async def test_what_is_busy_is_asked_again() -> None:
     store = Store(StoreUnavailable("busy"), StoreUnavailable("busy", retry_after=7.0))
-    assert await patiently(store.read, store.sleep) == "page"
+    assert await patiently(store.read, store.sleep, first=True) == "page"
     assert store.attempts == 3
     first, second = store.naps
     assert 0 <= first <= 2
     assert 7 <= second <= 11
 
 
+@pytest.mark.parametrize(("first", "most"), [(True, MAX_ATTEMPTS), (False, MAX_LATER_ATTEMPTS)])
 @asynchronous
-async def test_what_stays_busy_is_given_up() -> None:
-    store = Store(*[StoreUnavailable("busy")] * 9)
+async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
+    store = Store(*[StoreUnavailable("busy")] * 99)
     with pytest.raises(StoreUnavailable):
-        await patiently(store.read, store.sleep)
-    assert store.attempts == MAX_ATTEMPTS
-    assert len(store.naps) == MAX_ATTEMPTS - 1
+        await patiently(store.read, store.sleep, first=first)
+    assert store.attempts == most
+    assert len(store.naps) == most - 1
+    assert all(0 <= nap <= LONGEST_WAIT for nap in store.naps)
 
 
 @asynchronous
 async def test_what_will_not_pass_is_not_repeated() -> None:
     store = Store(AccessDenied("no"))
     with pytest.raises(AccessDenied):
-        await patiently(store.read, store.sleep)
+        await patiently(store.read, store.sleep, first=False)
     assert (store.attempts, store.naps) == (1, [])

@@ -18,6 +18,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
+from streamrec.stores.pages import MAX_ATTEMPTS
 from streamrec.stores.s3 import S3Store, split_url
 from streamrec.stores.s3_calls import GetObject
 from tests.stores.conformance import (
@@ -122,6 +123,23 @@ async def test_a_busy_page_does_not_begin_the_listing_again() -> None:
         assert found == [bench.url(f"{number:04}") for number in range(1500)]
         queries = [set(each.query) for each in bench.devstore.statistics.records]
         assert sum(not query & {"start-after", "continuation-token"} for query in queries) == 1
+
+
+@pytest.mark.parametrize("fault", [{"latency": 3600}, {"stall_after": 20}], ids=str)
+@asynchronous
+async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(fault: dict[str, Any]) -> None:
+    naps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+
+    async with DevStore() as devstore:
+        devstore.put("bucket/a", b"")
+        devstore.faults = [Fault.model_validate(fault)]
+        async with opened(devstore.storage_options, sleep=sleep, read_seconds=0.05) as store:
+            with pytest.raises(StoreUnavailable, match=r"s3://bucket/a: a page .* 0\.05 s"):
+                [info async for info in store.list("s3://bucket/a")]
+        assert len(naps) == MAX_ATTEMPTS - 1
 
 
 @pytest.mark.parametrize(
