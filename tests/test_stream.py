@@ -329,7 +329,7 @@ def engine_processes() -> set[int]:
             parent = (directory / "stat").read_text().rsplit(")", 1)[1].split()[1]
         except OSError:
             continue
-        if b"streamrec.feeder.engine" in words and int(parent) == os.getpid():
+        if b"streamrec.feeder.engine_process" in words and int(parent) == os.getpid():
             found.add(int(directory.name))
     return found
 

@@ -1,9 +1,9 @@
 """The private engine process: a feeder of one's own, where the trainer's interpreter lock is not.
 
-The parent starts it as ``python -m streamrec.feeder.engine FD [MEMORY]`` over one end of a socket
-pair, and memory in which payloads travel; it writes the dataset's settings to its standard input:
-never to its arguments, which others can read.
-The child serves that one connection, and ends when it does. Should the parent be killed while
+The parent starts it as ``python -m streamrec.feeder.engine_process FD [MEMORY]`` over one end of a
+socket pair, and memory in which payloads travel; it writes the dataset's settings to its standard
+input: never to its arguments, which others can read. The child serves that one connection, and ends
+when it does. Should the parent be killed while
 another process holds the socket too (a forked worker), the child still notices: it watches the
 parent itself. Ctrl-C is the parent's business; the child, in a process group of its own, does not
 see it.
@@ -33,7 +33,6 @@ from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
-from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
 
@@ -43,8 +42,9 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
-__all__ = ["Engine", "main"]
+__all__ = ["Engine", "serve"]
 
+PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
 """Seconds: a child that dies closes its socket, so this is only for one that hangs."""
 FOR_EVER = 1e7
@@ -194,7 +194,7 @@ def _order(settings: DatasetSettings) -> bytes:
 
 def _spawn(fds: list[int], errors: IO[bytes]) -> subprocess.Popen[bytes]:
     # -P: a `queue.py` in the working directory is not the standard library's.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "streamrec.feeder.engine"]
+    command = [sys.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
     return subprocess.Popen(
         [*command, *map(str, fds)],
         stdin=subprocess.PIPE,
@@ -257,7 +257,7 @@ def _outcome(code: int) -> str:
 
 
 async def serve(
-    sock: socket.socket, settings: dict[str, Any], parent: int, outbox: Outbox | None = None
+    sock: socket.socket, settings: dict[str, Any], parent: int, memory: int | None = None
 ) -> None:
     """Serve one connection, as long as it and the parent live.
 
@@ -265,12 +265,13 @@ async def serve(
         sock: Connected.
         settings: Of the dataset, plain.
         parent: The parent's process id.
-        outbox: Memory that is shared with it.
+        memory: A descriptor of what is shared with it.
     """
     opening = asyncio.ensure_future(_open(settings))
     try:
         with _watching(parent):
             datasets = {ENGINE_DATASET: opening}
+            outbox = None if memory is None else Outbox(memory)
             async with Feeder(datasets, linger=FOR_EVER, outbox=outbox) as feeder:
                 await feeder.serve_socket(sock)
     finally:
@@ -312,19 +313,3 @@ async def _poll_parent(parent: int) -> None:
 def _die() -> None:
     # Nobody is left to tell, and nothing on disk to tidy up.
     os._exit(1)
-
-
-def main() -> None:
-    """The child's whole life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    order = json.loads(sys.stdin.buffer.read())
-    # The user's functions are found where the parent finds them, behind everything else.
-    sys.path += [place for place in order.get("path", []) if place not in sys.path]
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    outbox = Outbox(int(sys.argv[2])) if len(sys.argv) > 2 else None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(sock, order["settings"], order["parent"], outbox))
-
-
-if __name__ == "__main__":
-    main()

@@ -136,6 +136,8 @@ class LaneFeed:
     """What the lane has made of it."""
     repair: RangeRequest | None = None
     """What is to be read once more, before anything else."""
+    answered: bool = False
+    """Whether the store has begun to answer for the lane."""
     _asked: int = field(init=False)
     """Bytes of all ranges; kept, since there may be many and every start looks at it."""
 

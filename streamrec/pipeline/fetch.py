@@ -199,6 +199,8 @@ class Fetcher:
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
+        if not feed.answered and feed.ahead >= self._plan.head:
+            return 0  # the heads come first: with all else beside them, the first batch waits
         taken = feed.charged
         if room.allows(size_class(feed.size), taken, beyond):
             return feed.size
@@ -225,6 +227,7 @@ class Fetcher:
     async def _read(self, lane: int, read: RangeRead) -> None:
         def moved() -> None:
             if read.filled == 0:
+                self.feeds[lane].answered = True
                 self._wake.set()  # the shard's size may be what other ranges waited for
             self._tell(lane)
 

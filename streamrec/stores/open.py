@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
     from streamrec.stores.base import Store
 
-__all__ = ["Stores", "expand"]
+__all__ = ["Stores", "expand", "import_store"]
 
 READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
+
+_MODULES = {"file": "local", "gcs": "gcs", "http": "http", "memory": "memory", "s3": "s3"}
 
 NOTED = 100
 """Names of a listing: so many are progress."""
@@ -144,6 +147,16 @@ def _refuse_directory(name: str) -> None:
             f"{display_url(name)}: this names a directory; name its shards, as in "
             f"{display_url(name)}*.tfrecord"
         )
+
+
+def import_store(url: str) -> None:
+    """Import what reads a URL, before it is needed.
+
+    Raises:
+        ConfigError: No store reads this scheme.
+        ImportError: A library is missing.
+    """
+    import_module(f"streamrec.stores.{_MODULES.get(scheme_of(url), 'filesystem')}")
 
 
 def _make(scheme: str, options: Mapping[str, Any]) -> Store:

@@ -17,7 +17,7 @@ import pytest
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.engine import PROCESS, Engine
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
@@ -170,7 +170,7 @@ def test_secrets_are_no_arguments(tmp_path: Path) -> None:
         path = Path(f"/proc/{engine.process.pid}/cmdline")
         until(lambda: bool(path.read_bytes()))
         arguments = path.read_bytes()
-        assert b"streamrec.feeder.engine" in arguments
+        assert PROCESS.encode() in arguments
         assert b"secret" not in arguments
 
 
@@ -254,7 +254,7 @@ def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
 def test_without_pidfd(tmp_path: Path) -> None:
     """The child's own code, in a process whose system has no pidfd."""
     ours, theirs = socket.socketpair()
-    code = "import os; del os.pidfd_open; from streamrec.feeder.engine import main; main()"
+    code = "import os; del os.pidfd_open; from streamrec.feeder.engine_process import main; main()"
     plain = settings(tmp_path).model_dump(mode="json")
     order = json.dumps({"parent": os.getpid(), "settings": plain}).encode()
     with subprocess.Popen(
@@ -274,7 +274,7 @@ def test_an_orphan_does_not_begin(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     plain = settings(tmp_path).model_dump(mode="json")
     order = json.dumps({"parent": 1, "settings": plain}).encode()
-    command = [sys.executable, "-m", "streamrec.feeder.engine", str(theirs.fileno())]
+    command = [sys.executable, "-m", PROCESS, str(theirs.fileno())]
     with ours, theirs:
         ended = subprocess.run(command, input=order, pass_fds=[theirs.fileno()], check=False)
     assert ended.returncode == 1
