@@ -3,10 +3,9 @@
 The parent starts it as ``python -m streamrec.feeder.engine_process FD [MEMORY]`` over one end of a
 socket pair, and memory in which payloads travel; it writes the dataset's settings to its standard
 input: never to its arguments, which others can read. The child serves that one connection, and ends
-when it does. Should the parent be killed while
-another process holds the socket too (a forked worker), the child still notices: it watches the
-parent itself. Ctrl-C is the parent's business; the child, in a process group of its own, does not
-see it.
+when it does. Should the parent be killed while another process holds the socket too (a forked
+worker), the child still notices: it watches the parent itself. Ctrl-C is the parent's business; the
+child, in a process group of its own, does not see it.
 """
 
 from __future__ import annotations
