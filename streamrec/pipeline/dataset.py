@@ -101,7 +101,12 @@ class Dataset:
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed, or something stalled.
         """
-        stores = Stores(settings.storage_options, stall_timeout=settings.stall_timeout)
+        lanes = config.DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
+        stores = Stores(
+            settings.storage_options,
+            stall_timeout=settings.stall_timeout,
+            connections=min(lanes, config.DEFAULT_LANES),
+        )
         try:
             objects = await stores.resolve(settings.source)
             index = None

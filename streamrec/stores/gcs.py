@@ -46,6 +46,7 @@ class GCSStore:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.transport`.
         read_seconds: How long the store may be silent in the middle of an answer.
+        ahead: How many connections to open with the first one over TLS.
         clock: Seconds since 1970.
         sleep: Waits that many seconds, before a page of a listing is asked for again.
     """
@@ -55,13 +56,14 @@ class GCSStore:
         storage_options: Mapping[str, Any] | None = None,
         *,
         read_seconds: float = READ_SECONDS,
+        ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
-        self._read_seconds = read_seconds
+        self._read_seconds, self._ahead = read_seconds, ahead
         self._clock, self._sleep = clock, sleep
         self._opening = asyncio.Lock()
         self._service: _Service | None = None
@@ -126,6 +128,7 @@ class GCSStore:
             follow=False,
             transport=self._transport,
             authorization=bearer,
+            ahead=self._ahead,
         )
         return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
 

@@ -21,6 +21,7 @@ from streamrec.errors import (
 )
 from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url, same_version
+from streamrec.stores.connections import EagerConnector
 from streamrec.stores.faults import code_of, refusal, seconds_to_wait
 from streamrec.stores.landing import Landing
 from streamrec.stores.transport import OPTIONS, Transport, tls_trouble, transport_of
@@ -34,7 +35,6 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 DOCUMENT_SECONDS = 15.0
 """For a page of a listing, from the request to its last byte: as long as a range may be silent."""
-DNS_SECONDS = 300
 BUFFER_BYTES = 256 << 10
 """Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact)."""
 ERROR_BYTES = 4096
@@ -138,6 +138,7 @@ class RangeClient:
             :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
         transport: Whom to trust, and through which proxy to go.
         authorization: Sent with every request, and renewed once where the answer is 401.
+        ahead: How many connections to open with the first one over TLS.
     """
 
     def __init__(
@@ -147,11 +148,13 @@ class RangeClient:
         follow: bool = True,
         transport: Transport | None = None,
         authorization: Authorization | None = None,
+        ahead: int = 0,
     ) -> None:
         self._read_seconds = read_seconds
         self._follow = follow
         self._transport = transport or Transport()
         self._authorization = authorization
+        self._ahead = ahead
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: RangeRequest) -> HttpBody:
@@ -208,6 +211,7 @@ class RangeClient:
         """Close every connection."""
         session, self._session = self._session, None
         if session is not None:
+            await self._connector.stop()
             await session.close()
 
     async def _read_head(self, request: RangeRequest, response: aiohttp.ClientResponse) -> Answer:
@@ -255,8 +259,9 @@ class RangeClient:
 
     def _connect(self) -> aiohttp.ClientSession:
         """Made at the first request: a session belongs to the loop that runs then."""
+        self._connector = EagerConnector(self._ahead)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_SECONDS),
+            connector=self._connector,
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 connect=CONNECT_SECONDS,

@@ -44,6 +44,7 @@ class Stores:
         storage_options: fsspec's, for the filesystem of the source's scheme; local files and
             memory have none and take no notice of them.
         stall_timeout: Seconds for which a listing may bring nothing; ``None``: for ever.
+        connections: How many will be needed at once, as soon as the names are known.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Stores:
         storage_options: Mapping[str, Any] | None = None,
         *,
         stall_timeout: float | None = None,
+        connections: int = 0,
     ) -> None:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
+        self._connections = connections
         self._stores: dict[str, Store] = {}
 
     def __repr__(self) -> str:
@@ -67,7 +70,7 @@ class Stores:
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
-            self._stores[scheme] = _make(scheme, self._options)
+            self._stores[scheme] = _make(scheme, self._options, self._connections)
         return self._stores[scheme]
 
     def are_near(self, urls: Iterable[str]) -> bool:
@@ -159,7 +162,7 @@ def import_store(url: str) -> None:
     import_module(f"streamrec.stores.{_MODULES.get(scheme_of(url), 'filesystem')}")
 
 
-def _make(scheme: str, options: Mapping[str, Any]) -> Store:
+def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
     """Import a store's module, and the libraries behind it, only when it is needed."""
     reader = options.get("reader")
     options = {name: value for name, value in options.items() if name != "reader"}
@@ -172,11 +175,11 @@ def _make(scheme: str, options: Mapping[str, Any]) -> Store:
     if scheme == "s3":
         from streamrec.stores.s3 import S3Store
 
-        return S3Store(options)
+        return S3Store(options, ahead=connections)
     if scheme == "gcs":
         from streamrec.stores.gcs import GCSStore
 
-        return GCSStore(options)
+        return GCSStore(options, ahead=connections)
     if scheme == "http":
         from streamrec.stores.http import HttpStore
 

@@ -58,6 +58,7 @@ class S3Store:
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
         read_seconds: How long the store may be silent in the middle of an answer.
+        ahead: How many connections to open with the first one over TLS.
         clock: Seconds since 1970.
         sleep: Waits that many seconds, before a page of a listing is asked for again.
     """
@@ -67,6 +68,7 @@ class S3Store:
         storage_options: Mapping[str, Any] | None = None,
         *,
         read_seconds: float = READ_SECONDS,
+        ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -81,7 +83,9 @@ class S3Store:
         """Buckets that are known to be read beside the fast path."""
         # A redirect leads to another host, for which the signature is worth nothing.
         transport = s3_transport(self._options)
-        self._client = RangeClient(read_seconds=read_seconds, follow=False, transport=transport)
+        self._client = RangeClient(
+            read_seconds=read_seconds, follow=False, transport=transport, ahead=ahead
+        )
 
     @asynccontextmanager
     async def open_range(

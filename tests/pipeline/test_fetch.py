@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
-from streamrec.plan.ranges import LaneRanges, MemoryPlan
+from streamrec.plan.ranges import LARGEST_HEAD, LaneRanges, MemoryPlan
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted import ScriptedStore
 from tests.support import asynchronous
@@ -126,6 +126,28 @@ async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
     assert sizes[0] == 512 << 10
     assert sizes[:3] == sorted(sizes[:3])
     assert max(sizes) == 4 * MIB
+
+
+@asynchronous
+async def test_more_is_asked_for_when_the_heads_are_answered() -> None:
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    assert store.gate
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
+        store.gate.set()
+        parts = await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+    assert joined(list(chain.from_iterable(parts))) == dict(enumerate(store.objects.values()))
+
+
+@asynchronous
+async def test_of_tiny_shards_a_lane_asks_for_as_many_as_a_head_holds() -> None:
+    store = ScriptedStore(objects(*[10_000] * 99), gate=asyncio.Event())
+    async with fetching(store, total=256 * MIB, known=True):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert len(store.asked) == -(-LARGEST_HEAD // 10_000)
 
 
 @asynchronous

@@ -1,0 +1,62 @@
+"""Connections that are open before they are needed.
+
+A TLS handshake takes two round trips and some milliseconds of CPU time. The first ranges need a
+connection each, so that their handshakes would come between the listing and the first batch; while
+the store thinks about the listing there is nothing else to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+if TYPE_CHECKING:
+    from aiohttp import ClientRequest, ClientTimeout
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
+__all__ = ["EagerConnector"]
+
+DNS_SECONDS = 300
+
+
+class EagerConnector(aiohttp.TCPConnector):
+    """Connections for a session; how many at a time is the caller's affair.
+
+    Args:
+        ahead: How many to open when the first request over TLS comes, besides its own. They take
+            the way of that request; not through a proxy.
+    """
+
+    def __init__(self, ahead: int = 0) -> None:
+        super().__init__(limit=0, ttl_dns_cache=DNS_SECONDS)
+        self._ahead = ahead
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def connect(
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
+    ) -> Connection:
+        """A connection for a request, an open one or a new one."""
+        if self._ahead and req.is_ssl() and req.proxy is None:
+            count, self._ahead = self._ahead, 0
+            # All begin now: none of them gets what another one has opened.
+            self._opening = {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
+        return await super().connect(req, traces, timeout)
+
+    async def stop(self) -> None:
+        """Open no more."""
+        for task in self._opening:
+            task.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    async def _open(self, req: ClientRequest, timeout: ClientTimeout) -> None:  # noqa: ASYNC109
+        # Who needs a connection opens one, and tells what is wrong.
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            (await super().connect(req, [], timeout)).release()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.devstore import DevStore
+from streamrec.errors import StoreError
+from streamrec.stores.s3 import S3Store
+from tests.stores.conformance import DATA, read
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from streamrec.stores.connections import EagerConnector
+    from tests.stores.certificates import Authority
+
+AHEAD = 5
+
+
+@asynccontextmanager
+async def served(
+    authority: Authority, *, tls: bool = True
+) -> AsyncIterator[tuple[DevStore, S3Store]]:
+    async with DevStore(tls=authority.server if tls else None) as devstore:
+        for number in range(AHEAD):
+            devstore.put(f"bucket/{number}", DATA)
+        store = S3Store({**devstore.storage_options, "verify": authority.file}, ahead=AHEAD)
+        try:
+            yield devstore, store
+        finally:
+            await store.aclose()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def connector_of(store: S3Store) -> EagerConnector:
+    return store._client._connector
+
+
+def idle(store: S3Store) -> int:
+    return sum(map(len, connector_of(store)._conns.values()))
+
+
+@asynchronous
+async def test_while_a_listing_is_on_its_way_connections_are_opened(authority: Authority) -> None:
+    async with served(authority) as (devstore, store):
+        found = [info.url async for info in store.list("s3://bucket/")]
+        await asyncio.wait(connector_of(store)._opening)
+        assert idle(store) == 1 + AHEAD
+        data = await asyncio.gather(*(read(store, url, 0, 10) for url in found))
+        assert [each for each, _ in data] == [DATA[:10]] * AHEAD
+        assert idle(store) == 1 + AHEAD
+        assert devstore.statistics.requests == 1 + AHEAD
+
+
+@asynchronous
+async def test_closing_in_the_middle(authority: Authority) -> None:
+    async with served(authority) as (_, store):
+        async for _info in store.list("s3://bucket/"):
+            break
+
+
+@asynchronous
+async def test_without_tls_connections_cost_little(authority: Authority) -> None:
+    async with served(authority, tls=False) as (_, store):
+        assert len([info async for info in store.list("s3://bucket/")]) == AHEAD
+        assert not connector_of(store)._opening
+        assert idle(store) == 1
+
+
+@asynchronous
+async def test_what_is_wrong_is_told_by_the_request(authority: Authority) -> None:
+    async with served(authority) as (devstore, _):
+        store = S3Store(devstore.storage_options, ahead=AHEAD)
+        with pytest.raises(StoreError, match="not trusted"):
+            [info async for info in store.list("s3://bucket/")]
+        await store.aclose()
