@@ -108,6 +108,10 @@ def _is_frame(head: bytes) -> bool:
 class Decompressor:
     """Decompresses one shard, into memory that the caller gives.
 
+    The library is given the object in steps of ``INPUT`` bytes, counted from its first one, and
+    asked for ``OUTPUT`` bytes at a time. What a call finds before a fault is lost with it; so that
+    this is the same however the bytes come, the calls must follow from the object alone.
+
     Args:
         kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
         url: The shard, for errors.
@@ -118,20 +122,26 @@ class Decompressor:
         self.kind = kind
         self.url = url
         self.consumed = 0
-        """Bytes of the shard, as it is stored, that were taken."""
+        """Bytes of the shard, as it is stored, that were used up."""
         self.produced = 0
         """Bytes that came out."""
         self.members = 0
         """Members, or frames, that were begun."""
-        self.pending = False
-        """Whether more can come out without more going in."""
         self._limits = limits
         self._member: _Member | None = None
-        self._left = b""  # bytes that were taken, and belong to the next member
+        self._step = bytearray()  # what the library is given next
+        self._used = 0  # how much of it the library has
+        self._out = _NOTHING  # what it gave, and no target has taken
+        self._ended = False
         self._fault: DataError | None = None
 
     def __repr__(self) -> str:
         return f"<Decompressor of {self.kind}, {self.consumed} bytes in, {self.produced} out>"
+
+    @property
+    def pending(self) -> bool:
+        """Whether more can come out without more going in, or a fault be told."""
+        return bool(self._out) or self._fault is not None or self._ready
 
     def fill(self, source: memoryview, target: memoryview) -> tuple[int, int]:
         """Decompress until the source is used up or the target is full.
@@ -141,32 +151,34 @@ class Decompressor:
             target: Where to write.
 
         Returns:
-            How many bytes of the source were taken, and how many of the target written.
+            How many bytes of the source were taken, and how many of the target written. Up to
+            ``INPUT`` bytes that were taken wait for those behind them, or for :meth:`end`.
 
         Raises:
             CorruptCompression: The bytes are no such stream, or a checksum in it is wrong.
             DecompressionBomb: More comes out than the limits allow.
                 What came out before a fault is returned first; the next call raises it.
         """
-        if self._fault:
-            raise self._fault
         taken = given = 0
-        try:
-            while given < len(target) and (taken < len(source) or self.pending):
-                room = min(len(target) - given, OUTPUT)
-                count, data = self._step(source[taken : taken + INPUT], room)
-                target[given : given + len(data)] = data
-                taken += count
-                given += len(data)
-                self._check_limits()
-        except DataError as error:
-            self._fault, self.pending = error, True
-            if not given:
-                raise
+        while given < len(target) and (self.pending or taken < len(source)):
+            if self._out:
+                given += self._give(target[given:])
+            elif self._fault is not None:
+                if given:
+                    break
+                raise self._fault
+            elif self._ready:
+                self._call()
+            else:
+                taken += self._take(source[taken:])
         return taken, given
 
+    def end(self) -> None:
+        """No more bytes will go in: what waits for others need not wait."""
+        self._ended = True
+
     def finish(self) -> None:
-        """Say that the shard ends here.
+        """Say that the shard ends here: after :meth:`end`, and once nothing is pending.
 
         Raises:
             TruncatedShard: It ends inside a member.
@@ -182,38 +194,66 @@ class Decompressor:
                 "fetch or write the shard again",
             )
 
-    def _step(self, source: memoryview, room: int) -> tuple[int, bytes]:
-        """One call of the library; returns how many bytes it took, and what it gave."""
+    @property
+    def _ready(self) -> bool:
+        """Whether the library can be called: with a whole step, or for what it still holds."""
+        is_whole = len(self._step) == INPUT or self._ended
+        holds = self._member is not None and self._member.pending
+        return holds or (is_whole and self._used < len(self._step))
+
+    def _take(self, source: memoryview) -> int:
+        if self._used == len(self._step):
+            self._step.clear()
+            self._used = 0
+        part = source[: INPUT - len(self._step)]
+        self._step += part
+        return len(part)
+
+    def _give(self, target: memoryview) -> int:
+        count = min(len(self._out), len(target))
+        target[:count] = self._out[:count]
+        self._out = self._out[count:] or _NOTHING
+        self.produced += count
+        return count
+
+    def _call(self) -> None:
+        """One call of the library."""
+        with memoryview(self._step)[self._used :] as data:
+            try:
+                self._decompress(data)
+            except (zlib.error, zstd.ZstdError) as error:
+                self._fault = self._corrupt(error)
+            except DataError as error:
+                self._fault = error
+
+    def _decompress(self, data: memoryview) -> None:
         if self._member is None:
-            padding = self._padding(source)
+            padding = self._padding(data)
             if padding:
-                self.consumed += padding
-                return padding, b""
+                self._use(padding)
+                return
             self.members += 1
             self._member = _member(self.kind)
-        ready, self._left = self._left, b""
-        data = ready if ready or self.pending else source
-        try:
-            taken, out = self._member.step(data, room)
-        except (zlib.error, zstd.ZstdError) as error:
-            raise self._corrupt(error) from None
-        self.consumed += taken
-        self.produced += len(out)
+        taken, out = self._member.step(data, OUTPUT)
         if self._member.ended:
-            self._left = self._member.left
-            self.consumed -= len(self._left)
-        self.pending = bool(self._left) or self._member.pending
-        self._member = None if self._member.ended else self._member
-        return taken if data is source else 0, out
+            taken -= len(self._member.left)
+            self._member = None
+        self._use(taken)
+        self._out = memoryview(out)
+        self._check_limits()
 
-    def _padding(self, source: memoryview) -> int:
+    def _use(self, count: int) -> None:
+        self._used += count
+        self.consumed += count
+
+    def _padding(self, data: memoryview) -> int:
         """Zeros behind a gzip member fill up blocks of tapes and of disks; gzip skips them too."""
         if self.kind != "gzip" or not self.members:
             return 0
-        return len(source) - len(bytes(source).lstrip(b"\0"))
+        return len(data) - len(bytes(data).lstrip(b"\0"))
 
     def _check_limits(self) -> None:
-        limits, produced = self._limits, self.produced
+        limits, produced = self._limits, self.produced + len(self._out)
         if limits.total is not None and produced > limits.total:
             raise self._error(
                 DecompressionBomb,
@@ -233,14 +273,19 @@ class Decompressor:
         advice = "fetch or write the shard again, or set compression to what it is"
         if self.members > 1:
             advice = f"{self.members - 1} whole streams stand before: cut off what follows them"
-        return self._error(
-            CorruptCompression,
-            f"what begins at byte {self.consumed} of the object is no intact {self.kind} "
+        offset = self.consumed - (self._member.held if self._member else 0)
+        return CorruptCompression(
+            f"what begins at byte {offset} of the object is no intact {self.kind} "
             f"({reason}); {advice}",
+            url=self.url,
+            offset=offset,
         )
 
     def _error(self, kind: type[DataError], message: str) -> DataError:
         return kind(message, url=self.url, offset=self.consumed)
+
+
+_NOTHING = memoryview(b"")
 
 
 class _Member(Protocol):
@@ -248,6 +293,8 @@ class _Member(Protocol):
 
     pending: bool
     """Whether more can come out without more going in."""
+    held: int
+    """Bytes that it has taken, and of which not all has come out."""
 
     @property
     def ended(self) -> bool: ...
@@ -261,7 +308,7 @@ class _Member(Protocol):
 
 
 class _ZlibMember:
-    left = b""
+    held, left = 0, b""
 
     def __init__(self, window_bits: int) -> None:
         self.pending = False
@@ -281,6 +328,7 @@ class _ZlibMember:
 class _ZstdMember:
     def __init__(self) -> None:
         self.pending = False
+        self.held = 0
         self._stream = zstd.ZstdDecompressor()
 
     @property
@@ -294,6 +342,7 @@ class _ZstdMember:
     def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
         out = self._stream.decompress(data, most)
         self.pending = not (self.ended or self._stream.needs_input)
+        self.held = self.held + len(data) if self.pending else 0
         return len(data), out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ObjectChanged
@@ -15,12 +15,12 @@ from streamrec.plan.ranges import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.errors import StoreError
+    from streamrec.errors import DataError, StoreError
     from streamrec.plan.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import Octets
 
-__all__ = ["LaneFeed", "Progress", "RangeRead", "Shards"]
+__all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards"]
 
 
 @dataclass(slots=True)
@@ -107,6 +107,27 @@ class RangeRead:
         self.filled += count
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Decompressed bytes of a shard that follow each other: what a range is to a plain one."""
+
+    request: RangeRequest
+    """Where they stand among the shard's decompressed bytes."""
+    memory: Octets
+    filled: int = 0
+    scanned: int = 0
+    done: bool = False
+    error: DataError | StoreError | None = None
+    shard_size: int | None = None
+    """Bytes of the whole shard, decompressed, once its end has come."""
+
+    def close(self) -> None:
+        """No more bytes will come: it is as long as what came."""
+        request = self.request
+        self.request = replace(request, stop=request.start + self.filled)
+        self.memory, self.done = self.memory[: self.filled], True
 
 
 @dataclass(slots=True, eq=False)

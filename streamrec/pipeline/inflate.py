@@ -15,7 +15,6 @@ import logging
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from streamrec.errors import DataError, StoreError, TruncatedShard
 from streamrec.flow.pool import Account, Pool, size_class
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
+from streamrec.pipeline.feeds import Piece
 from streamrec.plan.ranges import RangeRequest, grown
 from streamrec.stores.base import display_url
 
@@ -36,34 +36,13 @@ if TYPE_CHECKING:
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.types import Octets
 
-__all__ = ["Inflater", "LaneInflater", "Piece"]
+__all__ = ["Inflater", "LaneInflater"]
 
 log = logging.getLogger("streamrec.pipeline")
 
 MOST_THREADS = 16
 USUAL_RATIO = 8
 """Bytes out for a byte in: small shards get no more memory than they are likely to need."""
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """Decompressed bytes of a shard that follow each other: what a range is to a plain one."""
-
-    request: RangeRequest
-    """Where they stand among the shard's decompressed bytes."""
-    memory: Octets
-    filled: int = 0
-    scanned: int = 0
-    done: bool = False
-    error: DataError | StoreError | None = None
-    shard_size: int | None = None
-    """Bytes of the whole shard, decompressed, once its end has come."""
-
-    def close(self) -> None:
-        """No more bytes will come: it is as long as what came."""
-        request = self.request
-        self.request = replace(request, stop=request.start + self.filled)
-        self.memory, self.done = self.memory[: self.filled], True
 
 
 class LaneInflater:
@@ -137,6 +116,8 @@ class LaneInflater:
 
     def give_up(self) -> None:
         """Go on with the next shard: what is left of this one cannot be decompressed."""
+        assert self._extent is not None
+        self._source.planner.leave(self._extent)
         self._given_up, self._extent, self._stream = self._extent, None, None
         self._skip, self._failed = 0, False
         self._pieces.clear()
@@ -270,13 +251,22 @@ class LaneInflater:
         try:
             if read.error is not None:
                 raise read.error
-            if read.done:
-                self._source.drop()
-                if read.request.stop >= self._shards.sizes[read.request.extent.shard]:
-                    self._end_shard(stream)
+            return read.done and self._leave(read, stream)
         except (DataError, StoreError) as error:
             self.fail(error)
-        return read.done
+            return read.done
+
+    def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
+        """Drop the first range; not the shard's last one before all is decompressed."""
+        is_last = read.request.stop >= self._shards.sizes[read.request.extent.shard]
+        if is_last:
+            stream.end()
+            if stream.pending:
+                return False
+        self._source.drop()
+        if is_last:
+            self._end_shard(stream)
+        return True
 
     def _end_shard(self, stream: Decompressor) -> None:
         stream.finish()

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.errors import DataError, StaleIndex, StreamrecError, TruncatedShard
+from streamrec.errors import (
+    CorruptCompression,
+    DataError,
+    StaleIndex,
+    StreamrecError,
+    TruncatedShard,
+)
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.feeds import LaneFeed
-from streamrec.pipeline.inflate import Piece
+from streamrec.pipeline.feeds import LaneFeed, Piece
 from streamrec.pipeline.stages import Coordinates, Segment, Stretch
 from streamrec.stores.base import display_url
 from streamrec.types import RecordBlock
@@ -245,16 +250,15 @@ class Lane:
         return consumed > 0 or scanner.pending or bool(self._found)
 
     def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
-        """Skip what is left of a compressed shard that was cut.
+        """Skip what is left of a compressed shard that was cut or damaged.
 
-        A stream that is damaged in the middle still ends the run: how much of it comes out before
-        the fault depends on how it is read, and order must not.
+        How much comes out before the fault follows from the object alone, as order must.
 
         Raises:
             StreamrecError: It is another error, or damage is not to be skipped.
         """
-        was_cut = isinstance(error, TruncatedShard)
-        if self._losses is None or isinstance(self._feed, LaneFeed) or not was_cut:
+        is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
+        if self._losses is None or isinstance(self._feed, LaneFeed) or not is_damage:
             raise error
         assert isinstance(error, DataError)
         assert self._scanner is not None

@@ -83,6 +83,7 @@ def _decompressed(
     """
     stream = Decompressor(kind, url=display_url(url))
     memory = bytearray(most)
+    stream.end()
     taken, given = stream.fill(memoryview(stored), memoryview(memory))
     used_up = taken == len(stored) and not stream.pending
     is_faulty = given < most and not used_up

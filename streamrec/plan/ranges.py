@@ -256,6 +256,11 @@ class LaneRanges:
         self.looks = False
         self._next = offset
 
+    def leave(self, extent: Extent) -> None:
+        """Ask for nothing more of this extent, if anything is still to be asked for."""
+        if extent is self._extent:
+            self._advance(extent)
+
     def _end(self, extent: Extent) -> int | None:
         return extent.end if extent.end is not None else self._sizes.get(extent.shard)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import random
 import sys
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streamrec.formats.compression as module
 from streamrec.errors import CorruptCompression, DataError, DecompressionBomb, TruncatedShard
 from streamrec.formats.compression import (
     HEAD,
@@ -49,18 +51,37 @@ def decompress(
     kind: Compression, pieces: Iterable[bytes], room: int = 1 << 16, limits: Limits | None = None
 ) -> bytes:
     """Feed pieces as they come, into targets of one size."""
-    stream = Decompressor(kind, url=URL, limits=limits or Limits())
-    target, found = bytearray(room), bytearray()
+    stream, found = Decompressor(kind, url=URL, limits=limits or Limits()), bytearray()
     for piece in pieces:
-        source = memoryview(piece)
-        while source or stream.pending:
-            taken, given = stream.fill(source, memoryview(target))
-            assert 0 <= taken <= len(source)
-            source = source[taken:]
-            found += target[:given]
+        feed(stream, piece, room, found)
+    stream.end()
+    feed(stream, b"", room, found)
     stream.finish()
     assert stream.produced == len(found)
     return bytes(found)
+
+
+def feed(stream: Decompressor, piece: bytes, room: int, found: bytearray) -> None:
+    source, target = memoryview(piece), bytearray(room)
+    while source or stream.pending:
+        taken, given = stream.fill(source, memoryview(target))
+        assert 0 <= taken <= len(source)
+        source = source[taken:]
+        found += target[:given]
+
+
+def outcome(kind: Compression, pieces: Iterable[bytes], room: int) -> tuple[bytes, str, Any]:
+    """What came out, and why no more did."""
+    stream, found = Decompressor(kind, url=URL), bytearray()
+    try:
+        for piece in pieces:
+            feed(stream, piece, room, found)
+        stream.end()
+        feed(stream, b"", room, found)
+        stream.finish()
+    except DataError as fault:
+        return bytes(found), fault.message, fault.offset
+    return bytes(found), "", None
 
 
 class TestCutting:
@@ -120,6 +141,7 @@ class TestCutting:
     def test_it_says_how_far_it_is(self) -> None:
         stream = Decompressor("gzip", url=URL)
         data = gzip.compress(b"x" * 100)
+        stream.end()
         stream.fill(memoryview(data), memoryview(bytearray(200)))
         assert repr(stream) == f"<Decompressor of gzip, {len(data)} bytes in, 100 out>"
         assert (stream.members, stream.pending) == (1, False)
@@ -179,6 +201,7 @@ class TestDamage:
     def test_what_came_before_a_fault_comes_first(self, kind: Compression) -> None:
         stream = Decompressor(kind, url=URL)
         source, target = memoryview(compress(kind, TEXT) + b"junk"), bytearray(1 << 16)
+        stream.end()
         taken, given = stream.fill(source, memoryview(target))
         assert bytes(target[:given]) == TEXT
         assert stream.pending, "there is more to say"
@@ -207,6 +230,27 @@ class TestDamage:
             return
         assert found in (TEXT, b""), "a header's optional fields may change; b'' if skippable"
 
+    @settings(deadline=None)
+    @given(
+        kind=st.sampled_from(KINDS),
+        place=st.integers(0, 10_000),
+        junk=st.binary(min_size=1, max_size=60),
+        cuts=st.lists(st.integers(0, 9000), max_size=5),
+        room=st.integers(1, 3000),
+    )
+    def test_what_comes_before_a_fault_follows_from_the_object_alone(
+        self, kind: Compression, place: int, junk: bytes, cuts: list[int], room: int
+    ) -> None:
+        data = bytearray(2 * compress(kind, bytes(random.Random(1).choices(b"abcd", k=6000))))
+        place %= len(data)
+        data[place : place + len(junk)] = junk
+        bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+        pieces = [bytes(data[a:b]) for a, b in itertools.pairwise(bounds)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "INPUT", 200)
+            patch.setattr(module, "OUTPUT", 300)
+            assert outcome(kind, pieces, room) == outcome(kind, [bytes(data)], 1 << 16)
+
     @given(kind=st.sampled_from(KINDS), data=st.binary(max_size=300))
     def test_any_bytes_end(self, kind: Compression, data: bytes) -> None:
         magic = {"gzip": b"\x1f\x8b\x08\0", "zlib": b"\x78\x9c", "zstd": b"\x28\xb5\x2f\xfd"}
@@ -227,6 +271,7 @@ class TestLimits:
     def test_little_more_than_allowed_ever_comes_out(self, kind: Compression) -> None:
         stream = Decompressor(kind, url=URL, limits=Limits(ratio=100, free=1 << 20))
         source, target = memoryview(compress(kind, bytes(64 << 20))), bytearray(128 << 20)
+        stream.end()
         _, given = stream.fill(source, memoryview(target))
         assert given <= (1 << 20) + 100 * (64 << 10) + OUTPUT
         with pytest.raises(DecompressionBomb):
@@ -306,10 +351,10 @@ class TestCompressor:
         stream = Compressor(kind)
         data = stream.compress(TEXT) + stream.flush()
         target = bytearray(len(TEXT))
-        assert Decompressor(kind, url=URL).fill(memoryview(data), memoryview(target)) == (
-            len(data),
-            len(TEXT),
-        )
+        reader = Decompressor(kind, url=URL)
+        reader.end()
+        filled = reader.fill(memoryview(data), memoryview(target))
+        assert filled == (len(data), len(TEXT))
         assert target == TEXT
         assert decompress(kind, [data + stream.compress(b"x") + stream.finish()]) == TEXT + b"x"
 

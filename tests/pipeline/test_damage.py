@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 from streamrec import FixedLenFeature
 from streamrec.errors import (
     CorruptBudgetExceeded,
-    CorruptCompression,
     CorruptLength,
     DataError,
     StoreError,
     TruncatedShard,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.compression import Compressor
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import Example, encode_example
 from streamrec.formats.tfrecord import frame
@@ -316,42 +314,9 @@ def test_a_second_run_writes_the_same_objects(tmp_path: Path) -> None:
     assert list(contents[0]) == ["part-00000.tfrecord.000000000000036-000000000000072.tfrecord"]
 
 
-# -- compressed shards -----------------------------------------------------------------------------
-
-
-def test_damage_inside_an_intact_compressed_stream(tmp_path: Path) -> None:
-    compressor = Compressor("gzip")
-    shard = flipped(b"".join(FEW_BYTES), 40) + b"cut"
-    source = write(tmp_path, [compressor.compress(shard) + compressor.finish(), FEW_BYTES[0]])
-    batches = asyncio.run(collect(source, lanes=1, batch_size=1, corrupt_budget=2))
-    assert identities(batches) == [(0, 0), (0, 2), (0, 3), (1, 0)]
-
-
 def test_a_cut_shard_ends_the_run_unless_it_is_skipped(tmp_path: Path) -> None:
     source = write(tmp_path, [b"".join(FEW_BYTES)[:-3], FEW_BYTES[0]])
     with pytest.raises(TruncatedShard):
         asyncio.run(collect(source, lanes=1, batch_size=1, on_corrupt="raise"))
     batches = asyncio.run(collect(source, lanes=1, batch_size=1, corrupt_budget=1))
     assert identities(batches) == [(0, 0), (0, 1), (0, 2), (1, 0)]
-
-
-@pytest.mark.parametrize("kind", ["gzip", "zlib", "zstd"])
-def test_a_compressed_stream_that_was_cut(tmp_path: Path, kind: Any) -> None:
-    compressor = Compressor(kind)
-    noise = [np.random.default_rng(n).bytes(3000) for n in range(100)]
-    stream = b"".join(compressor.compress(frame(one)) for one in noise) + compressor.finish()
-    middle = len(stream) // 2
-    source = write(tmp_path, [stream[:middle], FEW_BYTES[0]])
-    harmed = write(tmp_path / "harmed", [flipped(stream, middle)])
-    values: dict[str, Any] = {"lanes": 1, "batch_size": 1, "epochs": 2, "corrupt_budget": ALL}
-    batches, statistics = asyncio.run(run_to_the_end(source, on_corrupt="skip", **values))
-    found = identities(batches)
-    records = found[: found.index((1, 0))]
-    assert found == 2 * [*records, (1, 0)]
-    assert 40 < len(records) < 100
-    assert statistics["skipped_records"] > 0
-    assert statistics["skipped_bytes"] > 0
-    position = Position.from_dict(batches[0].next_position.to_dict())
-    assert rows(asyncio.run(collect(source, position, **values))) == rows(batches[1:])
-    with pytest.raises(CorruptCompression):
-        asyncio.run(collect(harmed, **values))

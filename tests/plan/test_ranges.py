@@ -139,6 +139,20 @@ def test_what_is_decompressed_and_what_is_read_share_a_budget(
     assert plan.for_inflated + lanes * plan.head <= plan.for_ranges
 
 
+def test_a_lane_that_leaves_an_extent_asks_for_the_next() -> None:
+    order = ShardOrder(2, 1)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 100}, 2)
+    first = ranges.next(10)
+    assert first is not None
+    ranges.leave(first.extent)
+    following = ranges.next(10)
+    assert following is not None
+    assert (following.extent.shard, following.start) == (1, 0)
+    ranges.leave(first.extent)  # it has been left already
+    assert [request.start for request in drain(ranges, 50)] == [10, 60]
+    assert ranges.ended
+
+
 def test_an_extent_with_an_end_needs_no_size() -> None:
     piece = Extent(0, 0, shard=3, begin=10, end=25)
     ranges = LaneRanges(iter([piece]), {}, reach=1)
