@@ -13,7 +13,6 @@ import numpy as np
 
 from streamrec.errors import (
     ConfigError,
-    CorruptRecord,
     DataError,
     StoreError,
     StoreUnavailable,
@@ -22,7 +21,7 @@ from streamrec.errors import (
 from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
-from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.formats.tfrecord import FrameScanner
 from streamrec.plan.position import relative_names
 from streamrec.stores.base import ObjectInfo, display_url
 from streamrec.stores.open import Stores
@@ -56,14 +55,13 @@ class ShardReport:
     etag: str | None = None
     compression: str = "none"
     faults: list[StreamrecError] = field(default_factory=list)
+    records: int = 0
+    """Records that are intact, and damaged stretches that are provably one record."""
+    lost: int = 0
+    """Bytes from each fault to the next intact record; decompressed, if the shard is compressed."""
     unread: int = 0
-    """Bytes behind the last fault in which no record could be looked for."""
+    """Bytes of a compressed shard that cannot be decompressed."""
     finder: ChunkFinder = field(default_factory=ChunkFinder)
-
-    @property
-    def records(self) -> int:
-        """Whole records, those whose payload is corrupt counted too."""
-        return self.finder.records
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -73,6 +71,7 @@ class ShardReport:
             "records": self.records,
             "compression": self.compression,
             "faults": [to_fields(fault) for fault in self.faults],
+            "bytes_lost": self.lost,
             "bytes_not_looked_at": self.unread,
         }
 
@@ -257,97 +256,98 @@ class _ShardReader:
 
 
 class _Scan:
-    """Looks for records in a shard's bytes.
-
-    What is not consumed is put before the bytes that come next, so that a fault is always found in
-    bytes that are at hand.
-    """
+    """Looks for records in a shard's bytes, and behind damage for the next one that is intact."""
 
     def __init__(self, report: ShardReport) -> None:
         self.size: int | None = None
         """Bytes of all frames, once known."""
         self._report = report
         self._scanner = FrameScanner(url=report.url)
-        self._rest = np.empty(0, np.uint8)
-        self._lost = False
 
     def add(self, piece: Octets) -> None:
         """The next bytes."""
-        bytes_left = np.concatenate([self._rest, piece]) if len(self._rest) else piece
-        while not self._lost:
-            self._scanner.size = self.size
-            try:
-                blocks, consumed = self._scanner.scan(bytes_left, more=True)
-                if not consumed:
-                    self._scanner.scan(bytes_left[:0], more=True)  # raises a fault right here
-            except DataError as fault:
-                bytes_left = bytes_left[self._pass_over(fault, bytes_left) :]
-                continue
-            for block in blocks:
-                self._report.finder.add(block)
-            bytes_left = bytes_left[consumed:]
-            if not consumed:
-                break
-        self._rest = bytes_left[:0] if self._lost else bytes_left
-        self._report.unread += len(bytes_left) if self._lost else 0
+        while len(piece) or self._scanner.pending:
+            piece = piece[self._scan(piece) :]
 
     def finish(self) -> None:
         """The shard ends here."""
-        if self._lost:
-            return
+        while True:
+            while self._scanner.searching or self._scanner.pending:
+                self._scan(_NOTHING)
+            try:
+                self._scanner.finish()
+            except DataError as fault:
+                self._note(fault)
+            else:
+                return
+
+    def _scan(self, piece: Octets) -> int:
+        """Look at the next bytes; how many of them are done with."""
+        self._scanner.size = self.size
         try:
-            self._scanner.scan(self._rest, more=False)
-            self._scanner.finish()
+            blocks, consumed = self._scanner.scan(piece, more=False)
         except DataError as fault:
-            self._report.faults.append(fault)
-
-    def _pass_over(self, fault: DataError, found: Octets) -> int:
-        """Note a fault; how many of the bytes, of which the first is the fault's, to leave out.
-
-        Where a record ends is known if only its payload is corrupt.
-        """
-        self._report.faults.append(fault)
-        if not isinstance(fault, CorruptRecord):
-            self._lost = True
+            self._note(fault)
             return 0
-        frame_bytes = HEADER + int.from_bytes(found[:8].tobytes(), "little") + FOOTER
-        finder, scanner = self._report.finder, self._scanner
-        finder.records = scanner.ordinal + 1
-        self._scanner = FrameScanner(
-            url=scanner.url, offset=scanner.offset + frame_bytes, ordinal=scanner.ordinal + 1
-        )
-        return frame_bytes
+        for block in blocks:
+            self._report.finder.add(block)
+            self._report.records += len(block)
+        self._count_lost()
+        return consumed
+
+    def _note(self, fault: DataError) -> None:
+        self._report.faults.append(fault)
+        self._scanner.recover(fault)
+
+    def _count_lost(self) -> None:
+        for lost in self._scanner.lost:
+            self._report.lost += len(lost.content)
+            self._report.records += lost.exact
+        self._scanner.lost.clear()
 
 
 class _InflatedScan(_Scan):
-    """The same, of compressed bytes."""
+    """The same, of compressed bytes; of a stream that is damaged, those before its fault."""
 
     def __init__(self, report: ShardReport, kind: Compression) -> None:
         super().__init__(report)
         self._inflater = Decompressor(kind, url=report.url)
         self._memory = np.empty(INFLATED, np.uint8)
+        self._is_over = False
 
     def add(self, piece: Octets) -> None:
         """The next bytes, as they are stored."""
         source = piece.data
-        while not self._lost and (len(source) or self._inflater.pending):
+        while not self._is_over and (len(source) or self._inflater.pending):
             try:
                 taken, given = self._inflater.fill(source, self._memory.data)
             except DataError as fault:
-                self._report.faults.append(fault)
-                self._lost = True
-                break
-            source = source[taken:]
-            super().add(self._memory[:given].copy())
-        self._report.unread += len(source) if self._lost else 0
+                self._abandon(fault)
+            else:
+                source = source[taken:]
+                super().add(self._memory[:given].copy())
 
     def finish(self) -> None:
         """The object ends here."""
-        if self._lost:
+        self._inflater.end()
+        self.add(_NOTHING)
+        if self._is_over:
             return
         try:
             self._inflater.finish()
         except DataError as fault:
-            self._report.faults.append(fault)
+            self._abandon(fault)
         else:
+            self.size = self._inflater.produced
             super().finish()
+
+    def _abandon(self, fault: DataError) -> None:
+        assert fault.offset is not None
+        self._report.faults.append(fault)
+        self._report.unread = max(0, self._report.size - fault.offset)
+        self._is_over = True
+        self._scanner.abandon(_NOTHING, fault, self._report.unread)
+        self._count_lost()
+
+
+_NOTHING = np.empty(0, np.uint8)

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import tempfile
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
@@ -16,11 +20,10 @@ from streamrec.errors import (
     ObjectNotFound,
     TruncatedShard,
 )
+from streamrec.formats.compression import HEAD, Compressor, detect
 from streamrec.formats.tfrecord import frame
 from streamrec.verify import ShardReport, check, index_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.formats.damaged import damaged_shards, oracle
 
 FRAMES = [frame(bytes([i]) * 10 * i) for i in range(20)]
 SHARD = b"".join(FRAMES)
@@ -81,14 +84,61 @@ def test_behind_a_corrupt_payload_it_goes_on(
     assert report.unread == 0
 
 
-def test_behind_a_corrupt_length_nothing_is_known(tmp_path: Path) -> None:
-    (report,) = checked(write(tmp_path / "s", damage(BEGIN_OF_9)))
-    (fault,) = report.faults
-    assert isinstance(fault, CorruptLength)
-    assert report.records == 9
-    assert report.unread == len(SHARD) - BEGIN_OF_9
+@pytest.mark.parametrize("size", [13, 64, 1 << 20])
+def test_behind_a_corrupt_length_it_goes_on(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.verify.RANGE", size)
+    data = damage(BEGIN_OF_9)
+    (report,) = checked(write(tmp_path / "s", data[:-2] + b"??"))
+    assert [(type(f), f.fields()["record"]) for f in report.faults] == [
+        (CorruptLength, 9),
+        (CorruptRecord, 19),
+    ]
+    assert report.records == 20
+    assert report.lost == len(FRAMES[9]) + len(FRAMES[19])
+    assert report.unread == 0
     with pytest.raises(CorruptLength):
         index_of([report])
+
+
+def test_garbage_between_records(tmp_path: Path) -> None:
+    data = SHARD[:BEGIN_OF_9] + b"nothing that anyone knows" + SHARD[BEGIN_OF_9:]
+    (report,) = checked(write(tmp_path / "s", data))
+    (fault,) = report.faults
+    assert isinstance(fault, CorruptLength)
+    assert fault.offset == BEGIN_OF_9
+    assert (report.records, report.lost) == (20, len("nothing that anyone knows"))
+
+
+@settings(max_examples=50)
+@given(
+    shard=damaged_shards(),
+    size=st.sampled_from([5, 64, 1 << 20]),
+    packed=st.sampled_from([None, "gzip", "zstd"]),
+)
+def test_every_fault_is_named_by_the_rules_of_the_pipeline(
+    shard: bytes, size: int, packed: Any
+) -> None:
+    if packed is None and detect(shard[:HEAD]) != "none":
+        return  # it is no plain shard any more
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamrec.verify.RANGE", size)
+        (report,) = checked(write(Path(directory) / "s", compressed(packed, shard)))
+    whole, gaps = oracle(shard)
+    assert [(f.fields()["offset"], f.fields()["record"]) for f in report.faults] == [
+        (gap.begin, gap.number) for gap in gaps
+    ]
+    assert report.records == len(whole) + sum(gap.exact for gap in gaps)
+    assert report.lost == sum(gap.end - gap.begin for gap in gaps)
+    assert report.unread == 0
+
+
+def compressed(kind: Any, shard: bytes) -> bytes:
+    if kind is None:
+        return shard
+    stream = Compressor(kind)
+    return stream.compress(shard) + stream.finish()
 
 
 def test_a_shard_that_was_cut(tmp_path: Path) -> None:
@@ -117,6 +167,27 @@ def test_damage_in_a_compressed_stream(tmp_path: Path) -> None:
     data[-8] ^= 1  # its checksum
     (report,) = checked(write(tmp_path / "s.gz", bytes(data)))
     assert [type(fault) for fault in report.faults] == [CorruptCompression]
+    assert 0 < report.unread <= len(data)
+
+
+def test_faults_before_that_of_the_compressed_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.verify.INFLATED", 100)
+    data = gzip.compress(damage(BEGIN_OF_9)) + gzip.compress(SHARD[:50]) + b"junk"
+    (report,) = checked(write(tmp_path / "s.gz", data))
+    assert [type(fault) for fault in report.faults] == [CorruptLength, CorruptCompression]
+    (fields,) = [fault.fields() for fault in report.faults[1:]]
+    assert fields["offset"] == len(data) - 4
+    assert report.unread == 4
+    assert report.records == 22
+    assert report.lost == len(FRAMES[9]) + 50 - len(FRAMES[0]) - len(FRAMES[1])
+
+
+def test_a_plain_shard_that_is_to_be_compressed(tmp_path: Path) -> None:
+    (report,) = checked(write(tmp_path / "s.gz", b"?" * 40))
+    assert [type(fault) for fault in report.faults] == [CorruptCompression]
+    assert (report.records, report.lost, report.unread) == (0, 0, 40)
 
 
 def test_a_shard_that_is_not_there_is_a_fault_of_its_own(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def verify(
 ) -> None:
     """Read every byte of the shards, check every CRC, and name every fault.
 
-    Behind a record whose payload is corrupt the next one is looked at. Where a record's length is
-    corrupt, or a compressed stream, nothing tells where the next record begins; how many bytes of
-    the shard were not looked at is told. Exit code 1 if there is a fault.
+    Behind damage it goes on with the next record that is intact, and tells how many bytes are lost
+    with it; of a compressed stream, also how many cannot be decompressed. Exit code 1 if there is a
+    fault.
     """
     from streamrec.cli.printing import print_json, progress_bar
     from streamrec.flow.bridge import Bridge
@@ -71,8 +71,10 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
     lines = []
     for report in reports:
         lines += [str(fault) for fault in report.faults]
+        if report.lost:
+            lines.append(f"{report.url}: {report.lost:,} bytes are lost with it")
         if report.unread:
-            lines.append(f"{report.url}: {report.unread:,} bytes behind it were not looked at")
+            lines.append(f"{report.url}: {report.unread:,} bytes cannot be decompressed")
     sums = _sums(reports)
     found = f"{sums['faults']:,} faults" if sums["faults"] else "no fault"
     return [

@@ -29,17 +29,26 @@ def test_every_fault_is_named(tmp_path: Path) -> None:
     outcome = cli("verify", path, tmp_path / "none", f"{DATA}/numbers-00001-of-00003.tfrecord")
     assert outcome.code == 1
     assert outcome.err == ""
-    first, second, last = outcome.out.splitlines()
+    first, second, lost, last = outcome.out.splitlines()
     assert first.startswith(f"{DATA}") is False
     assert f"{tmp_path / 'none'}" in first
     assert f"{path}, offset 0, record 0: the CRC32C of the record's" in second
+    assert lost.endswith("104 bytes are lost with it")
     assert last == "3 shards, 40 records, 4.4 kB: 2 faults"
 
 
-def test_what_was_not_looked_at_is_told(tmp_path: Path) -> None:
+def test_what_is_lost_is_told(tmp_path: Path) -> None:
     path = damaged(tmp_path, 0)
-    outcome = cli("verify", path)
-    assert f"{path}: 2,188 bytes behind it were not looked at" in outcome.out
+    fault, lost, total = cli("verify", path).out.splitlines()
+    assert "offset 0, record 0: the CRC32C of the record's length" in fault
+    assert lost == f"{path}: 104 bytes are lost with it"
+    assert total == "1 shards, 20 records, 2.2 kB: 1 faults"
+
+
+def test_what_cannot_be_decompressed_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "shard.gz"
+    path.write_bytes(b"no gzip at all")
+    assert f"{path}: 14 bytes cannot be decompressed" in cli("verify", path).out
 
 
 def test_json(tmp_path: Path) -> None:
