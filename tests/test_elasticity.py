@@ -70,13 +70,24 @@ class Reading:
     ) -> list[Batch]:  # fmt: skip
         """The next batches of one rank's run."""
         size = global_batch // world_size if global_batch else None
-        where: dict[str, Any] = {"rank": rank, "world_size": world_size, "position": place}
+        async with self.opened(rank, world_size, size, place) as source:
+            return await _receive(source, most)
+
+    @asynccontextmanager
+    async def opened(
+        self, rank: int, world_size: int, size: int | None, place: Place | None = None
+    ) -> AsyncIterator[Any]:
+        """What gives one rank's batches."""
+        where: dict[str, Any] = {
+            "rank": rank, "world_size": world_size, "position": place or Beginning()
+        }  # fmt: skip
         if self._address is not None:
             async with await AsyncFeed.open(self._address, batch_size=size, **where) as feed:
-                return await _receive(feed, most)
-        size = size or self._dataset.settings.batch_size
-        async with self._dataset.run(batch_size=size, **where) as run:
-            return await _receive(run, most)
+                yield feed
+        else:
+            size = size or self._dataset.settings.batch_size
+            async with self._dataset.run(batch_size=size, **where) as run:
+                yield run
 
     async def ranks(
         self, world_size: int, global_batch: int, places: Sequence[Place], most: int

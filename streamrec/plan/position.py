@@ -384,10 +384,10 @@ def _check_complete(positions: Sequence[Position]) -> None:
         raise MalformedPosition(
             f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
         )
-    if len({(position.world_size, position.step, position.skip) for position in positions}) > 1:
-        raise MalformedPosition("the states are of different steps; give those of one step")
-    if one.skip:
+    if any(position.skip for position in positions):
         raise MalformedPosition(
             "these states stand in the middle of single records that travelled together, so they "
             "cannot be merged; set batch_size, or go on with as many ranks as before"
         )
+    if len({(position.world_size, position.step) for position in positions}) > 1:
+        raise MalformedPosition("the states are of different steps; give those of one step")

@@ -172,6 +172,9 @@ def test_merge_refuses_what_is_not_whole() -> None:
         Position.merge([halves[0], replace(halves[1], step=3)], rank=0, world_size=1)
     with pytest.raises(MalformedPosition, match="single records"):
         Position.merge([replace(half, skip=3) for half in halves], rank=0, world_size=1)
+    with pytest.raises(MalformedPosition, match="single records"):
+        apart = [replace(halves[0], step=4), replace(halves[1], step=1, skip=3)]
+        Position.merge(apart, rank=0, world_size=1)
     with pytest.raises(ConfigError, match="does not divide"):
         Position.merge(halves, rank=0, world_size=5)
 
