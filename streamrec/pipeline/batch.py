@@ -138,6 +138,8 @@ class Batcher:
         self._first += rows
         if self.pending:
             delivered = self._taken_before(self._chunk.keys[self._first :], self._merged)
+            # a hostile position may say that a lane is far ahead of the others
+            delivered = np.maximum(delivered, self._delivered)
         else:
             delivered = self._merged.copy()
             self._chunk, self._first = empty_chunk(), 0

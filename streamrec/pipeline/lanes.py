@@ -18,7 +18,7 @@ from streamrec.errors import (
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.feeds import LaneFeed, Piece
-from streamrec.pipeline.stages import Coordinates, Segment, Stretch
+from streamrec.pipeline.stages import Coordinates, Segment, Stretch, check_delivered
 from streamrec.stores.base import display_url
 from streamrec.types import RecordBlock
 
@@ -427,8 +427,8 @@ class Lane:
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:
-            drop = min(self._rows_to_drop, len(segment.rows))
-            self._rows_to_drop -= drop
+            drop, self._rows_to_drop = self._rows_to_drop, 0
+            check_delivered(drop, len(segment.rows))
             self._feed.progress.record = segment.rows.nbytes / len(segment.rows)
             if drop == len(segment.rows):
                 self._state = segment.at(drop)

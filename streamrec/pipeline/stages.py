@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
+from streamrec.errors import MalformedPosition
 from streamrec.formats.tfrecord import HEADER
 from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.types import RecordRows
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from streamrec.plan.window import Windows
     from streamrec.types import Indices, RecordBlock
 
-__all__ = ["Coordinates", "InOrder", "Segment", "Segments", "Stage", "Stretch", "WindowShuffle"]
+__all__ = [
+    "Coordinates",
+    "InOrder",
+    "Segment",
+    "Segments",
+    "Stage",
+    "Stretch",
+    "WindowShuffle",
+    "check_delivered",
+]
 
 
 class Coordinates(NamedTuple):
@@ -99,6 +109,19 @@ class Stage(Protocol):
     def end_epoch(self, following: Coordinates) -> Segments:
         """The epoch is over, and the lane goes on at ``following``; give what is left of it."""
         ...
+
+
+def check_delivered(row: int, rows: int) -> None:
+    """Refuse a position behind the window in which it says that it is.
+
+    Raises:
+        MalformedPosition: The window has fewer rows than were delivered of it.
+    """
+    if row > rows:
+        raise MalformedPosition(
+            f"the state says that {row} records of a window were delivered, and it holds {rows}; "
+            "load a state that was saved by this stream"
+        )
 
 
 class InOrder:

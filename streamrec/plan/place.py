@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamrec.errors import MalformedPosition
-from streamrec.plan.position import VERSION, Position, check_version
+from streamrec.plan.position import LARGEST, LAST_EPOCH, VERSION, Position, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Beginning", "Place", "for_rank", "read_place"]
 
-LAST_EPOCH = 1 << 31
-"""Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
-LAST_STEP = 1 << 48
+LAST_STEP = LARGEST
 FIELDS = {"version", "epoch", "step"}
 
 

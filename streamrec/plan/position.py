@@ -25,7 +25,12 @@ __all__ = ["Fingerprint", "Position", "object_tag", "relative_names"]
 VERSION = 1
 COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
 EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
-LARGEST = (1 << 63) - 1
+LARGEST = 1 << 48
+"""No shard is longer and no stream comes farther; sums and products of a few stay below 2^63."""
+LAST_EPOCH = 1 << 31
+"""Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
+MOST_SKIPPED = 1 << 16
+"""Single records that may have travelled together: far more than ever do."""
 MOST_LANES = 1 << 16
 
 
@@ -190,11 +195,11 @@ class Position:
             _number(data, "step"),
             rank,
             world_size,
-            _number(data, "run_epoch"),
-            _number(data, "epoch"),
-            _NO_LANES if by_record else _coordinates(data, owned),
+            _number(data, "run_epoch", LAST_EPOCH),
+            _number(data, "epoch", LAST_EPOCH),
+            _NO_LANES if by_record else _coordinates(data, owned, fingerprint),
             () if by_record else _tags(data.get("tags"), owned),
-            _number(data, "skip"),
+            _number(data, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
             _since(data) if by_record else None,
         )
 
@@ -310,10 +315,10 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _number(data: Mapping[str, Any], name: str) -> int:
+def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
     value = data.get(name)
-    if type(value) is not int or not 0 <= value <= LARGEST:
-        raise MalformedPosition(f"the state's {name!r} is not a number from 0 up")
+    if type(value) is not int or not 0 <= value <= most:
+        raise MalformedPosition(f"the state's {name!r} is not a number from 0 to {most}")
     return value
 
 
@@ -325,7 +330,9 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
     return lanes // world_size
 
 
-def _coordinates(data: Mapping[str, Any], owned: int) -> npt.NDArray[np.int64]:
+def _coordinates(
+    data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
+) -> npt.NDArray[np.int64]:
     lowest = _number(data, "round")
     data = {"part": [0] * owned, **data}
     rows = [data.get(name) for name in COORDINATES]
@@ -333,7 +340,9 @@ def _coordinates(data: Mapping[str, Any], owned: int) -> npt.NDArray[np.int64]:
         if not isinstance(row, list) or len(row) != owned:
             raise MalformedPosition(f"the state's {name!r} is not a list of {owned} numbers")
         if not all(type(value) is int and 0 <= value <= LARGEST - lowest for value in row):
-            raise MalformedPosition(f"the state's {name!r} holds something else than numbers")
+            raise MalformedPosition(f"the state's {name!r} holds no numbers from 0 to {LARGEST}")
+    if not fingerprint.shuffle and any(data["row"]):
+        raise MalformedPosition("the state's 'row' names rows of windows, and nothing is shuffled")
     lanes = np.array(rows, np.int64).reshape(len(COORDINATES), owned)
     lanes[TAKEN] += lowest
     return lanes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
-from streamrec.plan.place import LAST_EPOCH
+from streamrec.plan.position import LAST_EPOCH
 from streamrec.plan.record_order import taken
 
 if TYPE_CHECKING:

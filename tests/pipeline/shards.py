@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.plan.position import Position
+    from streamrec.plan.place import Place
     from streamrec.types import Batch
 
 Record = tuple[int, int, int]
@@ -78,7 +78,7 @@ async def receive_all(
     *,
     rank: int = 0,
     world_size: int = 1,
-    position: Position | None = None,
+    position: Place | None = None,
     most: int | None = None,
 ) -> list[Batch]:
     """The batches of one run, or the first ``most``."""

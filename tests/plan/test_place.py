@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, OtherVersion, StateError
-from streamrec.plan.place import LAST_EPOCH, LAST_STEP, Beginning, for_rank, read_place
-from streamrec.plan.position import Position
+from streamrec.plan.place import LAST_STEP, Beginning, for_rank, read_place
+from streamrec.plan.position import LAST_EPOCH, Position
 from tests.plan.test_position import FINGERPRINT, JSON, positions
 
 BEGINNINGS = st.one_of(

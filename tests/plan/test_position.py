@@ -20,6 +20,8 @@ from streamrec.errors import (
 )
 from streamrec.plan.position import (
     COORDINATES,
+    LAST_EPOCH,
+    MOST_SKIPPED,
     Fingerprint,
     Position,
     names_digest,
@@ -29,6 +31,7 @@ from streamrec.plan.position import (
 
 FINGERPRINT = Fingerprint("0123456789abcdef", 100, "shard", 12, True, 7, 1 << 28, 256)
 NUMBERS = st.integers(0, 2**40)
+EPOCHS = st.integers(0, LAST_EPOCH)
 
 
 @st.composite
@@ -47,7 +50,7 @@ def positions(draw: st.DrawFn, world_size: int | None = None, rank: int | None =
     tags = tuple(draw(st.lists(tag, min_size=owned, max_size=owned)))
     lanes = np.array(rows, np.int64)
     return Position(
-        FINGERPRINT, draw(NUMBERS), rank, world_size, draw(NUMBERS), draw(NUMBERS), lanes, tags
+        FINGERPRINT, draw(NUMBERS), rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, tags
     )
 
 
@@ -102,6 +105,38 @@ def test_an_absurd_number_of_lanes_is_refused(lanes: int) -> None:
     position["fingerprint"]["lanes"] = lanes
     with pytest.raises(MalformedPosition, match="lanes"):
         Position.from_dict(position)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("step", 1 << 49, "'step' is not a number from 0 to 281474976710656"),
+        ("run_epoch", LAST_EPOCH + 1, "'run_epoch' is not a number from 0 to 2147483648"),
+        ("epoch", LAST_EPOCH + 1, "'epoch' is not a number"),
+        ("skip", 1, "'skip' is not a number from 0 to 0"),
+        ("offset", [1 << 49] + [0] * 11, "'offset' holds no numbers"),
+        ("taken", [1 << 48] + [0] * 11, "'taken' holds no numbers"),
+    ],
+)
+def test_what_no_stream_ever_says_is_refused(name: str, value: Any, words: str) -> None:
+    fields = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
+    with pytest.raises(MalformedPosition, match=words):
+        Position.from_dict({**fields, "round": 1, name: value})
+
+
+def test_single_records_skip_no_more_than_travel_together() -> None:
+    singles = replace(FINGERPRINT, global_batch=None)
+    fields = Position.start(singles, [0] * 12, rank=0, world_size=1).to_dict()
+    assert Position.from_dict({**fields, "skip": MOST_SKIPPED}).skip == MOST_SKIPPED
+    with pytest.raises(MalformedPosition, match="'skip' is not a number from 0 to 65536"):
+        Position.from_dict({**fields, "skip": MOST_SKIPPED + 1})
+
+
+def test_without_shuffle_there_are_no_rows_of_windows() -> None:
+    plain = replace(FINGERPRINT, shuffle=False, seed=0, shuffle_window=0)
+    fields = Position.start(plain, [0] * 12, rank=0, world_size=1).to_dict()
+    with pytest.raises(MalformedPosition, match="nothing is shuffled"):
+        Position.from_dict({**fields, "row": [0] * 11 + [3]})
 
 
 def test_a_later_version_is_refused_by_name() -> None:
