@@ -144,6 +144,7 @@ class LoopSession:
             "shards": list(dataset.shards),
             "features": dataset.settings.features,
             "length": dataset.length(self._batch_size, self._rank.world_size),
+            "surplus": dataset.surplus(self._batch_size, self._rank.world_size),
             **ends(dataset.settings),
         }
 

@@ -257,6 +257,15 @@ class Stream:
             )
         return int(length)
 
+    @property
+    def surplus(self) -> int | None:
+        """What equal batches cost: the masked rows of all ranks in a run.
+
+        Below 0: so many records are left out. ``None`` where the length does not follow from an
+        index, and while the stream is not open.
+        """
+        return None if self._session is None else self._session.settings.get("surplus")
+
     def __bool__(self) -> bool:
         """A stream is no container: it is true whatever its length."""
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,67 @@ def test_the_length_is_that_of_a_run(source: str, values: dict[str, Any], length
         assert len(stream) == length
         assert len(list(stream)) == length
         assert len(list(stream)) == length
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+@pytest.mark.parametrize(
+    ("values", "surplus"),
+    [
+        ({}, 0),
+        ({"remainder": "drop"}, -2),
+        ({"remainder": "pad"}, 2),
+        ({"remainder": "drop", "epochs": 3}, -2),
+        ({"rank": 1, "world_size": 2}, -6),
+        ({"rank": 1, "world_size": 2, "remainder": "pad"}, 2),
+        ({"rank": 3, "world_size": 4, "batch_size": None}, -2),
+        ({"steps_per_epoch": 5}, None),
+        ({"epochs": None}, None),
+        ({"index": None}, None),
+    ],
+)
+def test_what_equal_batches_cost(
+    source: str, engine: str, values: dict[str, Any], surplus: int | None
+) -> None:
+    stream = opened(source, engine=engine, **values)
+    assert stream.surplus is None
+    with stream:
+        assert stream.surplus == surplus
+
+
+def test_the_masked_rows_and_the_records_left_out_are_as_many(source: str) -> None:
+    for ends, world_size in itertools.product(["drop", "pad"], [1, 2, 4]):
+        delivered = masked = surplus = 0
+        for rank in range(world_size):
+            values = {"rank": rank, "world_size": world_size, "remainder": ends, "batch_size": 3}
+            with opened(source, **values) as stream:
+                for batch in stream:
+                    there = len(batch) if batch.mask is None else int(batch.mask.sum())
+                    delivered += there
+                    masked += len(batch) - there
+                assert stream.surplus is not None
+                surplus = stream.surplus
+        assert masked == max(0, surplus)
+        assert RECORDS - delivered == max(0, -surplus)
+
+
+def test_the_refusal_says_what_each_way_costs_here(source: str) -> None:
+    words = r"of a run's 30 records the one would leave out 6, and the other would add 2 masked"
+    stream = opened(source, world_size=2, rank=0, remainder="keep")
+    with pytest.raises(ConfigError, match=words), stream:
+        pass
+
+
+def test_the_refusal_without_an_index_says_what_one_would_cost(source: str) -> None:
+    words = "less than a record of each of the 4 lanes"
+    stream = opened(source, index=None, world_size=2, rank=0)
+    with pytest.raises(ConfigError, match=words), stream:
+        pass
+
+
+def test_too_many_lanes_are_told_how_many_serve(source: str) -> None:
+    stream = opened(source, lanes=31, remainder="pad")
+    with pytest.raises(ConfigError, match=r"31 lanes share 30 records.*; set lanes to 30 at most"):
+        stream.__enter__()
 
 
 @pytest.mark.parametrize("values", [{"epochs": None}, {"index": None}])

@@ -244,5 +244,6 @@ def _described(dataset: DatasetHandle, batch_size: int | None, world_size: int) 
         "shards": list(dataset.shards) if size <= MOST_NAMES else None,
         "features": dataset.settings.features,
         "length": dataset.length(batch_size, world_size),
+        "surplus": dataset.surplus(batch_size, world_size),
         **ends(dataset.settings),
     }

@@ -77,6 +77,9 @@ class DatasetHandle(Protocol):
     def length(self, batch_size: int | None, world_size: int) -> int | None:
         """Steps of a run; ``None``: it has no end, or nobody knows."""
 
+    def surplus(self, batch_size: int | None, world_size: int) -> int | None:
+        """Masked rows of all ranks in a run; below 0: records left out; ``None``: as above."""
+
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> AbstractAsyncContextManager[RunHandle]:

@@ -200,8 +200,10 @@ class Dataset:
             raise ConfigError(
                 f"shards {also}hold different numbers of records, so {world_size} ranks would end "
                 "at different steps and wait for each other for ever; write an index with "
-                "`streamrec index` and set index=True, or set steps_per_epoch to the number of "
-                "batches every rank is to get, or epochs to None"
+                "`streamrec index` and set index=True (less than a record of each of the "
+                f"{self.lanes} lanes, and less than a batch of each rank, is then left out, or "
+                'added by remainder="pad"), or set steps_per_epoch to the number of batches every '
+                "rank is to get, or epochs to None"
             )
 
     def _remainder(self, world_size: int, batch_size: int | None) -> str:
@@ -209,6 +211,7 @@ class Dataset:
         if world_size > 1 and remainder == "keep":
             raise ConfigError(
                 'remainder "keep" gives ranks different last batches; choose "drop" or "pad"'
+                + self._costs(world_size, batch_size)
             )
         if batch_size is None and not self.settings.ordered:
             raise ConfigError("ordered=False gives whole batches as they come; set batch_size")
@@ -219,9 +222,19 @@ class Dataset:
         if self._index is not None and self._index.records < self.lanes and remainder != "keep":
             raise ConfigError(
                 f"{self.lanes} lanes share {self._index.records} records, so {remainder!r} would "
-                "leave lanes without any; set lanes to less"
+                f"leave lanes without any; set lanes to {self._index.records} at most"
             )
         return remainder
+
+    def _costs(self, world_size: int, batch_size: int | None) -> str:
+        """What a run loses or gains to make ranks equal, where that is known."""
+        drop, pad = (self._counted(way, batch_size, world_size) for way in ("drop", "pad"))
+        if drop is None or pad is None or batch_size is None:
+            return ""
+        return (
+            f": of a run's {drop.records} records the one would leave out {-drop.surplus}, and the "
+            f"other would add {pad.surplus} masked rows"
+        )
 
     def _start(
         self, fingerprint: Fingerprint, rank: int, world_size: int, beginning: Beginning
@@ -263,11 +276,21 @@ class Dataset:
             return None
         if settings.steps_per_epoch is not None:
             return settings.epochs * settings.steps_per_epoch
-        if not isinstance(self._order, RecordOrder):
+        run = self._counted(self._remainder(world_size, batch_size), batch_size, world_size)
+        return None if run is None else run.steps
+
+    def surplus(self, batch_size: int | None, world_size: int) -> int | None:
+        """Masked rows that a run's batches have in all; below 0: so many records are left out."""
+        run = self._counted(self._remainder(world_size, batch_size), batch_size, world_size)
+        return None if run is None else run.surplus
+
+    def _counted(self, remainder: str, batch_size: int | None, world_size: int) -> RecordRun | None:
+        """A run of whole epochs; ``None``: nobody knows how many records it has."""
+        epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
+        if not isinstance(self._order, RecordOrder) or epochs is None or steps is not None:
             return None
-        lanes, remainder = range(0, self.lanes, world_size), self._remainder(world_size, batch_size)
-        run = RecordRun(self._order, None, lanes, batch_size, 0, 0, settings.epochs, remainder)
-        return run.steps
+        lanes = range(0, self.lanes, world_size)
+        return RecordRun(self._order, None, lanes, batch_size, 0, 0, epochs, remainder)
 
     def _windows(self) -> Windows | ChunkWindows | None:
         settings, order = self.settings, self._order

@@ -51,12 +51,17 @@ class RecordRun:
             return None
         return self.order.counts(self.lanes, self.epoch, self.end_epoch)
 
+    @property
+    def records(self) -> int:
+        """How many records all ranks' lanes have; 0 where records do not end the run."""
+        return 0 if self.end_epoch is None else (self.end_epoch - self.epoch) * self.order.records
+
     @cached_property
     def steps(self) -> int | None:
         """How many batches (or single records) there are in all; ``None``: without end."""
-        if self.end_epoch is None or self.counts is None:
+        if self.counts is None:
             return None
-        size, records = self.batch_size or 1, (self.end_epoch - self.epoch) * self.order.records
+        size, records = self.batch_size or 1, self.records
         if self.remainder == "keep":
             return -(-int(self.counts.sum()) // size)
         shortest = records // self.order.lanes
@@ -81,14 +86,12 @@ class RecordRun:
             raise MalformedPosition(f"the state's step {step} is farther than any stream comes")
 
     @property
-    def unequal(self) -> int:
-        """Records of all ranks that ``"drop"`` leaves out or ``"pad"`` adds to make lanes equal."""
-        if self.end_epoch is None or self.remainder == "keep":
+    def surplus(self) -> int:
+        """Rows of all ranks' batches beyond the records; below 0: so many records are left out."""
+        if self.steps is None or self.remainder == "keep":
             return 0
-        records = (self.end_epoch - self.epoch) * self.order.records
-        return (
-            records % self.order.lanes if self.remainder == "drop" else -records % self.order.lanes
-        )
+        rows = self.steps * (self.batch_size or 1) * (self.order.lanes // len(self.lanes))
+        return rows - self.records
 
     def rows(self, step: int) -> int:
         """How many records that step's batch has; fewer than ``batch_size`` in the last rounds."""

@@ -99,6 +99,9 @@ class Double:
     def length(self, batch_size: int | None, world_size: int) -> int | None:
         return None
 
+    def surplus(self, batch_size: int | None, world_size: int) -> int | None:
+        return None
+
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
     ) -> DoubleRun:

@@ -92,6 +92,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
                 "steps_per_epoch": None,
                 "remainder": None,
                 "length": None,
+                "surplus": None,
             }
         monkeypatch.setattr(conversation, "MOST_NAMES", 10)
         async with await AsyncFeed.open(address, batch_size=3) as feed:
