@@ -1,105 +1,42 @@
-"""A lane: from the bytes of its ranges to records in the order in which it delivers them."""
+"""A lane: from its records to the order in which it delivers them."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from streamrec.errors import (
-    CorruptCompression,
-    DataError,
-    StaleIndex,
-    StreamrecError,
-    TruncatedShard,
-)
-from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
-from streamrec.kernel.contract import fresh
-from streamrec.pipeline.feeds import LaneFeed, Piece
-from streamrec.pipeline.stages import Coordinates, Segment, Stretch, check_delivered
-from streamrec.stores.base import display_url
-from streamrec.types import RecordBlock
+from streamrec.errors import StreamrecError
+from streamrec.pipeline.stages import Coordinates, Segment, check_delivered
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.column_rows import Rows
-    from streamrec.pipeline.feeds import RangeRead, Shards
-    from streamrec.pipeline.inflate import LaneInflater
     from streamrec.pipeline.packing import Packing
-    from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.scan import Source
     from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
-    from streamrec.plan.order import Extent
 
 __all__ = ["Lane"]
 
 
-def _part(extent: Extent, block: RecordBlock) -> RecordBlock:
-    """The records of a block that belong to its extent."""
-    if extent.records is None:
-        return block
-    begin = extent.first_record + extent.skip
-    first = max(0, begin - block.first_ordinal)
-    last = max(first, begin + extent.records - block.first_ordinal)
-    if first == 0 and last >= len(block):
-        return block
-    return replace(
-        block,
-        offsets=block.offsets[first:last],
-        lengths=block.lengths[first:last],
-        first_ordinal=block.first_ordinal + first,
-    )
-
-
-def place_of(lost: Lost, shard: int) -> RecordBlock:
-    """A block of the one record that a stretch is: its place, without its bytes."""
-    length = len(lost.content) - HEADER - FOOTER
-    offsets, lengths = np.array([HEADER]), np.array([length])
-    return RecordBlock(_NOTHING, offsets, lengths, shard, lost.record, lost.offset, lost=True)
-
-
 class Lane:
-    """Scans the ranges of one lane as they land, and keeps what is ready.
+    """Takes one lane's records as they come, and keeps what is ready.
 
     Args:
-        feed: Its ranges, or what is decompressed of them.
-        shards: Names and sizes.
+        source: Where they come from.
         stage: What is done to the order.
         start: Where the lane stands; ``row`` rows of the first window are dropped.
-        end: The coordinates at which a finite run leaves it.
-        check_crc: Whether payloads are checked.
-        allocate: Memory for a record that straddles ranges.
         sieve: Leaves out what the filter does not keep.
         packing: Makes packs of the records.
-        losses: Takes what is skipped; ``None``: damage ends the lane.
-        keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
-        tell: Called when what the lane has waited for is done.
-        reach: How many different shards the lane meets if it goes on for ever.
-        epoch: The epoch of ``start``, which may be at its very end; ``None``: of what comes first.
     """
 
     def __init__(
         self,
-        feed: LaneFeed | LaneInflater,
-        shards: Shards,
+        source: Source,
         stage: Stage,
         start: Coordinates,
-        end: Coordinates,
         *,
-        check_crc: bool,
-        allocate: Allocate = fresh,
         sieve: Sieve | None = None,
         packing: Packing | None = None,
-        losses: Losses | None = None,
-        keeps_places: bool = False,
-        tell: Callable[[], None] = lambda: None,
-        reach: int = 1,
-        epoch: int | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
         """Why nothing comes after what is available."""
@@ -107,32 +44,13 @@ class Lane:
         """Rows that are ready to be merged."""
         self.ended = False
         """Whether nothing will come after what is available."""
-        self._feed = feed
-        self._shards = shards
+        self._source = source
         self._stage = stage
         self._state = start
-        self._end = end
-        self._check_crc = check_crc
-        self._allocate = allocate
         self._sieve = sieve
         self._packing = packing
-        self._is_read = False
-        self.refetched = 0
-        """Faults that were gone when the bytes were read once more."""
-        self._suspect: DataError | None = None
-        self._reread = (0, 0)
-        self._losses = losses
-        self._keeps_places = keeps_places
-        self._tell = tell
-        self._most_barren = 2 * reach
-        self._barren = -1
-        self._found: deque[RecordBlock | Lost] = deque()
-        self._keeping: asyncio.Future[None] | None = None
         self._rows_to_drop = start.row
         self._segments: deque[Segment] = deque()
-        self._extent: Extent | None = None
-        self._epoch = epoch
-        self._scanner: FrameScanner | None = None
 
     @property
     def coordinates(self) -> Coordinates:
@@ -148,11 +66,11 @@ class Lane:
                 pass
         except StreamrecError as error:
             self.error = error
-        self._feed.progress.lacks = self._stage.lacks
+        self._source.progress.lacks = self._stage.lacks
 
     def take(self, count: int) -> list[tuple[Rows, int]]:
         """The next ``count`` rows for the round robin: parts in order, each with its epoch."""
-        parts, progress = [], self._feed.progress
+        parts, progress = [], self._source.progress
         self.available -= count
         for segment in self._segments:
             if count == 0:
@@ -183,7 +101,17 @@ class Lane:
         """The stage that the lane's next records are in."""
         if self._packing or self._sieve:
             return "pack" if self._packing else "filter"
-        return "fetch" if self._keeping is None else "quarantine"
+        return self._source.waits_for
+
+    @property
+    def component(self) -> int:
+        """The component of a mix that the lane's next records are of; 0 where there is no mix."""
+        return self._source.component
+
+    @property
+    def refetched(self) -> int:
+        """Faults that were gone when the bytes were read once more."""
+        return self._source.refetched
 
     def _advance(self) -> bool:
         """Go one step on, if something is there; whether it is."""
@@ -202,223 +130,37 @@ class Lane:
             return True
 
     def _sift(self) -> bool:
-        """Take what was sifted, or read on; whether something is there."""
+        """Take what comes next, filtered; whether something is there."""
         sieve = self._sieve
-        if sieve is None:
-            return self._read_on()
-        item = sieve.pop()
-        if isinstance(item, Stretch):
-            self._add(self._stage.add(item))
-        elif item is not None:
+        item = self._source.pop() if sieve is None else sieve.pop()
+        if isinstance(item, Coordinates):
             self._end_epoch(item)
-        if item is not None or sieve.full:
-            return item is not None
+        elif item is not None:
+            self._add(self._stage.add(item))
+        elif sieve is None:
+            return self._finish()
+        else:
+            return not sieve.full and self._fill(sieve)
+        return True
+
+    def _fill(self, sieve: Sieve) -> bool:
+        """Have the filter asked about what comes next; whether something does."""
         try:
-            return self._read_on()
+            item = self._source.pop()
         except StreamrecError as error:
             sieve.put(error)  # what is being sifted comes before it
             return True
-
-    def _read_on(self) -> bool:
-        """Scan what has landed; whether something had."""
-        if self._found:
-            return self._take_found()
-        read = self._feed.first
-        if read is None:
-            return self._feed.ended and self._finish()
-        if self._extent is not read.request.extent:
-            self._enter(read)
-        if read.scanned < read.filled and self._scan(read):
-            return True
-        if read.error is not None:
-            return self._abandon(read, read.error)
-        return read.done and self._leave(read)
-
-    def _scan(self, read: RangeRead | Piece) -> bool:
-        scanner = self._scanner
-        assert scanner is not None
-        scanner.size = self._size(read)
-        landed = read.memory[read.scanned : read.filled]
-        try:
-            blocks, consumed = scanner.scan(landed, more=not read.done)
-        except DataError as fault:
-            return self._suspects(fault, read)
-        read.scanned += consumed
-        self._found += scanner.lost
-        scanner.lost.clear()
-        self._found += blocks
-        return consumed > 0 or scanner.pending or bool(self._found)
-
-    def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
-        """Skip what is left of a compressed shard that was cut or damaged.
-
-        How much comes out before the fault follows from the object alone, as order must.
-
-        Raises:
-            StreamrecError: It is another error, or damage is not to be skipped.
-        """
-        is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if self._losses is None or isinstance(self._feed, LaneFeed) or not is_damage:
-            raise error
-        assert isinstance(error, DataError)
-        assert self._scanner is not None
-        stored = self._shards.sizes[read.request.extent.shard]
-        rest = read.memory[read.scanned : read.filled]
-        self._scanner.abandon(rest, error, max(0, stored - (error.offset or 0)))
-        self._found += self._scanner.lost
-        self._scanner.lost.clear()
-        self._feed.give_up()
+        if item is None:
+            return not sieve and self._finish()
+        sieve.put(item)
         return True
-
-    def _take_found(self) -> bool:
-        """Pass on what was found first; nothing passes a stretch that is still being stored."""
-        assert self._extent is not None
-        found = self._found[0]
-        if isinstance(found, Lost):
-            if not self._is_kept(found, self._extent.shard):
-                return False
-            if found.exact and self._keeps_places:
-                self._arrive(Stretch.of(self._extent, place_of(found, self._extent.shard)))
-        else:
-            self._acquit()
-            self._barren = -1
-            if self._losses is not None:
-                self._losses.met += len(found)
-            self._arrive(Stretch.of(self._extent, _part(self._extent, found)))
-        self._found.popleft()
-        return True
-
-    def _is_kept(self, lost: Lost, shard: int) -> bool:
-        """Whether a stretch may be passed: it is counted, and stored where it is to be."""
-        assert self._losses is not None
-        if self._keeping is None:
-            self._keeping = self._losses.skip(shard, lost)
-            if self._keeping is not None:
-                self._keeping.add_done_callback(lambda _: self._tell())
-        if self._keeping is not None:
-            if not self._keeping.done():
-                return False
-            self._keeping.result()
-        self._keeping = self._suspect = None
-        return True
-
-    def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Have the bytes from a corrupt record on read once more: they may have changed on the way.
-
-        Not those of a compressed shard, which would have to be read from its beginning.
-
-        Raises:
-            DataError: They were read again, and are no better; or the shard is compressed. Unless
-                what is damaged is to be skipped.
-        """
-        fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
-        assert fault.offset is not None
-        assert fault.record is not None
-        if self._is_certain(fault, read):
-            if self._losses is None:
-                raise fault
-            assert self._scanner is not None
-            self._scanner.recover(fault)
-            return True
-        self._suspect = fault
-        self._reread = fault.offset, read.request.stop
-        self._feed.reread(fault.offset)
-        self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
-        return True
-
-    def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Whether to read the bytes again is no use, or was none."""
-        if isinstance(read, Piece) or isinstance(fault, TruncatedShard):
-            return True
-        assert fault.offset is not None
-        start, stop = self._reread
-        was_whole = start <= fault.offset and read.request.stop <= stop
-        was_same = self._suspect is not None and self._suspect.offset == fault.offset
-        return was_same or (was_whole and self._losses is not None)
-
-    def _acquit(self) -> None:
-        """The record that was suspect is there, and whole."""
-        if self._suspect is not None:
-            self._suspect = None
-            self.refetched += 1
-
-    def _leave(self, read: RangeRead | Piece) -> bool:
-        scanner = self._scanner
-        assert scanner is not None
-        size = self._size(read)
-        if read.request.stop == read.request.extent.end:
-            self._check_end(read.request.extent)
-        elif size is not None and read.request.stop >= size:
-            if scanner.searching:
-                return self._scan(read)
-            try:
-                scanner.finish()
-            except DataError as fault:
-                return self._suspects(fault, read)
-        self._feed.drop()
-        return True
-
-    def _check_end(self, extent: Extent) -> None:
-        """See that the records end where the index says so."""
-        assert self._scanner is not None
-        assert extent.records is not None
-        last = extent.first_record + extent.skip + extent.records
-        if self._scanner.offset != extent.end or self._scanner.ordinal < last:
-            raise StaleIndex(
-                f"the index says that record {last - 1} ends at byte {extent.end} or before, and "
-                f"record {self._scanner.ordinal} begins at byte {self._scanner.offset}; write the "
-                "index again with `streamrec index`",
-                url=display_url(self._shards.urls[extent.shard]),
-            )
-
-    def _size(self, read: RangeRead | Piece) -> int | None:
-        """Bytes of the shard; of a compressed one they are known at its end."""
-        if isinstance(read, Piece):
-            return read.shard_size
-        return self._shards.sizes[read.request.extent.shard]
 
     def _finish(self) -> bool:
-        if self.ended or self._sieve:
+        """Whether this is found out now: that the lane has ended."""
+        if self.ended or not self._source.ended:
             return False
-        if not self._is_read:
-            self._is_read = True
-            self._end_epoch(self._end)
-            return True
         self.ended = not self._packing
         return self.ended
-
-    def _enter(self, read: RangeRead | Piece) -> None:
-        extent, begin = read.request.extent, read.request.start
-        if self._epoch is not None and self._epoch != extent.epoch:
-            following = Coordinates(extent.number, extent.begin, extent.first_record)
-            if self._sieve:
-                self._sieve.put(following)
-            else:
-                self._end_epoch(following)
-        self._barren += 1
-        if self._losses is not None and self._barren > self._most_barren:
-            raise self._losses.hopeless(extent.shard, self._barren)
-        resumed = self._extent is None and begin != extent.begin
-        self._epoch = extent.epoch
-        self._extent, self._reread = extent, (0, 0)
-        ordinal = self._state.record if resumed else extent.first_record
-        self._scanner = self._scanner_at(extent, begin, ordinal)
-
-    def _scanner_at(self, extent: Extent, offset: int, ordinal: int) -> FrameScanner:
-        return FrameScanner(
-            url=self._shards.urls[extent.shard],
-            shard=extent.shard,
-            check_crc=self._check_crc,
-            offset=offset,
-            ordinal=ordinal,
-            allocate=self._allocate,
-        )
-
-    def _arrive(self, stretch: Stretch) -> None:
-        if self._sieve is not None:
-            self._sieve.put(stretch)
-        else:
-            self._add(self._stage.add(stretch))
 
     def _end_epoch(self, following: Coordinates) -> None:
         self._add(self._stage.end_epoch(following))
@@ -429,7 +171,7 @@ class Lane:
         for segment in segments:
             drop, self._rows_to_drop = self._rows_to_drop, 0
             check_delivered(drop, len(segment.rows))
-            self._feed.progress.record = segment.rows.nbytes / len(segment.rows)
+            self._source.progress.record = segment.rows.nbytes / len(segment.rows)
             if drop == len(segment.rows):
                 self._state = segment.at(drop)
             elif self._packing is not None:
@@ -443,7 +185,4 @@ class Lane:
         self._segments.append(segment)
         self.available += len(segment.rows) - drop
         segment.row_bytes = segment.rows.nbytes / len(segment.rows)
-        self._feed.progress.ready += segment.row_bytes * (len(segment.rows) - drop)
-
-
-_NOTHING = np.empty(0, np.uint8)
+        self._source.progress.ready += segment.row_bytes * (len(segment.rows) - drop)

@@ -21,6 +21,7 @@ from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
 from streamrec.pipeline.quarantine import losses_of
+from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
@@ -210,21 +211,25 @@ class Run:
         stage: Stage = InOrder()
         if plan.windows is not None:
             stage = WindowShuffle(plan.windows, lane, epoch, start.window)
-        return Lane(
+        scan = Scan(
             (self._inflater or self._fetcher).feeds[j],
             self._shards,
-            stage,
             start,
             plan.lane_end(lane),
             check_crc=plan.settings.check_crc,
             allocate=partial(self._fetcher.acquire, j),
-            sieve=self._workers.sieve(j, patience),
-            packing=self._workers.packing(j, start, patience),
             losses=self._losses,
             keeps_places=plan.keeps_places,
             tell=partial(self._fetcher.tell, j),
             reach=plan.order.reach(lane),
             epoch=epoch,
+        )
+        return Lane(
+            scan,
+            stage,
+            start,
+            sieve=self._workers.sieve(j, patience),
+            packing=self._workers.packing(j, start, patience),
         )
 
     async def _produce(self) -> None:

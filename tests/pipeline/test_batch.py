@@ -10,6 +10,7 @@ from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
@@ -26,7 +27,7 @@ def lane_of(number: int, records: int) -> Lane:
     shards = Shards([str(n) for n in range(10)], sizes={number: len(data)})
     feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, deque([read]))
     start = Coordinates(0, 0, 0)
-    return Lane(feed, shards, InOrder(), start, start, check_crc=True)
+    return Lane(Scan(feed, shards, start, start, check_crc=True), InOrder(), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:

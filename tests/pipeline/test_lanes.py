@@ -12,6 +12,7 @@ from streamrec.errors import CorruptLength, StoreUnavailable
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
@@ -40,7 +41,13 @@ def lane_over(
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
     stage = WindowShuffle(windows, 0, number=start.window) if windows else InOrder()
     feed = LaneFeed(nothing_more(), 1, deque(reads))
-    return Lane(feed, shards, stage, start, END, check_crc=True)
+    return Lane(Scan(feed, shards, start, END, check_crc=True), stage, start)
+
+
+def feed_of(lane: Lane) -> LaneFeed:
+    assert isinstance(lane._source, Scan)
+    assert isinstance(lane._source._feed, LaneFeed)
+    return lane._source._feed
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
@@ -121,8 +128,7 @@ def test_damage_stops_the_lane_behind_the_intact_records() -> None:
     lane = lane_over(landed(extent, 0, len(SHARD), bytes(damaged)))
     lane.poll(10)
     assert (lane.available, lane.error) == (3, None)
-    feed = lane._feed
-    assert isinstance(feed, LaneFeed)
+    feed = feed_of(lane)
     assert feed.repair == RangeRequest(extent, STARTS[3], len(SHARD)), "read it once more"
     feed.add_repair(landed(extent, STARTS[3], len(SHARD), bytes(damaged)))
     lane.poll(10)
@@ -142,8 +148,7 @@ def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) ->
         *([landed(extent, 0, cut, bytes(damaged))] if cut else []),
         landed(extent, cut, len(SHARD), bytes(damaged)),
     )
-    feed = lane._feed
-    assert isinstance(feed, LaneFeed)
+    feed = feed_of(lane)
     lane.poll(10)
     assert (lane.available, lane.ended) == (3, False)
     assert feed.repair is not None
@@ -214,7 +219,8 @@ class TestWindows:
 
 def test_a_lane_of_empty_shards_ends() -> None:
     feed = LaneFeed(nothing_more(), 1, deque([landed(Extent(0, 0, shard=0), 0, 0, b"")]))
-    lane = Lane(feed, Shards(["e"], {0: 0}), InOrder(), Coordinates(0, 0, 0), END, check_crc=True)
+    start = Coordinates(0, 0, 0)
+    lane = Lane(Scan(feed, Shards(["e"], {0: 0}), start, END, check_crc=True), InOrder(), start)
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0
