@@ -92,20 +92,23 @@ class _Piece(NamedTuple):
 class RecordOrder:
     """An epoch is a permutation of the chunks; without shuffle they come as they stand.
 
-    An extent is a chunk, or what of it is in the lane's piece; without shuffle it is what of a
-    shard is in the lane's piece. Its number is ``epoch * stride`` and on: numbers have gaps.
+    An extent is a chunk, or what of it is in the lane's piece; where chunks are joined it is what
+    of a shard is in the lane's piece. Its number is ``epoch * stride`` and on: numbers have gaps.
 
     Args:
         table: The chunks.
         lanes: How many there are; at least one.
         shuffle: Whether each epoch has a permutation of its own.
         seed: Of the permutations.
+        joins: Whether chunks of a shard that follow each other are one extent, as none is where
+            they are shuffled. It changes the numbers of the extents, and not the order.
     """
 
     table: ChunkTable
     lanes: int
     shuffle: bool = False
     seed: int = 0
+    joins: bool = True
     _before: Numbers = field(init=False, repr=False)
     """int64 ``[chunks + 1]``: how many records stand before each chunk, in the table's order."""
     _units: Numbers = field(init=False, repr=False)
@@ -117,7 +120,8 @@ class RecordOrder:
         before = np.concatenate([[0], np.cumsum(self.table.records)]).astype(np.int64)
         object.__setattr__(self, "_before", before)
         shards = np.flatnonzero(np.diff(self.table.shard, prepend=-1))
-        units = before if self.shuffle else np.append(before[shards], before[-1])
+        joins = self.joins and not self.shuffle
+        units = np.append(before[shards], before[-1]) if joins else before
         object.__setattr__(self, "_units", units)
 
     def __repr__(self) -> str:
@@ -154,9 +158,13 @@ class RecordOrder:
         """The lane's extents from that number on, without end."""
         epoch, index = divmod(number, self.stride)
         while self.records:
-            piece = self._piece(lane, epoch)
-            for place in range(index, len(piece.first)):
-                yield self._extent(piece, epoch, place)
+            order, before = self._sequence(epoch)
+            begin, end, low, high = self._bounds(lane, epoch)
+            for place in range(begin + index, end):
+                unit = order[place]
+                first = int(self._units[unit] + max(0, low - before[place]))
+                last = int(self._units[unit + 1] - max(0, before[place + 1] - high))
+                yield self._extent(epoch, place - begin, first, last)
             epoch, index = epoch + 1, 0
 
     def extent(self, lane: int, number: int) -> Extent:
@@ -167,9 +175,9 @@ class RecordOrder:
         """The number of the lane's first extent in that epoch or, if it has none there, after."""
         return epoch * self.stride
 
-    def reach(self, lane: int) -> int:  # noqa: ARG002 - no extent is empty
-        """How many different shards the lane meets, as far as it matters: none is empty."""
-        return 1
+    def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes count alike
+        """By how much the numbers of extents rise until the lane may meet the same ones again."""
+        return self.stride
 
     def start(self, lane: int, number: int, windows: ChunkWindows | None) -> Start:
         """Where to begin to read for the lane's record of that number, over all epochs."""
@@ -208,9 +216,8 @@ class RecordOrder:
     def _chunk(self, record: int) -> int:
         return int(np.searchsorted(self._before, record, "right")) - 1
 
-    def _extent(self, piece: _Piece, epoch: int, place: int) -> Extent:
-        first, last, table = int(piece.first[place]), int(piece.last[place]), self.table
-        begin, end = self._chunk(first), self._chunk(last - 1)
+    def _extent(self, epoch: int, place: int, first: int, last: int) -> Extent:
+        begin, end, table = self._chunk(first), self._chunk(last - 1), self.table
         return Extent(
             epoch * self.stride + place,
             epoch,
@@ -225,16 +232,21 @@ class RecordOrder:
     def _piece(self, lane: int, epoch: int) -> _Piece:
         """The records from ``low`` to before ``high`` of the epoch's sequence."""
         order, before = self._sequence(epoch)
-        low, high = self._cut(lane, epoch), self._cut(lane + 1, epoch)
-        begin = int(np.searchsorted(before, low, "right")) - 1
-        end = int(np.searchsorted(before, high, "left"))
-        units = order[begin:end] if high > low else order[:0]
+        begin, end, low, high = self._bounds(lane, epoch)
+        units = order[begin:end]
         first, last = self._units[units], self._units[units + 1]
         if len(units):
             first[0] += low - before[begin]
             last[-1] -= before[end] - high
         counted = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
         return _Piece(units, first, last, counted)
+
+    def _bounds(self, lane: int, epoch: int) -> tuple[int, int, int, int]:
+        """The lane's piece of the epoch's sequence: its units and its records, each from, to."""
+        _, before = self._sequence(epoch)
+        low, high = self._cut(lane, epoch), self._cut(lane + 1, epoch)
+        begin = int(np.searchsorted(before, low, "right")) - 1
+        return begin, int(np.searchsorted(before, high, "left")) if high > low else begin, low, high
 
     def _cut(self, lane: int, epoch: int) -> int:
         """How many of the epoch's records the lanes before this one have."""
