@@ -75,6 +75,8 @@ class FrameScanner:
         offset: Where in the shard the first byte that is fed stands: the begin of a frame.
         ordinal: That record's number in the shard.
         allocate: Memory for a record that straddles views.
+        counts_gaps: Whether what is lost counts as one record where nobody knows how many it held;
+            else those behind it are numbered as if there had been none.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class FrameScanner:
         offset: int = 0,
         ordinal: int = 0,
         allocate: Allocate = fresh,
+        counts_gaps: bool = True,
     ) -> None:
         self.url = url
         self.shard = shard
@@ -95,8 +98,9 @@ class FrameScanner:
         self.ordinal = ordinal
         """The next record's number in the shard."""
         self.size: int | None = None
-        """Bytes of the whole shard, once known: no record may reach beyond."""
+        """Bytes of the whole shard, once known, or to a part's end: no record may reach beyond."""
         self._allocate = allocate
+        self._counts_gaps = counts_gaps
         self.lost: list[Lost] = []
         """What was given up after :meth:`recover`, before the blocks that ``scan`` returned with
         it; who takes notice of it empties it."""
@@ -217,7 +221,7 @@ class FrameScanner:
             self.lost.append(Lost(self.offset, content, self.ordinal, records, exact, self._cause))
         self._tail = self._tail.rest(size)
         self.offset += size
-        self.ordinal += records
+        self.ordinal += records if exact or self._counts_gaps else 0
         if done:
             self._search = None
 

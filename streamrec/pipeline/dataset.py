@@ -15,7 +15,6 @@ from streamrec.formats.index import index_url
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.indexed import load_index
-from streamrec.pipeline.quarantine import keeps_places
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.pipeline.sample import first_records
@@ -80,7 +79,8 @@ class Dataset:
         if self._index is None:
             return ShardOrder(len(self.shards), self.lanes, settings.shuffle, seed)
         self._kind = f"record:{self._index.digest()}"
-        return RecordOrder(self._index.chunks(), self.lanes, settings.shuffle, seed)
+        joins = settings.on_corrupt == "raise"  # what damage swallows ends with its chunk
+        return RecordOrder(self._index.chunks(), self.lanes, settings.shuffle, seed, joins)
 
     def _add_what_the_index_knows(self, index: Index) -> None:
         for shard, entry in enumerate(index.entries):
@@ -335,28 +335,22 @@ def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSetting
             "an index says how many records there are, and nobody knows how many filter or pack "
             "make of them; leave out the index, or these two"
         )
-    if settings.on_corrupt != "raise":
-        raise ConfigError(
-            "an index says how many records there are, and "
-            f"on_corrupt={settings.on_corrupt!r} may leave some out; choose one of the two"
-        )
     if not index.records:
         raise ConfigError("the index counts no record in these shards: there is nothing to read")
     return settings.model_copy(update={"compression": "none"})
 
 
 def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
-    """Functions take records, not the rows that damaged ones leave behind in counted batches.
+    """An index counts every record, and damaged ones keep their places in batches alone.
 
     Raises:
-        ConfigError: Both are asked for.
+        ConfigError: Single records are asked for.
     """
-    names = [name for name in ("filter", "map", "pack") if getattr(settings, name) is not None]
-    if names and keeps_places(settings, batch_size):
+    skips = settings.index is not None and settings.on_corrupt != "raise"
+    if skips and batch_size is None:
         raise ConfigError(
-            f"on_corrupt={settings.on_corrupt!r} with steps_per_epoch leaves rows without a record "
-            f"in batches, of which {names[0]} could make nothing; leave out steps_per_epoch, or "
-            f"{names[0]}, and look at batch.mask in transform"
+            f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
+            "are damaged, and single records have no mask; set batch_size, or leave out index"
         )
 
 

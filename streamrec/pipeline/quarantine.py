@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.tfrecord import Lost
+    from streamrec.plan.order import Extent
 
 __all__ = ["Keeper", "Losses", "Quarantine", "keeps_places", "losses_of", "object_name"]
 
@@ -80,11 +81,35 @@ class Losses:
             self._known.add(key)
             self._different += lost.records
         if lost.records and self._exceeded:
-            raise self._error(shard, lost)
+            raise self._error(shard, lost.offset, lost.record, lost.fault.message)
         if self._keeper is None or not is_new:
             return None
         self._quarantined += 1
         return self._keeper.keep(shard, lost)
+
+    def miss(self, extent: Extent, records: int) -> None:
+        """Take notice of records that an index counts, beyond those that stretches counted as.
+
+        Raises:
+            CorruptBudgetExceeded: They are too many.
+        """
+        if records <= 0:
+            return
+        self._records += records
+        self.met += records
+        key = extent.shard, ~extent.begin
+        if key not in self._known:
+            self._known.add(key)
+            self._different += records
+        url = display_url(self._urls[extent.shard])
+        log.warning("%s: the chunk at byte %d lacks %d more records", url, extent.begin, records)
+        if self._exceeded:
+            raise self._error(
+                extent.shard,
+                extent.begin,
+                extent.first_record,
+                f"{records} more are missing from the chunk that begins there",
+            )
 
     def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
         """The error for a lane that would go on for ever, and never deliver anything."""
@@ -116,14 +141,14 @@ class Losses:
             return self._different > self._budget
         return self._records > self._budget * max(FEW, self.met)
 
-    def _error(self, shard: int, lost: Lost) -> CorruptBudgetExceeded:
+    def _error(self, shard: int, offset: int, record: int, last: str) -> CorruptBudgetExceeded:
         return CorruptBudgetExceeded(
             f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
-            f"{self._budget} allows to skip; the last: {lost.fault.message}; replace the damaged "
+            f"{self._budget} allows to skip; the last: {last}; replace the damaged "
             "shards, or raise the budget",
             url=display_url(self._urls[shard]),
-            offset=lost.offset,
-            record=lost.record,
+            offset=offset,
+            record=record,
             skipped_records=self._records,
             skipped_bytes=self._bytes,
         )
@@ -197,9 +222,14 @@ def example_of(url: str, lost: Lost) -> bytes:
 
 
 def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether damaged records leave rows behind, so that all others keep their places."""
-    counted = settings.steps_per_epoch is not None and batch_size is not None
-    return settings.on_corrupt != "raise" and counted
+    """Whether damaged records leave rows behind, so that all others keep their places.
+
+    A filter and packs leave nobody a place that is known beforehand.
+    """
+    if settings.on_corrupt == "raise" or batch_size is None:
+        return False
+    is_counted = settings.steps_per_epoch is not None or settings.index is not None
+    return is_counted and settings.filter is None and settings.pack is None
 
 
 def losses_of(settings: DatasetSettings, urls: Sequence[str]) -> Losses | None:

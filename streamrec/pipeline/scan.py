@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
 
 from streamrec.errors import (
     CorruptCompression,
@@ -15,12 +12,12 @@ from streamrec.errors import (
     StreamrecError,
     TruncatedShard,
 )
-from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner, Lost
+from streamrec.formats.tfrecord import FrameScanner, Lost
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.feeds import LaneFeed, Piece
+from streamrec.pipeline.places import missing_from, part_of, place_of
 from streamrec.pipeline.stages import Coordinates, Stretch
 from streamrec.stores.base import display_url
-from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.inflate import LaneInflater
     from streamrec.pipeline.quarantine import Losses
     from streamrec.plan.order import Extent
+    from streamrec.types import RecordBlock
 
 __all__ = ["Scan", "Source"]
 
@@ -70,30 +68,6 @@ class Source(Protocol):
             StreamrecError: Nothing comes, for this reason.
         """
         ...
-
-
-def _part(extent: Extent, block: RecordBlock) -> RecordBlock:
-    """The records of a block that belong to its extent."""
-    if extent.records is None:
-        return block
-    begin = extent.first_record + extent.skip
-    first = max(0, begin - block.first_ordinal)
-    last = max(first, begin + extent.records - block.first_ordinal)
-    if first == 0 and last >= len(block):
-        return block
-    return replace(
-        block,
-        offsets=block.offsets[first:last],
-        lengths=block.lengths[first:last],
-        first_ordinal=block.first_ordinal + first,
-    )
-
-
-def place_of(lost: Lost, shard: int) -> RecordBlock:
-    """A block of the one record that a stretch is: its place, without its bytes."""
-    length = len(lost.content) - HEADER - FOOTER
-    offsets, lengths = np.array([HEADER]), np.array([length])
-    return RecordBlock(_NOTHING, offsets, lengths, shard, lost.record, lost.offset, lost=True)
 
 
 class Scan:
@@ -147,6 +121,7 @@ class Scan:
         self._tell = tell
         self._most_barren = 2 * reach
         self._barren = -1
+        self._vague = 0  # stretches of the extent that held nobody knows how many records
         self._found: deque[RecordBlock | Lost] = deque()
         self._keeping: asyncio.Future[None] | None = None
         self._ready: deque[Stretch | Coordinates] = deque()
@@ -232,14 +207,16 @@ class Scan:
         if isinstance(found, Lost):
             if not self._is_kept(found, self._extent.shard):
                 return False
+            self._vague += 0 if found.exact else found.records
             if found.exact and self._keeps_places:
-                self._ready.append(Stretch.of(self._extent, place_of(found, self._extent.shard)))
+                place = place_of(found, self._extent.shard)
+                self._ready.append(Stretch.of(self._extent, part_of(self._extent, place)))
         else:
             self._acquit()
             self._barren = -1
             if self._losses is not None:
                 self._losses.met += len(found)
-            self._ready.append(Stretch.of(self._extent, _part(self._extent, found)))
+            self._ready.append(Stretch.of(self._extent, part_of(self._extent, found)))
         self._found.popleft()
         return True
 
@@ -300,9 +277,9 @@ class Scan:
     def _leave(self, read: RangeRead | Piece) -> bool:
         scanner = self._scanner
         assert scanner is not None
-        size = self._size(read)
-        if read.request.stop == read.request.extent.end:
-            self._check_end(read.request.extent)
+        size, extent = self._size(read), read.request.extent
+        if read.request.stop == extent.end and self._losses is None:
+            self._check_end(extent)
         elif size is not None and read.request.stop >= size:
             if scanner.searching:
                 return self._scan(read)
@@ -310,8 +287,20 @@ class Scan:
                 scanner.finish()
             except DataError as fault:
                 return self._suspects(fault, read)
+            if self._keeps_places and extent.records is not None:
+                self._fill_up(extent, scanner.ordinal)
         self._feed.drop()
         return True
+
+    def _fill_up(self, extent: Extent, found: int) -> None:
+        """Put rows without bytes behind a chunk's records, for those that it lacks."""
+        missing = missing_from(extent, found)
+        if not len(missing):
+            return
+        assert self._losses is not None
+        self._losses.miss(extent, len(missing) - self._vague)
+        self._barren = -1
+        self._ready.append(Stretch.of(extent, missing))
 
     def _check_end(self, extent: Extent) -> None:
         """See that the records end where the index says so."""
@@ -327,10 +316,16 @@ class Scan:
             )
 
     def _size(self, read: RangeRead | Piece) -> int | None:
-        """Bytes of the shard; of a compressed one they are known at its end."""
+        """Bytes of the shard; of a compressed one they are known at its end.
+
+        Where damage is skipped, what an index knows of a chunk's end is as good as a shard's.
+        """
         if isinstance(read, Piece):
             return read.shard_size
-        return self._shards.sizes[read.request.extent.shard]
+        extent = read.request.extent
+        if self._losses is not None and extent.end is not None:
+            return extent.end
+        return self._shards.sizes[extent.shard]
 
     def _finish(self) -> bool:
         if not self.ended:
@@ -348,7 +343,7 @@ class Scan:
             raise self._losses.hopeless(extent.shard, self._barren)
         resumed = self._extent is None and begin != extent.begin
         self._epoch = extent.epoch
-        self._extent, self._reread = extent, (0, 0)
+        self._extent, self._reread, self._vague = extent, (0, 0), 0
         ordinal = self._first_record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
@@ -360,7 +355,5 @@ class Scan:
             offset=offset,
             ordinal=ordinal,
             allocate=self._allocate,
+            counts_gaps=extent.end is None,
         )
-
-
-_NOTHING = np.empty(0, np.uint8)

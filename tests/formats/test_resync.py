@@ -131,6 +131,25 @@ def flipped(shard: bytes, place: int) -> bytes:
     return shard[:place] + bytes([shard[place] ^ 4]) + shard[place + 1 :]
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_nobody_can_count_is_one_record_or_none(counts: bool) -> None:
+    scanner = FrameScanner(url="s3://b/k", counts_gaps=counts)
+    shard = np.frombuffer(A + b"??" + B + flipped(C, 14) + A, np.uint8)
+    scanner.size = len(shard)
+    numbers: list[int] = []
+    fed = 0
+    while fed < len(shard) or scanner.pending or scanner.searching:
+        try:
+            blocks, consumed = scanner.scan(shard[fed:], more=False)
+        except DataError as fault:
+            scanner.recover(fault)
+            continue
+        fed += consumed
+        numbers += [block.first_ordinal for block in blocks]
+    assert [(lost.exact, lost.record) for lost in scanner.lost] == [(False, 1), (True, 2 + counts)]
+    assert numbers == [0, 1 + counts, 3 + counts]
+
+
 @pytest.mark.parametrize("place", range(len(A), len(A + B)))
 def test_a_flipped_bit_anywhere_costs_the_one_record(place: int) -> None:
     reader = read(flipped(A + B + C, place))

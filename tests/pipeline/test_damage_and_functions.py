@@ -1,4 +1,4 @@
-"""Damaged shards in runs that filter, map and pack, and what of both together is refused."""
+"""Damaged shards in runs that filter, map and pack."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 
 from streamrec import FixedLenFeature, VarLenFeature
 from streamrec.config import Pack
-from streamrec.errors import ConfigError
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
-from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.types import BytesColumn
 from tests.formats.damaged import damaged_shards, oracle
-from tests.pipeline.shards import identities, settings_of, write_index
+from tests.pipeline.shards import identities
 from tests.pipeline.test_damage import ALL, FEW_BYTES, collect, flipped, rows, write
 
 if TYPE_CHECKING:
@@ -121,45 +119,32 @@ def test_transform_sees_the_mask_of_a_counted_run(tmp_path: Path) -> None:
     assert identities([batch]) == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
-def open_and_check(source: str, batch_size: int | None = 1, **values: Any) -> None:
-    async def check() -> None:
-        dataset = await Dataset.open(
-            settings_of(source, on_corrupt="skip", corrupt_budget=1, **values)
-        )
-        try:
-            dataset.fingerprint(batch_size, 1)
-        finally:
-            await dataset.aclose()
-
-    asyncio.run(check())
+@pytest.mark.parametrize("steps", [None, 2])
+def test_rows_of_damage_borrow_what_is_mapped(tmp_path: Path, steps: int | None) -> None:
+    source = write(tmp_path, [flipped(b"".join(FEW_BYTES), 40)])
+    values: dict[str, Any] = {"corrupt_budget": 1, "map": in_capitals, "steps_per_epoch": steps}
+    batches = asyncio.run(collect(source, batch_size=2, **values))
+    letters = [b[:1] for batch in batches for b in batch.records.to_list()]
+    assert letters == ([b"A", b"A", b"C", b"D"] if steps else [b"A", b"C", b"D"])
+    assert [batch.mask is None for batch in batches] == [steps is None] * 2
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        {"filter": is_even},
-        {"map": in_capitals},
-        {"pack": Pack(4), "features": TOKENS},
-    ],
-    ids=["filter", "map", "pack"],
-)
-def test_rows_without_a_record_meet_no_function(tmp_path: Path, function: dict[str, Any]) -> None:
-    source = write(tmp_path, [FEW_BYTES[0]])
-    with pytest.raises(ConfigError, match=f"{next(iter(function))} could make nothing"):
-        open_and_check(source, steps_per_epoch=1, **function)
-    open_and_check(source, **function)
+def test_a_batch_of_nothing_but_damage_is_mapped_as_no_rows(tmp_path: Path) -> None:
+    source = write(tmp_path, [flipped(b"".join(FEW_BYTES), 40)])
+    values: dict[str, Any] = {"corrupt_budget": 1, "map": in_capitals, "steps_per_epoch": 2}
+    batches = asyncio.run(collect(source, batch_size=1, **values))
+    assert [batch.records.to_list() for batch in batches] == [[b"A" * 20], [b""]]
 
 
-def test_single_records_leave_no_rows_so_that_they_may_be_mapped(tmp_path: Path) -> None:
-    source = write(tmp_path, [FEW_BYTES[0]])
-    open_and_check(source, batch_size=None, steps_per_epoch=1, map=in_capitals)
-
-
-def test_an_index_and_damage_that_is_skipped_exclude_each_other(tmp_path: Path) -> None:
-    source = write(tmp_path, [FEW_BYTES[0]])
-    write_index(source, 90)
-    with pytest.raises(ConfigError, match=r"on_corrupt='skip' may leave some out"):
-        open_and_check(source, index=True)
+@pytest.mark.parametrize("values", [{}, {"steps_per_epoch": 1}])
+def test_what_is_filtered_or_packed_leaves_no_row_of_damage(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    source = write(tmp_path, [flipped(b"".join(FEW_BYTES), 40)])
+    values = {"corrupt_budget": 1, "filter": is_even, **values}
+    (batch,) = asyncio.run(collect(source, batch_size=1, **values))
+    assert batch.mask is None
+    assert batch.records.to_list() == [b"d" * 20]
 
 
 def test_padding_and_damage_borrow_of_what_is_intact(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from streamrec.config import Pack
 from streamrec.errors import CorruptBudgetExceeded, CorruptRecord, StoreError
 from streamrec.formats.example import Example
 from streamrec.formats.tfrecord import Lost
@@ -19,6 +21,7 @@ from streamrec.pipeline.quarantine import (
     losses_of,
     object_name,
 )
+from streamrec.plan.order import Extent
 from streamrec.read import read_records
 from tests.pipeline.shards import settings_of
 
@@ -216,3 +219,30 @@ def test_places_are_kept_where_batches_are_counted(
     budget = 0 if on_corrupt == "raise" else 1
     settings = settings_of("x", on_corrupt=on_corrupt, corrupt_budget=budget, steps_per_epoch=steps)
     assert keeps_places(settings, batch_size) is expected
+    indexed = settings.model_copy(update={"index": True})
+    assert keeps_places(indexed, batch_size) is (on_corrupt == "skip" and batch_size is not None)
+
+
+@pytest.mark.parametrize("values", [{"filter": "app:is_long"}, {"pack": Pack(8)}])
+def test_what_leaves_records_out_leaves_no_places(values: Any) -> None:
+    settings = settings_of(
+        "x", on_corrupt="skip", corrupt_budget=1, steps_per_epoch=3, index=True, **values
+    )
+    assert not keeps_places(settings, 2)
+
+
+def test_records_that_an_index_counts_and_no_stretch_does() -> None:
+    losses = Losses(URLS, 4)
+    chunk = Extent(5, 0, shard=1, begin=16, end=99, first_record=3, records=9)
+    losses.skip(1, lost(16, exact=False))
+    losses.miss(chunk, 0)
+    losses.miss(chunk, -1)
+    assert losses.statistics()["skipped_records"] == 1
+    losses.miss(chunk, 3)
+    losses.miss(chunk, 3)
+    assert losses.statistics() == {"skipped_records": 7, "skipped_bytes": 7, "quarantined": 0}
+    with pytest.raises(CorruptBudgetExceeded, match="more are missing from the chunk") as caught:
+        losses.miss(replace(chunk, begin=40), 1)
+    error = caught.value
+    assert (error.url, error.offset, error.record) == (URLS[1], 40, 3)
+    assert error.skipped_records == 8
