@@ -78,9 +78,16 @@ class Dataset:
         seed = settings.seed if settings.shuffle else 0
         if self._index is None:
             return ShardOrder(len(self.shards), self.lanes, settings.shuffle, seed)
-        self._kind = f"record:{self._index.digest()}"
-        joins = settings.on_corrupt == "raise"  # what damage swallows ends with its chunk
+        as_kept = "" if self._is_counted else ", as kept"
+        self._kind = f"record{as_kept}:{self._index.digest()}"
+        # states count extents where records are not counted; what damage swallows ends with a chunk
+        joins = self._is_counted and settings.on_corrupt == "raise"
         return RecordOrder(self._index.chunks(), self.lanes, settings.shuffle, seed, joins)
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether it is known how many records there are, and no stage makes more or fewer."""
+        return self._index is not None and not _uncounted(self.settings)
 
     def _add_what_the_index_knows(self, index: Index) -> None:
         for shard, entry in enumerate(index.entries):
@@ -182,6 +189,8 @@ class Dataset:
         shards.indexed = self._indexed.copy()
         if plan.by_record is not None:
             plan.by_record.check(position.step)
+        elif isinstance(self._order, RecordOrder):
+            self._order.check(plan.own_lanes, position.lanes)
         return Run(plan, shards, self._stores)
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
@@ -194,16 +203,22 @@ class Dataset:
                 " (or set lanes to a multiple of world_size: it determines the order)"
             )
         settings = self.settings
-        counted = settings.epochs is None or settings.steps_per_epoch is not None
-        also = "" if settings.filter is None else "(and what a filter leaves of them) "
-        if world_size > 1 and self._index is None and not counted:
+        is_endless = settings.epochs is None or settings.steps_per_epoch is not None
+        if world_size > 1 and not self._is_counted and not is_endless:
+            stage = _uncounted(settings)
+            what = f"nobody knows how many rows {stage} makes of a lane's records"
+            help_ = "set"
+            if not stage:
+                what = "shards hold different numbers of records"
+                help_ = (
+                    "write an index with `streamrec index` and set index=True (less than a record "
+                    f"of each of the {self.lanes} lanes, and less than a batch of each rank, is "
+                    'then left out, or added by remainder="pad"), or set'
+                )
             raise ConfigError(
-                f"shards {also}hold different numbers of records, so {world_size} ranks would end "
-                "at different steps and wait for each other for ever; write an index with "
-                "`streamrec index` and set index=True (less than a record of each of the "
-                f"{self.lanes} lanes, and less than a batch of each rank, is then left out, or "
-                'added by remainder="pad"), or set steps_per_epoch to the number of batches every '
-                "rank is to get, or epochs to None"
+                f"{what}, so {world_size} ranks would end at different steps and wait for each "
+                f"other for ever; {help_} steps_per_epoch to the number of batches every rank is "
+                "to get, or epochs to None"
             )
 
     def _remainder(self, world_size: int, batch_size: int | None) -> str:
@@ -219,10 +234,11 @@ class Dataset:
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         if batch_size is None and self.settings.transform is not None:
             raise ConfigError("transform takes whole batches; set batch_size, or use map")
-        if self._index is not None and self._index.records < self.lanes and remainder != "keep":
+        few = self._index.records if self._index is not None and self._is_counted else self.lanes
+        if few < self.lanes and remainder != "keep":
             raise ConfigError(
-                f"{self.lanes} lanes share {self._index.records} records, so {remainder!r} would "
-                f"leave lanes without any; set lanes to {self._index.records} at most"
+                f"{self.lanes} lanes share {few} records, so {remainder!r} would leave lanes "
+                f"without any; set lanes to {few} at most"
             )
         return remainder
 
@@ -258,6 +274,10 @@ class Dataset:
                 "without an index nobody knows where a step begins; write one with `streamrec "
                 "index` and set index=True, or load a state"
             )
+        if not self._is_counted:
+            raise ConfigError(
+                f"with {_uncounted(self.settings)} nobody knows where a step begins; load a state"
+            )
         batch_size, settings = fingerprint.global_batch, self.settings
         length = self.length(batch_size and batch_size // world_size, world_size)
         runs, begun = divmod(step, length) if length else (0, step)
@@ -287,7 +307,9 @@ class Dataset:
     def _counted(self, remainder: str, batch_size: int | None, world_size: int) -> RecordRun | None:
         """A run of whole epochs; ``None``: nobody knows how many records it has."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
-        if not isinstance(self._order, RecordOrder) or epochs is None or steps is not None:
+        if not isinstance(self._order, RecordOrder) or not self._is_counted:
+            return None
+        if epochs is None or steps is not None:
             return None
         lanes = range(0, self.lanes, world_size)
         return RecordRun(self._order, None, lanes, batch_size, 0, 0, epochs, remainder)
@@ -297,7 +319,9 @@ class Dataset:
         if not settings.shuffle:
             return None
         windows = Windows(int(settings.shuffle_window), self.lanes, settings.seed)
-        return windows if isinstance(order, ShardOrder) else ChunkWindows(order, windows)
+        if isinstance(order, RecordOrder) and self._is_counted:
+            return ChunkWindows(order, windows)
+        return windows
 
     def _memory(self, world_size: int) -> MemoryPlan:
         settings = self.settings
@@ -309,7 +333,7 @@ class Dataset:
                 f"memory_budget ({total >> 20} MiB); set it to more, or lanes or pack.bins to less"
             )
         window = int(settings.shuffle_window) if settings.shuffle else 0
-        if window and isinstance(self._order, RecordOrder):
+        if window and isinstance(self._order, RecordOrder) and self._is_counted:
             window = max(window, self.lanes * self._order.largest)
         return MemoryPlan.divide(
             total - packs,
@@ -330,14 +354,14 @@ def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSetting
         raise ConfigError(
             "ordered=False keeps no order, and an index makes one; leave one of the two out"
         )
-    if settings.filter is not None or settings.pack is not None:
-        raise ConfigError(
-            "an index says how many records there are, and nobody knows how many filter or pack "
-            "make of them; leave out the index, or these two"
-        )
     if not index.records:
         raise ConfigError("the index counts no record in these shards: there is nothing to read")
     return settings.model_copy(update={"compression": "none"})
+
+
+def _uncounted(settings: DatasetSettings) -> str:
+    """The stage of which nobody knows how many rows it makes of records; "" where all do."""
+    return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
 
 
 def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
@@ -346,8 +370,8 @@ def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
     Raises:
         ConfigError: Single records are asked for.
     """
-    skips = settings.index is not None and settings.on_corrupt != "raise"
-    if skips and batch_size is None:
+    counted = settings.index is not None and not _uncounted(settings)
+    if counted and settings.on_corrupt != "raise" and batch_size is None:
         raise ConfigError(
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
             "are damaged, and single records have no mask; set batch_size, or leave out index"

@@ -114,8 +114,8 @@ class Losses:
     def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
         """The error for a lane that would go on for ever, and never deliver anything."""
         return CorruptBudgetExceeded(
-            f"a lane read {extents} shards in a row in which nothing is intact, and would not meet "
-            "others; replace the damaged shards, or set lanes to less",
+            f"a lane read {extents} shards or chunks in a row in which nothing is intact, and "
+            "would not meet others; replace the damaged shards, or set lanes to less",
             url=display_url(self._urls[shard]),
             skipped_records=self._records,
             skipped_bytes=self._bytes,

@@ -45,10 +45,10 @@ class RunPlan:
 
     @cached_property
     def by_record(self) -> RecordRun | None:
-        """The arithmetic of a run in the order by record."""
-        if not isinstance(self.order, RecordOrder):
+        """The arithmetic of a run in the order by record, as long as its counts are known."""
+        if self.position.since is None:
             return None
-        assert self.position.since is not None
+        assert isinstance(self.order, RecordOrder)
         assert not isinstance(self.windows, Windows)
         return RecordRun(
             self.order,

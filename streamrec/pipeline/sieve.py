@@ -174,7 +174,7 @@ class Sieve:
             self._fruitful = number
         if self._patience is not None and number - self._fruitful >= self._patience:
             raise DataError(
-                f"the filter has kept no record of {self._patience} shards in a row, and the run "
-                "has no end: check the function, or set epochs"
+                "the filter has kept no record of all that a lane reads, several times over, and "
+                "the run has no end: check the function, or set epochs"
             )
         return stretch

@@ -46,7 +46,8 @@ class Fingerprint:
     """A digest of the shards' names, relative to the directory that they share."""
     shards: int
     order: str
-    """``"shard"``, or ``"record"``, a colon and the digest of the index."""
+    """``"shard"``, or ``"record"``, a colon and the digest of the index; in between ``", as kept"``
+    where nobody knows how many records, or packs of them, the lanes give."""
     lanes: int
     shuffle: bool
     seed: int
@@ -60,7 +61,7 @@ class Fingerprint:
 
     @property
     def by_record(self) -> bool:
-        """Whether an index is named, and the order is by record."""
+        """Whether the order is by record, and counts are known: a step says where lanes stand."""
         return self.order.startswith("record:")
 
     @property
@@ -142,7 +143,8 @@ class Position:
     """Records behind this position that have been delivered too (a stream of single records)."""
     since: tuple[int, int] | None = None
     """By record: the epoch at whose beginning all lanes stood, and the step at which they did. That
-    and the step say it all, for every rank: ``lanes`` and ``tags`` are empty."""
+    and the step say it all, for every rank: ``lanes`` and ``tags`` are empty. ``None`` by shard,
+    and where a filter or packs make counts unknown."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()

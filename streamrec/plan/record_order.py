@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from streamrec.errors import MalformedPosition
 from streamrec.plan.order import Extent
 from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.position import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,6 +180,27 @@ class RecordOrder:
     def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes count alike
         """By how much the numbers of extents rise until the lane may meet the same ones again."""
         return self.stride
+
+    def check(self, lanes: Sequence[int], coordinates: Numbers) -> None:
+        """Refuse places that lie outside of the extents that they name.
+
+        Args:
+            lanes: Whose places they are.
+            coordinates: As in a position; where an extent's beginning is meant, 0 will do.
+
+        Raises:
+            MalformedPosition: No stream ever stood there.
+        """
+        for lane, place in zip(lanes, coordinates[: RECORD + 1].T.tolist(), strict=True):
+            number, offset, record = place
+            extent = self.extent(lane, number)
+            last = extent.first_record + extent.skip + (extent.records or 0)
+            inside = extent.begin <= offset <= (extent.end or 0)
+            if offset and not (inside and extent.first_record <= record <= last):
+                raise MalformedPosition(
+                    f"the state's lane {lane} stands at byte {offset}, record {record}, where the "
+                    f"index has no chunk of number {number}"
+                )
 
     def start(self, lane: int, number: int, windows: ChunkWindows | None) -> Start:
         """Where to begin to read for the lane's record of that number, over all epochs."""

@@ -48,12 +48,16 @@ def write_index(source: str, chunk_bytes: int) -> None:
 
 
 def record_oracle(
-    shards: tuple[tuple[int, ...], ...], settings: DatasetSettings, lanes: int, chunk_bytes: int
+    shards: tuple[tuple[int, ...], ...],
+    settings: DatasetSettings,
+    lanes: int,
+    chunk_bytes: int,
+    keep: Callable[[int], bool] | None = None,
 ) -> RecordOracle:
     """The order by record that the settings ask for."""
     seed = settings.seed if settings.shuffle else 0
     windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
-    return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows)
+    return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows, keep)
 
 
 def oracle(

@@ -323,7 +323,6 @@ def test_states_of_another_index_or_order_are_refused(tmp_path: Path) -> None:
     [
         ({"remainder": "pad", "batch_size": 2}, "9 lanes share 5 records"),
         ({"compression": "gzip"}, "not compressed"),
-        ({"filter": "app:long"}, "how many filter or pack make"),
         ({"ordered": False, "batch_size": 2}, "keeps no order"),
     ],
 )

@@ -99,7 +99,7 @@ def test_the_error_of_a_hopeless_lane_says_what_was_skipped() -> None:
     error = losses.hopeless(1, 4)
     assert error.url == URLS[1]
     assert (error.skipped_records, error.skipped_bytes) == (1, 7)
-    assert "4 shards in a row" in error.message
+    assert "4 shards or chunks in a row" in error.message
 
 
 def test_urls_are_shown_without_secrets(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,6 +82,8 @@ class RecordOracle:
     shuffle: bool = False
     seed: int = 0
     windows: Windows | None = None
+    keep: Callable[[int], bool] | None = None
+    """The filter, by a record's length: nobody knows the counts, and windows are of bytes."""
 
     @property
     def records(self) -> int:
@@ -133,6 +135,9 @@ class RecordOracle:
 
     def windowed(self, lane: int, epoch: int) -> list[list[tuple[int, int]]]:
         parts = self.lane_epoch(lane, epoch)
+        if self.keep is not None:
+            every = [r for part, _ in parts for r in part if self.keep(self.shards[r[0]][r[1]])]
+            return self._in_bytes(every, lane, epoch)
         if self.windows is None:
             return [part for part, _ in parts]
         out: list[list[tuple[int, int]]] = []
@@ -146,6 +151,20 @@ class RecordOracle:
             order = self.windows.permutation(lane, epoch, len(out), len(window))
             out.append([window[i] for i in order.tolist()])
             parts = parts[count:]
+        return out
+
+    def _in_bytes(
+        self, records: list[tuple[int, int]], lane: int, epoch: int
+    ) -> list[list[tuple[int, int]]]:
+        if self.windows is None:
+            return [records]
+        out: list[list[tuple[int, int]]] = []
+        while records:
+            lengths = np.array([self.shards[shard][i] for shard, i in records], np.int64)
+            count = records_until(lengths, self.windows.size(lane, len(out)))
+            order = self.windows.permutation(lane, epoch, len(out), count)
+            out.append([records[i] for i in order.tolist()])
+            records = records[count:]
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[Record]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.errors import MalformedPosition
 from streamrec.plan.record_order import RecordOrder, taken
 from streamrec.plan.window import Windows
 from tests.plan.oracle import RecordOracle
@@ -47,6 +48,44 @@ def test_extents_are_the_oracles(oracle: RecordOracle, epoch: int) -> None:
         extents = extents_of_epoch(order, lane, epoch)
         found = [record for extent in extents for record in records_of(extent)]
         assert found == [r for part, _ in oracle.lane_epoch(lane, epoch) for r in part]
+
+
+@given(oracles(), EPOCHS)
+def test_chunks_that_are_not_joined_are_the_same_records_in_the_same_order(
+    oracle: RecordOracle, epoch: int
+) -> None:
+    joined = order_of(oracle)
+    order = RecordOrder(joined.table, joined.lanes, joined.shuffle, joined.seed, joins=False)
+    chunks = [set(chunk) for chunk in oracle.chunks()]
+    for lane in range(order.lanes):
+        extents = extents_of_epoch(order, lane, epoch)
+        found = [record for extent in extents for record in records_of(extent)]
+        same = [r for extent in extents_of_epoch(joined, lane, epoch) for r in records_of(extent)]
+        assert found == same
+        assert all(any(set(records_of(e)) <= chunk for chunk in chunks) for e in extents)
+
+
+@given(oracles(), st.data())
+def test_only_places_inside_of_their_extents_are_believed(
+    oracle: RecordOracle, data: st.DataObject
+) -> None:
+    order = RecordOrder(order_of(oracle).table, oracle.lanes, oracle.shuffle, joins=False)
+    lane = data.draw(st.integers(0, order.lanes - 1))
+    extent = order.extent(lane, data.draw(st.integers(0, 2 * order.stride)))
+    assert extent.end is not None
+    assert extent.records is not None
+    last = extent.first_record + extent.skip + extent.records
+
+    def check(offset: int, record: int) -> None:
+        order.check([lane], np.array([[extent.number], [offset], [record], [0]], np.int64))
+
+    check(0, 0)
+    for offset in {extent.begin, extent.end}:
+        for record in {extent.first_record, last}:
+            check(offset, record)
+    for offset, record in [(extent.end + 1, last), (extent.end, last + 1), (1 << 60, 0)]:
+        with pytest.raises(MalformedPosition, match=f"lane {lane} stands at byte {offset}"):
+            check(offset, record)
 
 
 @given(oracles(), EPOCHS)
