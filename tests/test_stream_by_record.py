@@ -12,7 +12,9 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.formats.tfrecord import frame
 from tests.feeder.support import serving
+from tests.pipeline.damaged_index import Damaged
 from tests.pipeline.shards import identities, settings_of, write, write_index
 
 if TYPE_CHECKING:
@@ -156,14 +158,49 @@ def test_seek_is_running_there(source: str, engine: str) -> None:
 
 
 @contextmanager
-def _reading(source: str, engine: str) -> Iterator[Stream]:
+def _reading(source: str, engine: str, **values: Any) -> Iterator[Stream]:
     if engine == "feeder":
-        with serving(settings_of(source, **ORDER)) as address:
+        with serving(settings_of(source, **ORDER, **values)) as address:
             with sr.connect(f"{address}/data") as stream:
                 yield stream
     else:
-        with opened(source, engine=engine) as stream:
+        with opened(source, engine=engine, **values) as stream:
             yield stream
+
+
+@pytest.mark.parametrize("engine", ["thread", "process", "feeder"])
+def test_damage_changes_no_length_and_no_step(tmp_path: Path, engine: str) -> None:
+    shard = tuple(bytes([i]) * 5 for i in range(RECORDS))
+    frames = bytearray(b"".join(map(frame, shard)))
+    frames[21 * 4 + 13] ^= 1
+    frames[21 * 9 : 21 * 12 + 5] = bytes(3 * 21 + 5)
+    source = Damaged((shard,), (bytes(frames),), 50).write(tmp_path)
+    with _reading(source, engine, on_corrupt="skip", corrupt_budget=9) as stream:
+        whole = list(stream)
+        assert len(whole) == len(stream) == 8
+        masks = [value for batch in whole for value in batch.mask.tolist()]
+        assert (len(masks), masks.count(False)) == (RECORDS, 5)
+        found = {record for batch in whole for record in batch.records.to_list()}
+        assert found == {record for i, record in enumerate(shard) if i not in {4, 9, 10, 11, 12}}
+        stream.seek(step=5)
+        tail = list(stream)
+        assert identities(tail) == identities(whole[5:])
+        assert [batch.mask.tolist() for batch in tail] == [b.mask.tolist() for b in whole[5:]]
+
+
+@pytest.mark.parametrize("engine", ["thread", "process", "feeder"])
+def test_what_is_kept_has_no_length_and_resumes(source: str, engine: str) -> None:
+    with _reading(source, engine, filter="tests.pipeline.own:is_short") as stream:
+        with pytest.raises(TypeError, match="not known"):
+            len(stream)
+        whole = list(stream)
+        assert sum(map(len, whole)) == RECORDS
+        for k in range(1, len(whole)):
+            stream.load_state_dict(json.loads(json.dumps(whole[k - 1].next_position.to_dict())))
+            assert identities(list(stream)) == identities(whole[k:])
+        stream.seek(step=2)
+        with pytest.raises(ConfigError, match="with filter nobody knows where a step begins"):
+            list(stream)
 
 
 @pytest.mark.parametrize("steps", [None, 5])
