@@ -253,7 +253,8 @@ class Stream:
         length = self._session.settings.get("length")
         if length is None:
             raise TypeError(
-                "the length is not known: that takes epochs, and an index or steps_per_epoch"
+                "the length is not known: that takes epochs, and steps_per_epoch or (without "
+                "filter and pack) an index"
             )
         return int(length)
 

@@ -301,7 +301,9 @@ class FrameScanner:
         """A length beyond the shard's end: cut short, if the length can be believed."""
         if kernel.masked_crc32c(_LENGTH.pack(length)) != stored:
             return self._corrupt_length(length, stored)
-        left = "no object can hold" if self.size is None else f"exceed the shard's {self.size}"
+        left = "no object can hold"
+        if self.size is not None:
+            left = f"reach beyond byte {self.size}, where the shard ends, or its chunk in the index"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
         if HEADER + length + FOOTER > LARGEST:
             return self._error(CorruptLength, f"{message}: no real record is that long")

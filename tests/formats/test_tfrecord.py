@@ -273,8 +273,9 @@ class TestLength:
         with pytest.raises(TruncatedShard) as caught:
             run.step(19, more=True)
         assert caught.value.message == (
-            "the record's length matches its CRC32C, but its 1000000000000 bytes exceed "
-            "the shard's 5000: it was cut short; fetch or write the shard again"
+            "the record's length matches its CRC32C, but its 1000000000000 bytes reach beyond byte "
+            "5000, where the shard ends, or its chunk in the index: it was cut short; fetch or "
+            "write the shard again"
         )
 
     def test_an_unchecked_one_beyond_the_shard_is_checked_after_all(self) -> None:
