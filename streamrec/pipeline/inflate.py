@@ -149,6 +149,11 @@ class LaneInflater:
         landed = read is not None and read.scanned < read.filled
         return self._stream.pending or landed
 
+    @property
+    def decompresses(self) -> bool:
+        """Whether a thread is what the lane waits for: one at work, or work for one."""
+        return self.busy or self.has_work
+
     def look(self) -> bool:
         """Take notice of what has landed; whether there is work for a thread."""
         while not self._failed and (read := self._source.first) is not None:

@@ -29,6 +29,14 @@ class HangingExecutor(InlineExecutor):
         return Future()
 
 
+class LastlyHangingExecutor(InlineExecutor):
+    """Its threads take all that is to be decompressed, and then come to no end."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        _, source, _ = args
+        return super().submit(*args, **kwargs) if source else Future()
+
+
 class LateExecutor(InlineExecutor):
     """Its threads take a second."""
 
@@ -78,6 +86,16 @@ async def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_decompressing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
     monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", HangingExecutor)
+    error, _ = await stall(compressed())
+    assert isinstance(error, Stalled)
+    assert error.stage == "decompress"
+    assert "o000" in str(error)
+
+
+@simulated
+async def test_decompressing_what_has_been_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(inflate_module, "ThreadPoolExecutor", LastlyHangingExecutor)
     error, _ = await stall(compressed())
     assert isinstance(error, Stalled)
     assert error.stage == "decompress"
