@@ -202,24 +202,32 @@ class Dataset:
                 f"world_size {world_size} does not divide the {self.lanes} lanes; these do: {serve}"
                 " (or set lanes to a multiple of world_size: it determines the order)"
             )
+        if world_size > 1:
+            self._check_ends(world_size)
+
+    def _check_ends(self, world_size: int) -> None:
+        """See that several ranks end at the same step.
+
+        Raises:
+            ConfigError: Nobody knows at which they would; the message says what serves.
+        """
         settings = self.settings
-        is_endless = settings.epochs is None or settings.steps_per_epoch is not None
-        if world_size > 1 and not self._is_counted and not is_endless:
-            stage = _uncounted(settings)
-            what = f"nobody knows how many rows {stage} makes of a lane's records"
-            help_ = "set"
-            if not stage:
-                what = "shards hold different numbers of records"
-                help_ = (
-                    "write an index with `streamrec index` and set index=True (less than a record "
-                    f"of each of the {self.lanes} lanes, and less than a batch of each rank, is "
-                    'then left out, or added by remainder="pad"), or set'
-                )
-            raise ConfigError(
-                f"{what}, so {world_size} ranks would end at different steps and wait for each "
-                f"other for ever; {help_} steps_per_epoch to the number of batches every rank is "
-                "to get, or epochs to None"
+        if self._is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
+            return
+        stage, serves = _uncounted(settings), "set"
+        what = f"nobody knows how many rows {stage} makes of a lane's records"
+        if not stage:
+            what = "shards hold different numbers of records"
+            serves = (
+                "write an index with `streamrec index` and set index=True (less than a record of "
+                f"each of the {self.lanes} lanes, and less than a batch of each rank, is then left "
+                'out, or added by remainder="pad"), or set'
             )
+        raise ConfigError(
+            f"{what}, so {world_size} ranks would end at different steps and wait for each other "
+            f"for ever; {serves} steps_per_epoch to the number of batches every rank is to get, or "
+            "epochs to None"
+        )
 
     def _remainder(self, world_size: int, batch_size: int | None) -> str:
         remainder = self.settings.remainder or ("keep" if world_size == 1 else "drop")
