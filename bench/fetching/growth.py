@@ -27,6 +27,8 @@ COUNTS = (10, 1_000, 100_000)
 WINDOWS = {"64MiB": "8MiB", "256MiB": "32MiB", "1GiB": "128MiB"}
 """The shuffle window for each budget."""
 LANES = (1, 48, 192)
+TIMES_BUDGET = 4
+"""A stream reads so many times its budget while its memory is watched."""
 
 
 @dataclass(frozen=True)
@@ -107,27 +109,27 @@ def growing(buckets: list[Shards], store: Served) -> Iterator[Case]:
 def footprints(buckets: list[Shards], store: Served, most_bytes: float) -> Iterator[Case]:
     """All budgets, lanes and sizes of shards, shuffled and not; and the defaults, with ``for``."""
     for shards in buckets:
-        most = round(most_bytes / shards.shard_bytes * shards.per_template * shards.copies)
-        most = min(most, shards.records)
         for budget, lanes, shuffle in itertools.product(WINDOWS, LANES, (False, True)):
             settings = {"memory_budget": budget, "lanes": lanes, "shuffle": shuffle}
             settings["shuffle_window"] = WINDOWS[budget]
-            order = shards.order(WAYS[0], most, listed=True)
-            yield _footprint(shards, order, settings, store)
-        yield _footprint(shards, shards.order(FOR, most, listed=True), {}, store)
+            yield _footprint(shards, WAYS[0], settings, store, most_bytes)
+        yield _footprint(shards, FOR, {}, store, most_bytes)
 
 
 def _footprint(
-    shards: Shards, order: dict[str, Any], settings: dict[str, Any], store: Served
+    shards: Shards, way: Way, settings: dict[str, Any], store: Served, most_bytes: float
 ) -> Case:
     budget = settings.get("memory_budget", "default")
     lanes = settings.get("lanes", "auto")
     shuffled = ", shuffled" if settings.get("shuffle") else ""
-    way = "" if settings else ", for"
+    looped = "" if settings else ", for"
     size = f"{shards.shard_bytes / 1e6:,.0f} MB"
-    name = f"{budget} budget, {lanes} lanes, shards of {size}{shuffled}{way}"
-    validated = validate(DatasetSettings, {"source": order["source"], **settings})
-    order = {**order, "settings": settings, "budget": memory_budget(validated)}
+    name = f"{budget} budget, {lanes} lanes, shards of {size}{shuffled}{looped}"
+    plain = memory_budget(validate(DatasetSettings, {"source": "s3://x", **settings}))
+    most_bytes = min(most_bytes, TIMES_BUDGET * plain)
+    most = round(most_bytes / shards.shard_bytes * shards.per_template * shards.copies)
+    order = shards.order(way, min(most, shards.records), listed=True)
+    order = {**order, "settings": settings, "budget": plain}
     return _case(MEMORY, name, order, store)
 
 
