@@ -148,6 +148,9 @@ class Fetcher:
         while distances and self._in_flight < self.concurrency.limit:
             lane = min(distances, key=distances.__getitem__)
             feed = self.feeds[lane]
+            if self._awaits_answer(feed):
+                distances.clear()
+                break
             before = room.beyond(feed.charged)
             if self._start_next(group, lane, room, beyond):
                 distances[lane] = feed.distance
@@ -155,6 +158,13 @@ class Fetcher:
             else:
                 del distances[lane]
         self._limited = self._limited or bool(distances)
+
+    def _awaits_answer(self, feed: LaneFeed) -> bool:
+        """Whether a lane's head is asked for, and not answered: nothing further away is begun.
+
+        With all else beside the heads, the first batch would wait.
+        """
+        return not feed.answered and feed.ahead >= self._plan.head
 
     def _start_next(self, group: asyncio.TaskGroup, lane: int, room: Room, beyond: float) -> bool:
         feed = self.feeds[lane]
@@ -199,8 +209,6 @@ class Fetcher:
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
-        if not feed.answered and feed.ahead >= self._plan.head:
-            return 0  # the heads come first: with all else beside them, the first batch waits
         taken = feed.charged
         if room.allows(size_class(feed.size), taken, beyond):
             return feed.size

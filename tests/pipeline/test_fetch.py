@@ -142,6 +142,22 @@ async def test_more_is_asked_for_when_the_heads_are_answered() -> None:
 
 
 @asynchronous
+async def test_the_lane_that_is_answered_first_does_not_take_all() -> None:
+    slow = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    quick = ScriptedStore(slow.objects)
+    slow.store_for = lambda url: quick if url == "o0" else slow  # type: ignore[method-assign]
+    assert slow.gate
+    async with fetching(slow, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for _ in range(99):
+            await asyncio.sleep(0)
+        assert fetcher.feeds[0].answered
+        assert len(quick.asked) == 2  # the second is as far away as the others' first
+        slow.gate.set()
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+        assert len(quick.asked) == 3
+
+
+@asynchronous
 async def test_of_tiny_shards_a_lane_asks_for_as_many_as_a_head_holds() -> None:
     store = ScriptedStore(objects(*[10_000] * 99), gate=asyncio.Event())
     async with fetching(store, total=256 * MIB, known=True):
