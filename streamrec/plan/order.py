@@ -82,12 +82,14 @@ class ShardOrder:
         lanes: How many there are; at least one.
         shuffle: Whether each epoch has a permutation of its own.
         seed: Of the permutations.
+        first_shard: The number of the first of them: they may be a part of a dataset's.
     """
 
     shards: int
     lanes: int
     shuffle: bool = False
     seed: int = 0
+    first_shard: int = 0
     _permutations: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -96,7 +98,7 @@ class ShardOrder:
         """The lane's extent of that number."""
         epoch, place = divmod(lane + number * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
-        return Extent(number, epoch, shard)
+        return Extent(number, epoch, self.first_shard + shard)
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
         """The lane's extents from that number on, without end."""

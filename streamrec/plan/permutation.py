@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["permutation", "seed_of"]
+__all__ = ["numbers", "permutation", "seed_of"]
 
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
@@ -32,12 +32,17 @@ def seed_of(*words: int) -> int:
 
 def permutation(n: int, seed: int) -> npt.NDArray[np.int64]:
     """A permutation of ``0 … n-1``: the order of ``n`` successive outputs of SplitMix64."""
-    counters = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA)
-    keys = counters + np.uint64(seed)
+    keys = numbers(np.arange(n, dtype=np.uint64), seed)
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+
+
+def numbers(places: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """The outputs of SplitMix64 at these places of its sequence, from 0."""
+    keys = (places + np.uint64(1)) * np.uint64(GOLDEN_GAMMA) + np.uint64(seed)
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(MIX_1)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(MIX_2)
     keys ^= keys >> np.uint64(31)
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+    return keys
 
 
 def _mix(z: int) -> int:

@@ -1,0 +1,125 @@
+"""Which component of a mix each record of a lane comes from.
+
+Record ``n`` of a lane is drawn by a number that is a hash of (seed, epoch, lane, ``n``): nothing
+has to be saved but ``n``, and no other lane matters, so the world size does not either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.plan.permutation import numbers, seed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["NOTHING", "Draws", "component_seed"]
+
+DRAW = 0x44524157  # "DRAW": keeps these numbers apart from those of permutations
+COMPONENT = 0x434F4D50  # "COMP"
+NOTHING = -1
+"""What is drawn where all that has a weight has ended."""
+WHOLE = 1 << 64
+
+
+def component_seed(seed: int, component: int) -> int:
+    """The seed of a component's own permutations: components of as many shards differ."""
+    return seed_of(COMPONENT, seed, component) >> 1
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws of all lanes.
+
+    Args:
+        phases: From which record of all lanes on (in the round robin, in an epoch of the mix) which
+            weights hold, one a component, at least one of them above 0; the first phase begins at
+            0, and each later.
+        lanes: How many there are.
+        seed: Of the draws.
+    """
+
+    phases: tuple[tuple[int, tuple[float, ...]], ...]
+    lanes: int
+    seed: int
+    _known: dict[tuple[int, tuple[int, ...]], tuple[Numbers, npt.NDArray[np.uint64]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def choices(
+        self, lane: int, epoch: int, first: int, count: int, ended: Collection[int] = ()
+    ) -> Numbers:
+        """The components of a lane's records ``first … first+count-1``.
+
+        A draw of a component that has ended is repeated without that one; so of the rest each has
+        its share, and when its end became known makes no difference.
+
+        Args:
+            lane: The lane's number.
+            epoch: Of the mix.
+            first: The number in that epoch of the first record.
+            count: How many.
+            ended: Components that have no more records.
+
+        Returns:
+            int64 ``[count]``; ``NOTHING`` where no component is left.
+        """
+        draws = np.arange(count, dtype=np.uint64) + np.uint64(first)
+        bounds = [max(0, min(count, self._begin(lane, g) - first)) for g, _ in self.phases]
+        out = np.empty(count, np.int64)
+        for phase, (begin, end) in enumerate(pairwise([*bounds, count])):
+            if begin < end:
+                out[begin:end] = self._drawn(phase, lane, epoch, draws[begin:end], ended)
+        return out
+
+    def shares(self, lane: int, number: int) -> list[float]:
+        """Of how many of the lane's records each component is, about, from that record on."""
+        weights = next(w for g, w in reversed(self.phases) if self._begin(lane, g) <= number)
+        return [weight / sum(weights) for weight in weights]
+
+    def _begin(self, lane: int, record: int) -> int:
+        """The lane's first record that is not before that one of all lanes."""
+        return max(0, -((lane - record) // self.lanes))
+
+    def _drawn(
+        self,
+        phase: int,
+        lane: int,
+        epoch: int,
+        draws: npt.NDArray[np.uint64],
+        ended: Collection[int],
+        without: tuple[int, ...] = (),
+    ) -> Numbers:
+        components, limits = self._limits(phase, without)
+        if not len(components):
+            return np.full(len(draws), NOTHING)
+        seed = seed_of(DRAW, self.seed, epoch, lane, len(without))
+        drawn: Numbers = components[np.searchsorted(limits, numbers(draws, seed), "right")]
+        for component in set(components.tolist()) & set(ended):
+            again = np.flatnonzero(drawn == component)
+            if len(again):
+                excluded = (*without, component)
+                drawn[again] = self._drawn(phase, lane, epoch, draws[again], ended, excluded)
+        return drawn
+
+    def _limits(
+        self, phase: int, without: tuple[int, ...]
+    ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+        """The components with a weight, and the numbers below 2^64 that part them, exactly."""
+        key = phase, tuple(sorted(without))
+        if key not in self._known:
+            shares = {c: Fraction(w) for c, w in enumerate(self.phases[phase][1]) if w > 0}
+            left = {c: share for c, share in shares.items() if c not in without}
+            sums = list(accumulate(left.values()))
+            limits = [int(WHOLE * part / sums[-1]) for part in sums[:-1]]
+            self._known[key] = np.array(list(left), np.int64), np.array(limits, np.uint64)
+        return self._known[key]
