@@ -6,21 +6,21 @@ can be saved as plain JSON. It comes back from outside: :meth:`Position.from_dic
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from streamrec.errors import ConfigError, MalformedPosition, OtherDataset, OtherOrder, OtherVersion
+from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
+from streamrec.plan.fingerprint import Fingerprint, digest, names_digest, relative_names
+from streamrec.plan.packed import pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
-__all__ = ["Fingerprint", "Position", "object_tag", "relative_names"]
+__all__ = ["Fingerprint", "Position", "names_digest", "object_tag", "relative_names"]
 
 VERSION = 1
 COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
@@ -32,91 +32,12 @@ LAST_EPOCH = 1 << 31
 MOST_SKIPPED = 1 << 16
 """Single records that may have travelled together: far more than ever do."""
 MOST_LANES = 1 << 16
+MOST_COMPONENTS = 1 << 8
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """Everything that determines which records come in which order.
-
-    Two streams with equal fingerprints deliver the same records in the same order, wherever the
-    shards are stored and however they are fetched.
-    """
-
-    names: str
-    """A digest of the shards' names, relative to the directory that they share."""
-    shards: int
-    order: str
-    """``"shard"``, or ``"record"``, a colon and the digest of the index; in between ``", as kept"``
-    where nobody knows how many records, or packs of them, the lanes give."""
-    lanes: int
-    shuffle: bool
-    seed: int
-    """0 where nothing is shuffled: it has no effect then."""
-    shuffle_window: int
-    """Bytes; 0 where nothing is shuffled."""
-    global_batch: int | None
-    """Records of all ranks a step; ``None`` for single records."""
-    stages: str = ""
-    """What lanes do to their records beside the order: the functions and the packing, by name."""
-
-    @property
-    def by_record(self) -> bool:
-        """Whether the order is by record, and counts are known: a step says where lanes stand."""
-        return self.order.startswith("record:")
-
-    @property
-    def digest(self) -> str:
-        """16 hexadecimal digits for the whole."""
-        return _digest(json.dumps(self.to_dict(), sort_keys=True))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data; ``stages`` is left out where there are none."""
-        data = asdict(self)
-        return data if self.stages else {name: data[name] for name in data if name != "stages"}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Self:
-        """Read what :meth:`to_dict` gave.
-
-        Raises:
-            MalformedPosition: It is something else.
-        """
-        kinds = {field.name: str(field.type) for field in fields(cls)}
-        data = {"stages": "", **data} if isinstance(data, dict) else data
-        if not isinstance(data, dict) or data.keys() != kinds.keys():
-            raise MalformedPosition(f"a fingerprint has the fields {', '.join(kinds)}")
-        for name, kind in kinds.items():
-            if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
-                raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
-        return cls(**data)
-
-    def check(self, saved: Fingerprint, what: str = "the state") -> None:
-        """Refuse a position or a peer of another dataset or order.
-
-        Args:
-            saved: The fingerprint on the other side.
-            what: What that is of, for the error.
-
-        Raises:
-            OtherDataset: The shards differ.
-            OtherOrder: A setting that determines the order differs.
-        """
-        mine, theirs = asdict(self), asdict(saved)
-        if (self.names, self.shards) != (saved.names, saved.shards):
-            raise OtherDataset(
-                f"{what} belongs to {saved.shards} shards other than the {self.shards} of this "
-                "stream (their names differ); open the dataset that it was saved from"
-            )
-        differing = [
-            f"{name} was {theirs[name]!r} and is {mine[name]!r}"
-            for name in mine
-            if mine[name] != theirs[name]
-        ]
-        if differing:
-            raise OtherOrder(
-                f"{what} belongs to another order: {'; '.join(differing)}; restore these "
-                f"settings, or begin without {what}"
-            )
+_NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
+_NO_SOURCES = np.zeros((WINDOW, 0), np.int64)
+_NO_TAGS: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +57,30 @@ class Position:
     """int64 ``[7, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
     number at which the lane's window begins (without shuffle: its next record), the window's number
     in its epoch, the rows of it already delivered, all records the lane has ever delivered, and how
-    much of what is packed from there on is delivered too."""
+    much of what is packed from there on is delivered too. Of a mix, the first three are its epoch,
+    0, and the number in that epoch of the mix's record."""
     tags: tuple[str | None, ...]
-    """A short tag of the version of the object that each lane is in the middle of."""
+    """A short tag of the version of the object that each lane is in the middle of; of a mix, one
+    for each column of ``sources``."""
     skip: int = 0
     """Records behind this position that have been delivered too (a stream of single records)."""
     since: tuple[int, int] | None = None
     """By record: the epoch at whose beginning all lanes stood, and the step at which they did. That
     and the step say it all, for every rank: ``lanes`` and ``tags`` are empty. ``None`` by shard,
     and where a filter or packs make counts unknown."""
+    sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
+    """int64 ``[3, components * own lanes]``: of a mix, the extent, byte offset and record number of
+    each component's next record in each lane: component after component. Else without columns."""
+
+    @property
+    def points(self) -> npt.NDArray[np.int64]:
+        """int64 ``[3, ...]``: what is read from which extent, byte and record on."""
+        return self.sources if self.sources.size else self.lanes[:WINDOW]
+
+    @property
+    def components(self) -> int:
+        """How many a mix has; 1 where there is none."""
+        return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
@@ -169,6 +105,10 @@ class Position:
         lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
         arrays = self.lanes.copy()
         arrays[TAKEN] -= lowest
+        if self.sources.size:
+            packed = pack([*arrays, *self.sources, _tag_numbers(self.tags)])
+            count = {"components": self.components}
+            return {**common, "round": lowest, **count, "packed": packed}
         rows = {name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)}
         if not arrays[PART].any():
             del rows["part"]
@@ -192,6 +132,11 @@ class Position:
         rank, world_size = _number(data, "rank"), _number(data, "world_size")
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
         by_record = fingerprint.by_record
+        lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
+        if fingerprint.mix and not by_record:
+            lanes, sources, tags = _mixed(data, owned, fingerprint)
+        elif not by_record:
+            lanes, tags = _coordinates(data, owned, fingerprint), _tags(data.get("tags"), owned)
         return cls(
             fingerprint,
             _number(data, "step"),
@@ -199,10 +144,11 @@ class Position:
             world_size,
             _number(data, "run_epoch", LAST_EPOCH),
             _number(data, "epoch", LAST_EPOCH),
-            _NO_LANES if by_record else _coordinates(data, owned, fingerprint),
-            () if by_record else _tags(data.get("tags"), owned),
+            lanes,
+            tags,
             _number(data, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
             _since(data) if by_record else None,
+            sources,
         )
 
     @classmethod
@@ -220,7 +166,8 @@ class Position:
 
         Args:
             fingerprint: Of the stream.
-            first_extents: The number of each own lane's first extent in the epoch.
+            first_extents: The number of each own lane's first extent in the epoch; of a mix, those
+                of its components, one after the other.
             rank: Whose position it is.
             world_size: Of how many.
             epoch: Which one begins.
@@ -231,10 +178,15 @@ class Position:
             return cls(
                 fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, (), since=since
             )
-        lanes = np.zeros((len(COORDINATES), len(first_extents)), np.int64)
-        lanes[EXTENT] = first_extents
+        lanes = np.zeros((len(COORDINATES), fingerprint.lanes // world_size), np.int64)
+        sources = np.zeros((WINDOW, len(first_extents)), np.int64) if fingerprint.mix else None
+        lanes[EXTENT] = first_extents if sources is None else epoch
         tags = (None,) * len(first_extents)
-        return cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
+        place = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
+        if sources is None:
+            return place
+        sources[EXTENT] = first_extents
+        return replace(place, sources=sources)
 
     @classmethod
     def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:
@@ -254,13 +206,23 @@ class Position:
             _check_equal(positions, world_size)
             return replace(one, rank=rank, world_size=world_size)
         _check_complete(positions)
-        whole = np.empty((len(COORDINATES), one.fingerprint.lanes), np.int64)
-        tags: list[str | None] = [None] * one.fingerprint.lanes
-        for position in positions:
-            whole[:, position.rank :: position.world_size] = position.lanes
-            tags[position.rank :: position.world_size] = position.tags
-        if one.fingerprint.lanes % world_size:
-            raise ConfigError(f"world_size {world_size} does not divide {len(tags)} lanes")
+        count = one.fingerprint.lanes
+        if count % world_size:
+            raise ConfigError(f"world_size {world_size} does not divide {count} lanes")
+
+        def own(columns: Callable[[Position], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+            """The new rank's columns, of all ranks' with the lanes as the last axis."""
+            first = columns(one)
+            whole = np.empty((*first.shape[:-1], count), first.dtype)
+            for position in positions:
+                whole[..., position.rank :: position.world_size] = columns(position)
+            return whole[..., rank::world_size].copy()
+
+        shape = WINDOW, one.components, -1
+        tags = own(lambda position: np.array(position.tags, object).reshape(shape[1:]))
+        sources = _NO_SOURCES
+        if one.sources.size:
+            sources = own(lambda position: position.sources.reshape(shape)).reshape(WINDOW, -1)
         return cls(
             one.fingerprint,
             one.step,
@@ -268,12 +230,10 @@ class Position:
             world_size,
             one.run_epoch,
             min(position.epoch for position in positions),
-            whole[:, rank::world_size].copy(),
-            tuple(tags[rank::world_size]),
+            own(lambda position: position.lanes),
+            tuple(tags.reshape(-1).tolist()),
+            sources=sources,
         )
-
-
-_NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
 
 
 def check_version(data: Any) -> None:
@@ -294,27 +254,9 @@ def check_version(data: Any) -> None:
         raise MalformedPosition(f"the state has version {version}, which there never was")
 
 
-def relative_names(urls: Sequence[str]) -> list[str]:
-    """The shards' names below the directory that they share: the same for a mirror elsewhere."""
-    parts = [url.split("/") for url in urls]
-    first, last = min(parts), max(parts)
-    depth = min(len(part) for part in parts) - 1
-    shared = next((i for i in range(depth) if first[i] != last[i]), depth)
-    return ["/".join(part[shared:]) for part in parts]
-
-
-def names_digest(urls: Sequence[str]) -> str:
-    """16 hexadecimal digits for the shards' relative names, in their order."""
-    return _digest("\n".join(relative_names(urls)))
-
-
 def object_tag(version: str | None) -> str | None:
     """A short tag (8 hexadecimal digits) for an ETag or generation, to notice a change by."""
-    return None if version is None else _digest(version)[:8]
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+    return None if version is None else digest(version)[:8]
 
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
@@ -343,11 +285,38 @@ def _coordinates(
             raise MalformedPosition(f"the state's {name!r} is not a list of {owned} numbers")
         if not all(type(value) is int and 0 <= value <= LARGEST - lowest for value in row):
             raise MalformedPosition(f"the state's {name!r} holds no numbers from 0 to {LARGEST}")
-    if not fingerprint.shuffle and any(data["row"]):
-        raise MalformedPosition("the state's 'row' names rows of windows, and nothing is shuffled")
     lanes = np.array(rows, np.int64).reshape(len(COORDINATES), owned)
+    _check_windows(lanes, fingerprint)
     lanes[TAKEN] += lowest
     return lanes
+
+
+def _check_windows(lanes: npt.NDArray[np.int64], fingerprint: Fingerprint) -> None:
+    if not fingerprint.shuffle and lanes[ROW].any():
+        raise MalformedPosition("the state's 'row' names rows of windows, and nothing is shuffled")
+
+
+def _mixed(
+    data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[str | None, ...]]:
+    """The lanes, sources and tags of a mix."""
+    lowest, count = _number(data, "round"), _number(data, "components")
+    if not 0 < count <= MOST_COMPONENTS:
+        raise MalformedPosition(f"the state names {count} components of a mix")
+    lengths = [owned] * len(COORDINATES) + [count * owned] * 4  # three numbers and a tag
+    rows = unpack(data.get("packed"), lengths)
+    lanes, sources, tags = np.array(rows[:-4]), np.array(rows[-4:-1]), rows[-1]
+    largest = max(lanes.max(initial=0), sources.max(initial=0))
+    if largest > LARGEST - lowest or (tags > 1 << 32).any():
+        raise MalformedPosition("the state's 'packed' holds something else than its numbers")
+    _check_windows(lanes, fingerprint)
+    lanes[TAKEN] += lowest
+    return lanes, sources, tuple(f"{tag - 1:08x}" if tag else None for tag in tags.tolist())
+
+
+def _tag_numbers(tags: Sequence[str | None]) -> npt.NDArray[np.int64]:
+    """Tags as numbers; 0 for none."""
+    return np.array([0 if tag is None else int(tag, 16) + 1 for tag in tags], np.int64)
 
 
 def _since(data: Mapping[str, Any]) -> tuple[int, int]:
@@ -395,6 +364,8 @@ def _check_complete(positions: Sequence[Position]) -> None:
         raise MalformedPosition(
             f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
         )
+    if len({position.components for position in positions}) > 1:
+        raise MalformedPosition("the states are of mixes of different numbers of components")
     if any(position.skip for position in positions):
         raise MalformedPosition(
             "these states stand in the middle of single records that travelled together, so they "

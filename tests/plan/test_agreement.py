@@ -16,6 +16,7 @@ ENDS = {"epochs": 1, "steps_per_epoch": 100, "remainder": "drop"}
 OTHER: dict[str, Any] = {
     "names": "fedcba9876543210", "shards": 101, "order": "other", "lanes": 24, "shuffle": False,
     "seed": 8, "shuffle_window": 1 << 20, "global_batch": None, "stages": "filter app:long",
+    "mix": "from 0: web 1; repeat",
 }  # fmt: skip
 
 

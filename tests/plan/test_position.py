@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from streamrec.errors import (
     ConfigError,
@@ -35,10 +36,18 @@ EPOCHS = st.integers(0, LAST_EPOCH)
 
 
 @st.composite
-def positions(draw: st.DrawFn, world_size: int | None = None, rank: int | None = None) -> Position:
+def positions(
+    draw: st.DrawFn,
+    world_size: int | None = None,
+    rank: int | None = None,
+    components: int | None = None,
+) -> Position:
+    """Of a mix of so many components; of none where there are 0."""
     world_size = world_size or draw(st.sampled_from([1, 2, 3, 4, 6, 12]))
     rank = draw(st.integers(0, world_size - 1)) if rank is None else rank
     owned = 12 // world_size
+    if components is None:
+        components = draw(st.integers(0, 3))
     rows = draw(
         st.lists(
             st.lists(NUMBERS, min_size=owned, max_size=owned),
@@ -47,11 +56,15 @@ def positions(draw: st.DrawFn, world_size: int | None = None, rank: int | None =
         )
     )
     tag = st.one_of(st.none(), st.text("0123456789abcdef", min_size=8, max_size=8))
-    tags = tuple(draw(st.lists(tag, min_size=owned, max_size=owned)))
-    lanes = np.array(rows, np.int64)
-    return Position(
-        FINGERPRINT, draw(NUMBERS), rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, tags
-    )
+    columns = owned * max(1, components)
+    tags = tuple(draw(st.lists(tag, min_size=columns, max_size=columns)))
+    lanes, step = np.array(rows, np.int64), draw(NUMBERS)
+    one = Position(FINGERPRINT, step, rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, tags)
+    if not components:
+        return one
+    sources = draw(arrays(np.int64, (3, columns), elements=NUMBERS))
+    mixed = replace(FINGERPRINT, mix="from 0: web 1; repeat")
+    return replace(one, fingerprint=mixed, sources=sources)
 
 
 @given(positions())
@@ -148,6 +161,7 @@ def test_a_later_version_is_refused_by_name() -> None:
 OTHER: dict[str, Any] = {
     "order": "record of another index", "lanes": 24, "shuffle": False, "seed": 8,
     "shuffle_window": 1 << 20, "global_batch": None, "stages": "filter app:long",
+    "mix": "from 0: web 1; repeat",
 }  # fmt: skip
 
 
@@ -186,14 +200,16 @@ def test_the_refusal_names_the_settings_that_differ() -> None:
 def test_merge_gives_every_lane_to_its_new_rank(
     data: st.DataObject, before: int, after: int
 ) -> None:
+    components = data.draw(st.integers(0, 3))
     ranks = [
-        replace(data.draw(positions(world_size=before, rank=rank)), step=5, run_epoch=1)
+        replace(data.draw(positions(before, rank, components)), step=5, run_epoch=1)
         for rank in range(before)
     ]
     merged = [Position.merge(ranks, rank=rank, world_size=after) for rank in range(after)]
     back = [Position.merge(merged, rank=rank, world_size=before) for rank in range(before)]
     for position, again in zip(ranks, back, strict=True):
         assert np.array_equal(again.lanes, position.lanes)
+        assert np.array_equal(again.sources, position.sources)
         assert again.tags == position.tags
 
 
@@ -221,6 +237,46 @@ def test_a_state_of_64_lanes_takes_less_than_4_kb() -> None:
     lanes[1:6] = np.array([[3_000_000_000], [999_999], [999], [99_999], [10**9]])
     text = json.dumps(replace(start, lanes=lanes, tags=("0123abcd",) * 64).to_dict())
     assert len(text) < 4096
+
+
+def test_so_does_one_of_a_mix_of_two() -> None:
+    fingerprint = replace(FINGERPRINT, lanes=64, mix='from 0: {"code": 0.3, "web": 0.7}; repeat')
+    start = Position.start(fingerprint, [9_999] * 128, rank=0, world_size=1, step=10**7)
+    lanes, sources = start.lanes.copy(), start.sources.copy()
+    lanes[2:6] = np.array([[10**8], [999], [99_999], [10**9]])
+    sources[1:] = np.array([[3_000_000_000], [999_999]])
+    position = replace(start, lanes=lanes, sources=sources, tags=("0123abcd",) * 128)
+    assert len(json.dumps(position.to_dict())) < 4096
+    assert position.components == 2
+    assert position.points.shape == (3, 128)
+
+
+MIXED = replace(FINGERPRINT, lanes=2, mix="from 0: web 1; repeat")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"components": 0}, "names 0 components"),
+        ({"components": 257}, "names 257 components"),
+        ({"components": "2"}, "'components' is not a number"),
+        ({"components": 3}, "'packed' does not hold"),
+        ({"packed": None}, "'packed' does not hold"),
+        ({"round": 1 << 48}, "something else"),
+    ],
+)
+def test_a_hostile_state_of_a_mix(change: dict[str, Any], message: str) -> None:
+    start = Position.start(MIXED, [0] * 4, rank=0, world_size=1)
+    start.lanes[5] = 7, 8
+    start.sources[:] = 9
+    with pytest.raises(MalformedPosition, match=message):
+        Position.from_dict({**start.to_dict(), **change})
+
+
+def test_states_of_mixes_of_different_numbers_of_components_do_not_merge() -> None:
+    halves = [Position.start(MIXED, [0] * (1 + rank), rank=rank, world_size=2) for rank in (0, 1)]
+    with pytest.raises(MalformedPosition, match="different numbers of components"):
+        Position.merge(halves, rank=0, world_size=1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""Which dataset and order a stream has: what must be equal for its records to be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Self
+
+from streamrec.errors import MalformedPosition, OtherDataset, OtherOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Fingerprint", "digest", "names_digest", "relative_names"]
+
+_OPTIONAL = {"stages": "", "mix": ""}
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Everything that determines which records come in which order.
+
+    Two streams with equal fingerprints deliver the same records in the same order, wherever the
+    shards are stored and however they are fetched.
+    """
+
+    names: str
+    """A digest of the shards' names, relative to the directory that they share."""
+    shards: int
+    order: str
+    """``"shard"``, or ``"record"``, a colon and the digest of the index; in between ``", as kept"``
+    where nobody knows how many records, or packs of them, the lanes give."""
+    lanes: int
+    shuffle: bool
+    seed: int
+    """0 where nothing is shuffled: it has no effect then."""
+    shuffle_window: int
+    """Bytes; 0 where nothing is shuffled."""
+    global_batch: int | None
+    """Records of all ranks a step; ``None`` for single records."""
+    stages: str = ""
+    """What lanes do to their records beside the order: the functions and the packing, by name."""
+    mix: str = ""
+    """The components of a mix, their weights, and what becomes of one that ends."""
+
+    @property
+    def by_record(self) -> bool:
+        """Whether the order is by record, and counts are known: a step says where lanes stand."""
+        return self.order.startswith("record:")
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits for the whole."""
+        return digest(json.dumps(self.to_dict(), sort_keys=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON-able data; ``stages`` and ``mix`` are left out where there are none."""
+        data = asdict(self)
+        return {name: data[name] for name in data if data[name] or name not in _OPTIONAL}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            MalformedPosition: It is something else.
+        """
+        kinds = {field.name: str(field.type) for field in fields(cls)}
+        data = {**_OPTIONAL, **data} if isinstance(data, dict) else data
+        if not isinstance(data, dict) or data.keys() != kinds.keys():
+            raise MalformedPosition(f"a fingerprint has the fields {', '.join(kinds)}")
+        for name, kind in kinds.items():
+            if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
+                raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
+        return cls(**data)
+
+    def check(self, saved: Fingerprint, what: str = "the state") -> None:
+        """Refuse a position or a peer of another dataset or order.
+
+        Args:
+            saved: The fingerprint on the other side.
+            what: What that is of, for the error.
+
+        Raises:
+            OtherDataset: The shards differ.
+            OtherOrder: A setting that determines the order differs.
+        """
+        mine, theirs = asdict(self), asdict(saved)
+        if (self.names, self.shards) != (saved.names, saved.shards):
+            raise OtherDataset(
+                f"{what} belongs to {saved.shards} shards other than the {self.shards} of this "
+                "stream (their names differ); open the dataset that it was saved from"
+            )
+        differing = [
+            f"{name} was {theirs[name]!r} and is {mine[name]!r}"
+            for name in mine
+            if mine[name] != theirs[name]
+        ]
+        if differing:
+            raise OtherOrder(
+                f"{what} belongs to another order: {'; '.join(differing)}; restore these "
+                f"settings, or begin without {what}"
+            )
+
+
+def relative_names(urls: Sequence[str]) -> list[str]:
+    """The shards' names below the directory that they share: the same for a mirror elsewhere."""
+    parts = [url.split("/") for url in urls]
+    first, last = min(parts), max(parts)
+    depth = min(len(part) for part in parts) - 1
+    shared = next((i for i in range(depth) if first[i] != last[i]), depth)
+    return ["/".join(part[shared:]) for part in parts]
+
+
+def names_digest(urls: Sequence[str]) -> str:
+    """16 hexadecimal digits for the shards' relative names, in their order."""
+    return digest("\n".join(relative_names(urls)))
+
+
+def digest(text: str) -> str:
+    """16 hexadecimal digits for a text."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
