@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from streamrec.read import read_records as read_records
     from streamrec.stream import Stream as Stream
     from streamrec.stream import connect as connect
+    from streamrec.stream import mix as mix
     from streamrec.stream import open as open  # noqa: A004 - the public name
     from streamrec.taking import take as take
     from streamrec.types import Batch as Batch
@@ -108,7 +109,7 @@ _HOMES = {
     "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
     "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.read": ("read_records",),
-    "streamrec.stream": ("Stream", "connect", "open"),
+    "streamrec.stream": ("Stream", "connect", "mix", "open"),
     "streamrec.taking": ("take",),
     "streamrec.types": ("Batch", "BytesColumn", "Pictures", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),

@@ -32,6 +32,7 @@ from pydantic import (
 )
 
 from streamrec.errors import ConfigError
+from streamrec.mixing import Schedule, check_ends, check_schedule
 
 __all__ = [
     "Compression",
@@ -106,8 +107,9 @@ class Pack:
 class DatasetSettings(_Settings):
     """What is read, in which order and how: the part that a daemon's dataset has too."""
 
-    source: str | list[str]
-    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
+    source: str | list[str] | dict[str, str | list[str]]
+    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; of a mix, those of
+    each component by its name."""
     features: dict[str, Any] | Literal["infer"] | None = None
     """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
     batch_size: PositiveInt | None = None
@@ -123,6 +125,11 @@ class DatasetSettings(_Settings):
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
+    weights: list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None = None
+    """Of a mix: from which record on, of all ranks, each component has which part of the records.
+    """
+    exhausted: Literal["repeat", "stop", "rest"] = "repeat"
+    """Of a mix: a component at its end begins anew, ends the lane, or leaves it to the rest."""
     ordered: bool = True
     """False: first come, first served. A slow lane stalls nothing, and no order is kept."""
     filter: Function | None = None
@@ -153,12 +160,63 @@ class DatasetSettings(_Settings):
     storage_options: dict[str, Any] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 
+    @property
+    def components(self) -> dict[str, str | list[str]]:
+        """The sources of a mix by name, sorted; one without a name where nothing is mixed."""
+        source = self.source
+        return dict(sorted(source.items())) if isinstance(source, dict) else {"": source}
+
+    @property
+    def urls(self) -> list[str]:
+        """All that the source names."""
+        parts = self.components.values()
+        return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
+
     @field_validator("source")
     @classmethod
-    def _not_empty(cls, source: str | list[str]) -> str | list[str]:
-        if not source or not all(source):
+    def _not_empty(cls, source: str | list[str] | dict[str, Any]) -> Any:
+        parts = list(source.values()) if isinstance(source, dict) else [source]
+        if not parts or not all(part and all(part) for part in parts):
             raise ValueError("names no shard")
+        if isinstance(source, dict) and not all(source):
+            raise ValueError("has a component without a name")
         return source
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _from_the_start(cls, weights: object) -> object:
+        return [(0, weights)] if isinstance(weights, dict) else weights
+
+    @field_validator("weights")
+    @classmethod
+    def _weights_fit(cls, weights: Schedule | None, known: ValidationInfo) -> Schedule | None:
+        source = known.data.get("source", "")
+        if not isinstance(source, dict):
+            if weights is not None:
+                raise ValueError("has no effect: the source has no components to mix")
+            return None
+        if not weights:
+            raise ValueError(f"is missing; say how much of each is mixed: {', '.join(source)}")
+        if known.data.get("index") is not None:
+            raise ValueError("are of a mix, which takes shards as they come: leave out the index")
+        check_schedule(weights, set(source))
+        return weights
+
+    @field_validator("ordered")
+    @classmethod
+    def _order_fits(cls, ordered: bool, known: ValidationInfo) -> bool:
+        if not ordered and isinstance(known.data.get("source"), dict):
+            raise ValueError("is False, which keeps no order, and a mix is one: leave it out")
+        return ordered
+
+    @field_validator("exhausted")
+    @classmethod
+    def _ends_fit(cls, choice: str, known: ValidationInfo) -> str:
+        if isinstance(known.data.get("source"), dict):
+            check_ends(choice, known.data)
+        elif choice != "repeat":
+            raise ValueError("has no effect: the source has no components to mix")
+        return choice
 
     @field_validator("filter", "map", "transform", mode="before")
     @classmethod

@@ -59,6 +59,8 @@ class DatasetReader:
 
     def __str__(self) -> str:
         source = self.description.source
+        if isinstance(source, dict):
+            return f"a mix of {', '.join(self.description.components)}"
         return source if isinstance(source, str) else f"{len(source)} sources"
 
     async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
@@ -72,9 +74,8 @@ class DatasetReader:
         return EngineSession(self.description.dataset(), rank, position)
 
     def _engine(self) -> str:
-        source, engine = self.description.source, self.description.engine
-        sources = [source] if isinstance(source, str) else source
-        private = [url for url in sources if url.startswith("memory:")]
+        engine = self.description.engine
+        private = [url for url in self.description.urls if url.startswith("memory:")]
         if private and engine == "process":
             raise ConfigError(
                 f"{private[0]} is memory of this process, which another cannot read; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -22,7 +23,7 @@ from streamrec.readers import DatasetReader, FeederReader
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from streamrec.plan.place import Place
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.session import AsyncSession, Session
     from streamrec.types import Batch
 
-__all__ = ["Stream", "connect", "open"]
+__all__ = ["Stream", "connect", "mix", "open"]
 
 
 def open(  # noqa: A001 - the public name: streamrec.open
@@ -53,7 +54,59 @@ def open(  # noqa: A001 - the public name: streamrec.open
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
     """
-    source = source if isinstance(source, str) else [str(url) for url in source]
+    if isinstance(source, Mapping):
+        raise ConfigError("these are several sources by name: mix them with streamrec.mix")
+    return _stream(_plain_source(source), features, settings)
+
+
+def mix(
+    components: Mapping[str, Any],
+    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
+    *,
+    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    **settings: Any,
+) -> Stream:
+    """Open several sources as one stream, mixed record by record: ``streamrec.mix``.
+
+    Args:
+        components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
+            ``weights``, the source alone. Sources are those of :func:`open`.
+        features: Of all of them, as of :func:`open`.
+        weights: Pairs of a record's number and the weights, by name, that hold from there on. They
+            count the records of all ranks, in their order, before a filter; the first is 0.
+        **settings: As of :func:`open`. ``exhausted`` says what becomes of a component that ends.
+
+    Raises:
+        ConfigError: A setting is wrong; all of them are checked at once.
+    """
+    pairs = {name: part for name, part in components.items() if _is_weighted(part)}
+    if weights is None and len(pairs) == len(components):
+        schedule: Any = [(0, {name: weight for name, (_, weight) in pairs.items()})]
+    elif weights is not None and not pairs:
+        schedule = [(first, dict(parts)) for first, parts in weights]
+    else:
+        raise ConfigError(
+            "a mix takes a weight with each source, as in {'web': (url, 0.7)}, or weights=[(0, "
+            "{'web': 0.7}), ...] and sources alone"
+        )
+    sources = {name: pairs[name][0] if name in pairs else part for name, part in components.items()}
+    return _stream(
+        {name: _plain_source(source) for name, source in sources.items()},
+        features,
+        {"weights": schedule, **settings},
+    )
+
+
+def _is_weighted(part: Any) -> bool:
+    """Whether it is a pair of a source and a weight, not a source of two URLs."""
+    return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
+
+
+def _plain_source(source: str | Sequence[str]) -> str | list[str]:
+    return source if isinstance(source, str) else [str(url) for url in source]
+
+
+def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream:
     plain = features if isinstance(features, str) else describe(features)
     if isinstance(plain, dict):
         parser_of(plain)

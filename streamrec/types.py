@@ -404,6 +404,23 @@ class Origin(NamedTuple):
     """int64 ``[n]``: the record's number in its shard; -1 for padding."""
 
 
+class Components(NamedTuple):
+    """Those of a mix, sorted by name; each has a stretch of the shards' numbers."""
+
+    names: tuple[str, ...]
+    first_shards: tuple[int, ...]
+    """The number of each one's first shard; they do not fall."""
+
+    def of(self, shards: npt.NDArray[np.int32]) -> Indices:
+        """Which one each shard belongs to; -1 where the shard is."""
+        return np.searchsorted(np.array(self.first_shards), shards, "right") - 1
+
+    def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:
+        """How many of the shards, named once a row, are of each."""
+        counts = np.bincount(self.of(shards) + 1, minlength=len(self.names) + 1)
+        return dict(zip(self.names, counts[1:].tolist(), strict=True))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(Mapping[str, Any]):
     """A batch: a mapping from feature name to column, in memory that is the user's own.
@@ -421,6 +438,8 @@ class Batch(Mapping[str, Any]):
     mask: npt.NDArray[np.bool_] | None = None
     """bool ``[rows]``: False where a row is padding, or takes the place of a damaged record, which
     ``origin`` then names; ``None`` where nothing is ever padded."""
+    components: Components | None = None
+    """Of a mix; ``None`` where nothing is mixed."""
 
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]
@@ -440,6 +459,14 @@ class Batch(Mapping[str, Any]):
                 "this stream is parsed into features, not raw"
             )
         return column
+
+    @property
+    def source(self) -> npt.NDArray[np.str_]:
+        """``[rows]``: the name of the component that each row came from; ``""`` for padding."""
+        if self.components is None:
+            raise AttributeError("this stream is of one source; sr.mix mixes several")
+        names = np.array([*self.components.names, ""])
+        return names[self.components.of(self.origin.shards)]
 
     def __repr__(self) -> str:
         return f"<Batch of {self.rows} rows: {', '.join(self.columns)}>"

@@ -26,6 +26,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "epochs": 1,
         "steps_per_epoch": None,
         "remainder": None,
+        "weights": None,
+        "exhausted": "repeat",
         "ordered": True,
         "filter": None,
         "map": None,

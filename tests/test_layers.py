@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(streamrec.__file__).parent
 LAYERS = [
-    {"errors", "config", "schema", "types"},
+    {"errors", "config", "mixing", "schema", "types"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow", "stores"},
@@ -28,6 +28,7 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
+    ("config", "mixing"),
     ("read", "ranks"),
     ("read", "session"),
     ("readers", "session"),

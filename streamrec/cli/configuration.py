@@ -41,7 +41,7 @@ def check(settings: DaemonSettings) -> None:
 
 
 def _check_dataset(dataset: DatasetSettings) -> None:
-    for url in expand(dataset.source):
+    for url in (url for source in dataset.components.values() for url in expand(source)):
         scheme_of(url)
     if isinstance(dataset.features, dict):
         parser_of(dataset.features)
@@ -53,10 +53,15 @@ def effective(settings: DaemonSettings) -> dict[str, Any]:
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         dataset["storage_options"] = _masked(dataset["storage_options"])
-        source = dataset["source"]
-        several = isinstance(source, list)
-        dataset["source"] = [display_url(u) for u in source] if several else display_url(source)
+        dataset["source"] = _displayed(dataset["source"])
     return plain
+
+
+def _displayed(source: Any) -> Any:
+    """A source of settings, without credentials."""
+    if isinstance(source, dict):
+        return {name: _displayed(part) for name, part in source.items()}
+    return display_url(source) if isinstance(source, str) else [display_url(u) for u in source]
 
 
 def _masked(value: Any) -> Any:

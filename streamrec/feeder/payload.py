@@ -22,7 +22,17 @@ from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolErro
 from streamrec.formats.dtypes import numpy_dtype
 from streamrec.plan.position import Position
 from streamrec.schema import Field, build
-from streamrec.types import Batch, BytesColumn, Origin, Pictures, Ragged, Sparse, cut, offsets_of
+from streamrec.types import (
+    Batch,
+    BytesColumn,
+    Components,
+    Origin,
+    Pictures,
+    Ragged,
+    Sparse,
+    cut,
+    offsets_of,
+)
 from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
 
@@ -77,6 +87,8 @@ _PROTO = build(
             Field("bytes", "position", 3),
             Field("bool", "mask", 4),
             Field("repeated Column", "columns", 5),
+            Field("repeated string", "component_names", 6),
+            Field("repeated uint64", "component_shards", 7),
         ],
     },
 )
@@ -94,6 +106,9 @@ def encode(batch: Batch) -> BatchMessage:
         position=json.dumps(batch.next_position.to_dict(), separators=(",", ":")).encode(),
         mask=batch.mask is not None,
     )
+    if batch.components is not None:
+        metadata.component_names.extend(batch.components.names)
+        metadata.component_shards.extend(batch.components.first_shards)
     payload = _Payload()
     payload.add(batch.origin.shards.astype(np.int32, copy=False))
     payload.add(batch.origin.records.astype(np.int64, copy=False))
@@ -201,7 +216,16 @@ def decode(message: BatchMessage) -> Batch:
     _check(len(columns) == len(metadata.columns), "two columns have the same name")
     _check(reader.left == 0, f"{reader.left} bytes of the payload belong to no array")
     position = _position(metadata.position)
-    return Batch(columns, rows, int(metadata.epoch), Origin(shards, records), position, mask)
+    origin, components = Origin(shards, records), _components(metadata)
+    return Batch(columns, rows, int(metadata.epoch), origin, position, mask, components)
+
+
+def _components(metadata: Any) -> Components | None:
+    names, shards = tuple(metadata.component_names), tuple(metadata.component_shards)
+    _check(len(names) == len(set(names)) == len(shards), "the components are not each named once")
+    rise = list(shards) == sorted(shards) and shards[-1:] < (1 << 31,)
+    _check(not names or (shards[0] == 0 and rise), "the components' shards do not rise from 0")
+    return Components(names, shards) if names else None
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:

@@ -152,10 +152,15 @@ class Batcher:
     def coordinates(self) -> npt.NDArray[np.int64]:
         """The lanes' part of the position after what was cut."""
         array = np.empty((len(COORDINATES), len(self._lanes)), np.int64)
-        coordinates = np.array([lane.coordinates for lane in self._lanes], np.int64).T
+        coordinates = np.array([lane.coordinates[:PART] for lane in self._lanes], np.int64).T
         array[:TAKEN], array[PART] = coordinates[:-1], coordinates[-1]
         array[TAKEN] = self._delivered
         return array
+
+    def sources(self) -> npt.NDArray[np.int64]:
+        """The same of a mix: where its components stand; see ``Position.sources``."""
+        sources = np.array([lane.coordinates.sources for lane in self._lanes], np.int64)
+        return sources.transpose(2, 1, 0).reshape(sources.shape[2], -1)
 
     def _poll(self, wanted: int) -> None:
         share = 2 * wanted // len(self._lanes) + 1

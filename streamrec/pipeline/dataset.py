@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Self
 
 from streamrec import config
-from streamrec.errors import ConfigError, StoreUnavailable
+from streamrec.errors import ConfigError, MalformedPosition, StoreUnavailable
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
 from streamrec.formats.index import index_url
@@ -18,6 +19,8 @@ from streamrec.pipeline.indexed import load_index
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.pipeline.sample import first_records
+from streamrec.plan.fingerprint import digest
+from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
@@ -27,6 +30,7 @@ from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
 from streamrec.stores.base import display_url
 from streamrec.stores.open import Stores
+from streamrec.types import Components
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,7 +49,7 @@ class Dataset:
     Args:
         settings: What is read, and how.
         stores: Serve the shards; closed with the dataset.
-        objects: The shards, sorted by URL.
+        parts: The shards, sorted by URL; of a mix, those of one component after the other.
         index: What the index says about them; ``None``: the order is by shard.
     """
 
@@ -53,12 +57,14 @@ class Dataset:
         self,
         settings: DatasetSettings,
         stores: Stores,
-        objects: Sequence[ObjectInfo],
+        parts: Sequence[Sequence[ObjectInfo]],
         index: Index | None = None,
     ) -> None:
         self.settings = settings
+        self._parts = parts
+        objects = [found for part in parts for found in part]
         self.shards = tuple(found.url for found in objects)
-        lanes, most = settings.lanes, index.records if index else len(objects)
+        lanes, most = settings.lanes, index.records if index else min(map(len, parts))
         self.lanes = min(config.DEFAULT_LANES, most) if lanes == "auto" else lanes
         self._functions = Functions.of(settings)
         self._stores = stores
@@ -69,20 +75,34 @@ class Dataset:
         self._index = index
         self._kind = "shard"
         self._indexed: dict[int, tuple[int, str | None]] = {}
-        self._order = self._make_order()
+        self._first_shards = tuple(accumulate(map(len, parts[:-1]), initial=0))
+        self._orders = self._make_orders()
+        self._order = self._orders[0]
+        self._components = self._draws = None
+        if settings.weights is not None:
+            self._components = Components(tuple(settings.components), self._first_shards)
+            self._draws = draws_of(settings.weights, self.lanes, settings.seed)
         if index is not None:
             self._add_what_the_index_knows(index)
 
-    def _make_order(self) -> ShardOrder | RecordOrder:
+    def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
+        """Of a mix, one a component."""
         settings = self.settings
         seed = settings.seed if settings.shuffle else 0
-        if self._index is None:
-            return ShardOrder(len(self.shards), self.lanes, settings.shuffle, seed)
-        as_kept = "" if self._is_counted else ", as kept"
-        self._kind = f"record{as_kept}:{self._index.digest()}"
-        # states count extents where records are not counted; what damage swallows ends with a chunk
-        joins = self._is_counted and settings.on_corrupt == "raise"
-        return RecordOrder(self._index.chunks(), self.lanes, settings.shuffle, seed, joins)
+        if self._index is not None:
+            as_kept = "" if self._is_counted else ", as kept"
+            self._kind = f"record{as_kept}:{self._index.digest()}"
+            # states count extents where records are not counted; damage ends with its chunk
+            joins = self._is_counted and settings.on_corrupt == "raise"
+            chunks = self._index.chunks()
+            return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins),)
+        seeds = [seed] * len(self._parts)
+        if settings.weights is not None and settings.shuffle:
+            seeds = [component_seed(seed, number) for number in range(len(seeds))]
+        return tuple(
+            ShardOrder(len(part), self.lanes, settings.shuffle, own_seed, first)
+            for part, own_seed, first in zip(self._parts, seeds, self._first_shards, strict=True)
+        )
 
     @property
     def _is_counted(self) -> bool:
@@ -115,14 +135,15 @@ class Dataset:
             connections=min(lanes, config.DEFAULT_LANES),
         )
         try:
-            objects = await stores.resolve(settings.source)
+            parts = [await stores.resolve(part) for part in settings.components.values()]
+            objects = [found for part in parts for found in part]
             index = None
             if settings.index is not None:
                 index = await _read_index(settings, settings.index, stores, objects)
                 settings = _indexed_settings(settings, index)
             if settings.features == "infer":
                 settings = await _with_inferred_features(settings, stores, objects)
-            return cls(settings, stores, objects, index)
+            return cls(settings, stores, parts, index)
         except BaseException:
             await stores.aclose()
             raise
@@ -143,16 +164,22 @@ class Dataset:
         settings = self.settings
         _check_places(settings, batch_size)
         return Fingerprint(
-            names=names_digest(self.shards),
+            names=self._names(),
             shards=len(self.shards),
             order=self._kind if settings.ordered else "shard, as it comes",
             lanes=self.lanes,
             shuffle=settings.shuffle,
-            seed=settings.seed if settings.shuffle else 0,
+            seed=settings.seed if settings.shuffle or self._draws else 0,
             shuffle_window=int(settings.shuffle_window) if settings.shuffle else 0,
             global_batch=batch_size * world_size if batch_size else None,
             stages=self._stages(),
+            mix="" if settings.weights is None else text_of(settings.weights, settings.exhausted),
         )
+
+    def _names(self) -> str:
+        """A digest of the shards' names: of a mix, in each of its components."""
+        digests = [names_digest([found.url for found in part]) for part in self._parts]
+        return digests[0] if self._draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
         pack = self.settings.pack
@@ -172,18 +199,22 @@ class Dataset:
         if not isinstance(position, Position):
             position = self._start(fingerprint, rank, world_size, position or Beginning())
         fingerprint.check(position.fingerprint)
+        if position.since is None and position.points.shape[1] != self._feeds(position.world_size):
+            raise MalformedPosition("the state is of another number of components than this mix")
         if (position.rank, position.world_size) != (rank, world_size):
             position = Position.merge([position], rank=rank, world_size=world_size)
         memory = self._memory(world_size)
         plan = RunPlan(
             self.settings,
-            self._order,
+            self._orders,
             position,
             memory,
             batch_size,
             remainder,
             self._functions,
             self._windows(),
+            self._draws,
+            self._components,
         )
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
@@ -192,6 +223,10 @@ class Dataset:
         elif isinstance(self._order, RecordOrder):
             self._order.check(plan.own_lanes, position.lanes)
         return Run(plan, shards, self._stores)
+
+    def _feeds(self, world_size: int) -> int:
+        """How many stretches of shards a rank reads side by side."""
+        return len(self._orders) * self.lanes // world_size
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
         if not 0 <= rank < world_size:
@@ -212,12 +247,19 @@ class Dataset:
             ConfigError: Nobody knows at which they would; the message says what serves.
         """
         settings = self.settings
+        if settings.exhausted != "repeat":
+            raise ConfigError(
+                f"components end at different steps of {world_size} ranks, which would wait for "
+                'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
+                "of batches every rank is to get"
+            )
         if self._is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
             return
         stage, serves = _uncounted(settings), "set"
         what = f"nobody knows how many rows {stage} makes of a lane's records"
         if not stage:
             what = "shards hold different numbers of records"
+        if not stage and settings.weights is None:
             serves = (
                 "write an index with `streamrec index` and set index=True (less than a record of "
                 f"each of the {self.lanes} lanes, and less than a batch of each rank, is then left "
@@ -266,9 +308,18 @@ class Dataset:
         if beginning.step:
             return self._seek(fingerprint, rank, world_size, beginning.step)
         epoch = beginning.epoch
+        if epoch and self._draws is not None and self.settings.exhausted == "repeat":
+            raise ConfigError(
+                "nobody knows where an epoch of a mix begins whose components repeat: load a state "
+                "to go on in it, or rewind to its beginning"
+            )
         return Position.start(
             fingerprint,
-            [self._order.first(lane, epoch) for lane in range(rank, self.lanes, world_size)],
+            [
+                order.first(lane, epoch)
+                for order in self._orders
+                for lane in range(rank, self.lanes, world_size)
+            ],
             rank=rank,
             world_size=world_size,
             epoch=epoch,
@@ -277,6 +328,8 @@ class Dataset:
 
     def _seek(self, fingerprint: Fingerprint, rank: int, world_size: int, step: int) -> Position:
         """The position before a step, as runs one after the other would come to it."""
+        if self._draws is not None:
+            raise ConfigError("nobody knows where a step of a mix begins; load a state")
         if self._index is None:
             raise ConfigError(
                 "without an index nobody knows where a step begins; write one with `streamrec "
@@ -345,8 +398,8 @@ class Dataset:
             window = max(window, self.lanes * self._order.largest)
         return MemoryPlan.divide(
             total - packs,
-            lanes=lanes,
-            windows=-(-window // world_size),
+            lanes=self._feeds(world_size),
+            windows=-(-window // world_size) * len(self._orders),
             near=self._stores.are_near(self.shards),
         )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.batch import Chunk
     from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.position import Position
-    from streamrec.types import RecordRows
+    from streamrec.types import Components, RecordRows
 
 __all__ = ["Decoder"]
 
@@ -40,6 +40,7 @@ class Decoder:
         share: Decodes the pictures of a batch; one after the other by default.
         functions: Of the user; what is mapped is so here, since it is mapped record by record.
         masks: Whether every batch has a mask, since rows may be those of damaged records.
+        components: Of a mix.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -54,8 +55,10 @@ class Decoder:
         share: Share = one_by_one,
         functions: Functions = NONE,
         masks: bool = False,
+        components: Components | None = None,
     ) -> None:
         self._masks = masks
+        self._components = components
         self._urls = urls
         self._functions = functions
         self._allocate = allocate = BatchMemory().allocate
@@ -93,7 +96,7 @@ class Decoder:
         columns = self.columns(rows) if mask is None else self._filled(rows, mask)
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
-        batch = Batch(columns, len(shards), epoch, origin, position, mask)
+        batch = Batch(columns, len(shards), epoch, origin, position, mask, self._components)
         if self._functions.transform is None:
             return batch
         columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)

@@ -154,7 +154,11 @@ class LaneFeed:
     account: Account = field(default_factory=Account)
     """The lane's memory: ranges, those that rows still refer to, and straddling records."""
     progress: Progress = field(default_factory=Progress)
-    """What the lane has made of it."""
+    """What the lane has made of it; of a mix, of all its components together."""
+    share: float = 1.0
+    """Of a mix, which part of the lane's records are of this component, about."""
+    undrawn: float = 0
+    """Of a mix, bytes of records that are scanned and wait to be drawn."""
     repair: RangeRequest | None = None
     """What is to be read once more, before anything else."""
     answered: bool = False
@@ -208,7 +212,8 @@ class LaneFeed:
         What is read to complete a window is needed all at once, when the records before it are
         used up.
         """
-        return self.progress.ready + max(0, self.ahead - self.progress.lacks)
+        ahead = (self.undrawn + self.ahead) / self.share
+        return self.progress.ready + max(0, ahead - self.progress.lacks)
 
     @property
     def ended(self) -> bool:

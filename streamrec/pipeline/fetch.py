@@ -35,11 +35,13 @@ class Fetcher:
     Args:
         shards: What is known about them; learns more.
         stores: Serve the bytes.
-        planners: One a lane.
+        planners: One a feed: a lane or, of a mix, a lane's component.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or stand still.
         random: Of the retries' jitter.
+        lanes: How many there are, where several feeds are of one: of lane ``l`` are the feeds ``f``
+            with ``f mod lanes = l``. ``None``: as many as planners.
     """
 
     def __init__(
@@ -52,10 +54,13 @@ class Fetcher:
         concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
+        lanes: int | None = None,
     ) -> None:
+        self._lanes = lanes or len(planners)
+        progress = [Progress(record=plan.head / 4) for _ in range(self._lanes)]
         self.feeds = [
-            LaneFeed(planner, plan.head, progress=Progress(record=plan.head / 4))
-            for planner in planners
+            LaneFeed(planner, plan.head, progress=progress[feed % self._lanes])
+            for feed, planner in enumerate(planners)
         ]
         self.pool = Pool(self._released)
         self.concurrency = concurrency
@@ -109,7 +114,8 @@ class Fetcher:
 
     def tell(self, lane: int) -> None:
         """The lane has news: who waits for them looks again."""
-        if lane == self._awaited or (self._others_do and not self.feeds[lane].ended):
+        is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
+        if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
     def acquire(self, lane: int, size: int) -> Octets:

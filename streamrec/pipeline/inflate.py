@@ -138,7 +138,7 @@ class LaneInflater:
     @property
     def due(self) -> bool:
         """Whether the lane has nothing at all: its head's memory is then set aside."""
-        return not self._pieces and not self.progress.ready and self.has_work
+        return self.has_work and not (self._pieces or self.progress.ready or self._source.undrawn)
 
     @property
     def has_work(self) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
@@ -20,24 +19,25 @@ from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
+from streamrec.pipeline.mix import Component, Mix
 from streamrec.pipeline.quarantine import losses_of
 from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
+from streamrec.pipeline.whereabouts import Whereabouts
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
-from streamrec.plan.order import Extent
-from streamrec.plan.position import EXTENT, OFFSET, PART, ROW, TAKEN, Position
+from streamrec.plan.position import EXTENT, OFFSET, PART, TAKEN
 from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    import numpy.typing as npt
-
     from streamrec.errors import StreamrecError
     from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.scan import Source
+    from streamrec.plan.position import Position
     from streamrec.types import Batch
 
 __all__ = ["Run"]
@@ -45,8 +45,6 @@ __all__ = ["Run"]
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
 RAISE = "look at what this machine is busy with, or raise stall_timeout"
-HOPELESS = 4
-"""How many times all the shards of a lane are to pass a filter in vain before it is an error."""
 LONGEST_TURN = 0.005
 """Seconds for which batches are cut before others on the loop have their turn."""
 
@@ -73,6 +71,7 @@ class Run:
         self._next: asyncio.Future[Batch] | None = None
         self._hangs = False
         self._batches = self._records = 0
+        self._of_components: Counter[str] = Counter()
         self._yield_at = 0.0
         self._donor = empty_chunk()
 
@@ -92,18 +91,19 @@ class Run:
             share=Crew(self._threads, threads - 1).share,
             functions=plan.functions,
             masks=plan.keeps_places,
+            components=plan.components,
         )
         self._losses = losses_of(plan.settings, self._shards.urls)
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
-        self._starts = plan.starts
+        self._starts, self._points = plan.starts, plan.points
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
         self._workers = Workers(
             plan, self._shards.urls, self._threads, self._decoder, self._fetcher
         )
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
-        self._whereabouts = _Whereabouts(plan, self._shards)
+        self._whereabouts = Whereabouts(plan, self._shards)
         taken = self._starts[TAKEN]
         skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
@@ -142,6 +142,8 @@ class Run:
         self.position = batch.next_position
         self._batches += 1
         self._records += len(batch)
+        if batch.components is not None:
+            self._of_components.update(batch.components.rows_of(batch.origin.shards))
         return batch
 
     async def _decoded(self, batch: asyncio.Future[Batch]) -> Batch:
@@ -158,6 +160,7 @@ class Run:
             "batches": self._batches,
             "records": self._records,
             "batches_ready": len(self._channel),
+            **({"components": dict(self._of_components)} if self._plan.components else {}),
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
             "refetched": sum(lane.refetched for lane in self._lanes),
@@ -168,18 +171,16 @@ class Run:
     def _make_fetcher(self) -> Fetcher:
         plan, position = self._plan, self._plan.position
         planners = []
-        for j, lane in enumerate(plan.own_lanes):
-            extent, offset = (int(value) for value in self._starts[:2, j])
-            tag = position.tags[j] if position.tags else None
+        for feed, (order, lane) in enumerate(plan.feeds):
+            extent, offset = (int(value) for value in self._points[:2, feed])
+            tag = position.tags[feed] if position.tags else None
             if tag is not None:
-                self._shards.expected_tags[plan.order.extent(lane, extent).shard] = tag
-            extents = plan.extents(lane, extent)
-            reach = plan.order.reach(lane)
+                self._shards.expected_tags[order.extent(lane, extent).shard] = tag
             planners.append(
                 LaneRanges(
-                    extents,
+                    plan.extents(feed, extent),
                     self._shards.sizes,
-                    reach,
+                    order.reach(lane),
                     offset=offset if offset and plan.settings.compression == "none" else None,
                     looks=offset > 0 and plan.settings.compression == "auto",
                 )
@@ -194,42 +195,64 @@ class Run:
             concurrency=Concurrency(max(START, len(planners)), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
+            lanes=len(plan.own_lanes),
         )
 
     def _make_inflater(self) -> Inflater | None:
         plan, setting = self._plan, self._plan.settings.compression
         if setting == "none":
             return None
-        offsets = self._starts[OFFSET].tolist()
+        offsets = self._points[OFFSET].tolist()
         return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
         start = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
-        patience = None if plan.end_epoch is not None else HOPELESS * plan.order.reach(lane)
-        epoch = plan.order.extent(lane, start.extent).epoch
+        if plan.draws is not None:
+            sources = self._points[:, j :: len(plan.own_lanes)].T.tolist()
+            start = start._replace(sources=tuple(map(tuple, sources)))
+        epoch = plan.epoch(j) if plan.draws is None else start.extent
         stage: Stage = InOrder()
         if plan.windows is not None:
             stage = WindowShuffle(plan.windows, lane, epoch, start.window)
-        scan = Scan(
-            (self._inflater or self._fetcher).feeds[j],
-            self._shards,
-            start,
-            plan.lane_end(lane),
-            check_crc=plan.settings.check_crc,
-            allocate=partial(self._fetcher.acquire, j),
-            losses=self._losses,
-            keeps_places=plan.keeps_places,
-            tell=partial(self._fetcher.tell, j),
-            reach=plan.order.reach(lane),
-            epoch=epoch,
-        )
+        patience = plan.patience(lane)
         return Lane(
-            scan,
+            self._make_scan(j) if plan.draws is None else self._make_mix(j, start),
             stage,
             start,
             sieve=self._workers.sieve(j, patience),
             packing=self._workers.packing(j, start, patience),
+        )
+
+    def _make_mix(self, j: int, start: Coordinates) -> Source:
+        plan, feeds = self._plan, self._fetcher.feeds
+        assert plan.draws is not None
+        assert plan.components is not None
+        own = range(j, len(feeds), len(plan.own_lanes))
+        parts = [
+            Component(name, self._make_scan(feed), feeds[feed], point, plan.epoch(feed))
+            for name, feed, point in zip(plan.components.names, own, start.sources, strict=True)
+        ]
+        lane = plan.own_lanes[j]
+        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
+        end, progress = plan.lane_end(lane), feeds[j].progress
+        return Mix(parts, plan.draws, lane, start, end, ends=exhausted, progress=progress)
+
+    def _make_scan(self, feed: int) -> Scan:
+        plan, (order, lane) = self._plan, self._plan.feeds[feed]
+        start = Coordinates(*self._points[:, feed].tolist())
+        return Scan(
+            (self._inflater or self._fetcher).feeds[feed],
+            self._shards,
+            start,
+            plan.lane_end(lane),
+            check_crc=plan.settings.check_crc,
+            allocate=partial(self._fetcher.acquire, feed),
+            losses=self._losses,
+            keeps_places=plan.keeps_places,
+            tell=partial(self._fetcher.tell, feed),
+            reach=order.reach(lane),
+            epoch=plan.epoch(feed),
         )
 
     async def _produce(self) -> None:
@@ -294,14 +317,21 @@ class Run:
             self._inflater.wake()
         try:
             async with asyncio.timeout(self._plan.settings.stall_timeout):
-                await self._fetcher.wait_for(lane, or_others=not self._plan.settings.ordered)
+                feed = self._feed_of(lane)
+                await self._fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
         except TimeoutError:
             raise self._stalled(lane) from None
+
+    def _feed_of(self, lane: int) -> int:
+        """The feed that the lane's next record comes from."""
+        return lane + self._lanes[lane].component * len(self._lanes)
 
     def _stalled(self, lane: int) -> StreamrecError:
         """The error that names what the lane waits for."""
         feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
-        reads = [feed.first for feed in (feeds[lane], *feeds) if feed.first is not None]
+        reads = [
+            feed.first for feed in (feeds[self._feed_of(lane)], *feeds) if feed.first is not None
+        ]
         url = self._shards.urls[reads[0].shard] if reads else None
         if (stage := self._lanes[lane].waits_for) != "fetch":
             return Stalled(f"{stage} stands still for {seconds:g} s; {RAISE}", stage=stage)
@@ -349,49 +379,16 @@ class Run:
         run = self._plan.by_record
         if run is not None:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
-        lanes = self._batcher.coordinates()
-        self._whereabouts.follow(lanes)
-        return replace(
-            self._plan.position,
-            step=step,
-            epoch=self._whereabouts.epoch,
-            lanes=lanes,
-            tags=self._whereabouts.tags(lanes),
-            skip=0,
+        position = replace(
+            self._plan.position, step=step, lanes=self._batcher.coordinates(), skip=0
         )
-
-
-class _Whereabouts:
-    """The extents in which the lanes stand; they change with the shards, not with the batches."""
-
-    def __init__(self, plan: RunPlan, shards: Shards) -> None:
-        self._plan = plan
-        self._shards = shards
-        self._numbers = np.full(len(plan.own_lanes), -1, np.int64)
-        self._begins = self._numbers.copy()
-        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.own_lanes)
-        self.epoch = 0
-        """The lowest epoch of the extents."""
-
-    def follow(self, lanes: npt.NDArray[np.int64]) -> None:
-        """Look up the extents that are others than before; ``lanes`` as in a position."""
-        changed = np.flatnonzero(self._numbers != lanes[EXTENT]).tolist()
-        if not changed:
-            return
-        self._numbers = lanes[EXTENT].copy()
-        for j in changed:
-            extent = self._plan.order.extent(self._plan.own_lanes[j], int(self._numbers[j]))
-            self._extents[j] = extent
-            self._begins[j] = extent.begin
-        self.epoch = min(extent.epoch for extent in self._extents)
-
-    def tags(self, lanes: npt.NDArray[np.int64]) -> tuple[str | None, ...]:
-        """The versions of the objects in the middle of which the lanes stand."""
-        inside = (lanes[OFFSET] > self._begins) | (lanes[[ROW, PART]] > 0).any(axis=0)
-        return tuple(
-            self._shards.tag(extent.shard) if is_inside else None
-            for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
-        )
+        if self._plan.draws is not None:
+            position = replace(position, sources=self._batcher.sources())
+        points, lanes = position.points, position.lanes
+        self._whereabouts.follow(points)
+        is_mixed = self._plan.draws is not None
+        epoch = int(lanes[EXTENT].min()) if is_mixed else self._whereabouts.epoch
+        return replace(position, epoch=epoch, tags=self._whereabouts.tags(points, lanes))
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:

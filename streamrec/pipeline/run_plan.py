@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.quarantine import keeps_places
 from streamrec.pipeline.stages import Coordinates
-from streamrec.plan.position import Position
+from streamrec.plan.position import WINDOW, Position
 from streamrec.plan.record_order import RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
+    from streamrec.plan.mixture import Draws
     from streamrec.plan.order import Extent, Order
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.record_order import ChunkWindows
+    from streamrec.types import Components
 
 __all__ = ["RunPlan"]
+
+HOPELESS = 4
+"""How many times all the shards of a lane are to pass a filter in vain before it is an error."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,8 @@ class RunPlan:
     """What one rank is to deliver."""
 
     settings: DatasetSettings
-    order: Order
+    orders: tuple[Order, ...]
+    """Of a mix, one a component; else the one."""
     position: Position
     memory: MemoryPlan
     batch_size: int | None
@@ -42,16 +48,21 @@ class RunPlan:
     functions: Functions = NONE
     windows: Windows | ChunkWindows | None = None
     """``None``: nothing is shuffled."""
+    draws: Draws | None = None
+    """``None``: nothing is mixed."""
+    components: Components | None = None
+    """``None``: nothing is mixed."""
 
     @cached_property
     def by_record(self) -> RecordRun | None:
         """The arithmetic of a run in the order by record, as long as its counts are known."""
         if self.position.since is None:
             return None
-        assert isinstance(self.order, RecordOrder)
+        order = self.orders[0]
+        assert isinstance(order, RecordOrder)
         assert not isinstance(self.windows, Windows)
         return RecordRun(
-            self.order,
+            order,
             self.windows,
             self.own_lanes,
             self.batch_size,
@@ -66,6 +77,11 @@ class RunPlan:
         run = self.by_record
         return self.position.lanes if run is None else run.starts(self.position.step)
 
+    @property
+    def points(self) -> npt.NDArray[np.int64]:
+        """int64 ``[3, feeds]``: the extent, byte and record from which each feed is read."""
+        return self.position.points if self.by_record is None else self.starts[:WINDOW]
+
     def rows(self, step: int) -> int:
         """The records of that step's batch, as far as they are there; 1 for single records."""
         return self.batch_size or 1 if self.by_record is None else self.by_record.rows(step)
@@ -73,7 +89,17 @@ class RunPlan:
     @property
     def own_lanes(self) -> range:
         """The numbers of the rank's lanes."""
-        return range(self.position.rank, self.order.lanes, self.position.world_size)
+        return range(self.position.rank, self.lanes, self.position.world_size)
+
+    @property
+    def lanes(self) -> int:
+        """How many there are, of all ranks."""
+        return self.orders[0].lanes
+
+    @cached_property
+    def feeds(self) -> list[tuple[Order, int]]:
+        """The order and lane that each feed is of: component after component, each own lane."""
+        return [(order, lane) for order in self.orders for lane in self.own_lanes]
 
     @property
     def keeps_places(self) -> bool:
@@ -83,8 +109,11 @@ class RunPlan:
     @property
     def end_epoch(self) -> int | None:
         """The epoch of records before which the run ends; ``None``: it is not ended by records."""
-        epochs = self.settings.epochs
-        if epochs is None or self.settings.steps_per_epoch is not None:
+        epochs, is_endless = (
+            self.settings.epochs,
+            self.draws and self.settings.exhausted == "repeat",
+        )
+        if epochs is None or self.settings.steps_per_epoch is not None or is_endless:
             return None
         return self.position.run_epoch + epochs
 
@@ -96,17 +125,31 @@ class RunPlan:
             return self.by_record.end_step if self.by_record else None
         return (self.position.run_epoch + epochs) * steps
 
-    def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """The lane's extents from ``number`` on, to the end of the run."""
-        endless = self.order.extents(lane, number)
+    def extents(self, feed: int, number: int) -> Iterator[Extent]:
+        """The feed's extents from ``number`` on, to the end of the run."""
+        order, lane = self.feeds[feed]
+        endless = order.extents(lane, number)
         end = self.end_epoch
         return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
 
     def lane_end(self, lane: int) -> Coordinates:
         """Where the lane stands after the run."""
         end = self.end_epoch
-        number = self.order.first(lane, end) if end is not None else 0
-        return Coordinates(number, 0, 0)
+        firsts = [order.first(lane, end) if end is not None else 0 for order in self.orders]
+        if self.draws is None:
+            return Coordinates(firsts[0], 0, 0)
+        return Coordinates(end or 0, 0, 0, sources=tuple((first, 0, 0) for first in firsts))
+
+    def epoch(self, feed: int) -> int:
+        """The epoch in which a feed stands."""
+        order, lane = self.feeds[feed]
+        return order.extent(lane, int(self.points[0, feed])).epoch
+
+    def patience(self, lane: int) -> int | None:
+        """After how many extents that give nothing there is no hope; ``None``: the run ends."""
+        if self.end_epoch is not None:
+            return None
+        return HOPELESS * max(order.reach(lane) for order in self.orders)
 
     def next_run(self, position: Position) -> Position:
         """Where the run after this one begins, when this one has ended at ``position``."""
@@ -115,7 +158,7 @@ class RunPlan:
             return replace(position, run_epoch=epoch)
         return Position.start(
             position.fingerprint,
-            [self.order.first(lane, epoch) for lane in self.own_lanes],
+            [order.first(lane, epoch) for order, lane in self.feeds],
             rank=position.rank,
             world_size=position.world_size,
             epoch=epoch,

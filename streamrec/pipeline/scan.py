@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.feeds import Progress, RangeRead, Shards
     from streamrec.pipeline.inflate import LaneInflater
     from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.stages import Records
     from streamrec.plan.order import Extent
     from streamrec.types import RecordBlock
 
@@ -61,7 +62,7 @@ class Source(Protocol):
         """The stage that the next records are in."""
         ...
 
-    def pop(self) -> Stretch | Coordinates | None:
+    def pop(self) -> Records | Coordinates | None:
         """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
 
         Raises:

@@ -18,7 +18,7 @@ from streamrec import kernel
 from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.descriptions import is_pair
 from streamrec.formats.sequences import parser_of
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.stages import Coordinates
 from streamrec.types import Origin, RecordRows
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
+    from streamrec.pipeline.stages import Records
     from streamrec.types import Column
 
 __all__ = ["Filter", "Sieve"]
@@ -54,7 +55,7 @@ class Filter:
         self._single = features is not None and not is_pair(features)
         self._used: tuple[str, ...] = ()
 
-    def sift(self, stretch: Stretch, allocate: Allocate) -> Stretch:
+    def sift(self, stretch: Records, allocate: Allocate) -> Records:
         """The records that are kept; where they are few, they are copied, and let go of the rest.
 
         Args:
@@ -75,7 +76,7 @@ class Filter:
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
             few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
-        return Stretch(stretch.extent, few, stretch.begins[kept], stretch.lengths[kept])
+        return stretch.keep(kept, few)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
         if self._features is None:
@@ -131,11 +132,11 @@ class Sieve:
     """
 
     def __init__(
-        self, submit: Callable[[Stretch], Future[Stretch]], patience: int | None = None
+        self, submit: Callable[[Records], Future[Records]], patience: int | None = None
     ) -> None:
         self._submit = submit
         self._patience = patience
-        self._items: deque[Future[Stretch] | Coordinates | StreamrecError] = deque()
+        self._items: deque[Future[Records] | Coordinates | StreamrecError] = deque()
         self._fruitful: int | None = None
 
     def __len__(self) -> int:
@@ -147,11 +148,14 @@ class Sieve:
         ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
         return ended or len(self._items) >= MOST_WAITING
 
-    def put(self, item: Stretch | Coordinates | StreamrecError) -> None:
+    def put(self, item: Records | Coordinates | StreamrecError) -> None:
         """Records; where the lane goes on after an epoch; or why nothing follows."""
-        self._items.append(self._submit(item) if isinstance(item, Stretch) else item)
+        if isinstance(item, Coordinates | StreamrecError):
+            self._items.append(item)
+        else:
+            self._items.append(self._submit(item))
 
-    def pop(self) -> Stretch | Coordinates | None:
+    def pop(self) -> Records | Coordinates | None:
         """What comes next, if it is there.
 
         Raises:
@@ -166,7 +170,7 @@ class Sieve:
             self._items.popleft()
         return item
 
-    def _sifted(self, future: Future[Stretch]) -> Stretch:
+    def _sifted(self, future: Future[Records]) -> Records:
         stretch = future.result()
         self._items.popleft()
         number = stretch.extent.number

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
+import numpy as np
+
 from streamrec.errors import MalformedPosition
 from streamrec.formats.tfrecord import HEADER
 from streamrec.plan.window import FRAME_OVERHEAD
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "InOrder",
+    "Records",
     "Segment",
     "Segments",
     "Stage",
@@ -39,6 +42,42 @@ class Coordinates(NamedTuple):
     window: int = 0
     row: int = 0
     part: int = 0
+    sources: tuple[tuple[int, ...], ...] = ()
+    """Of a mix, extent, offset and record of each component; the lane's own are then the epoch of
+    the mix, 0, and the number in it of the mix's record."""
+
+
+class Records(Protocol):
+    """Records in a lane's order; some between them may have been left out."""
+
+    @property
+    def extent(self) -> Extent:
+        """What they are of."""
+        ...
+
+    @property
+    def rows(self) -> RecordRows:
+        """Themselves."""
+        ...
+
+    @property
+    def lengths(self) -> Indices:
+        """int64 ``[rows]``: the sizes in the shard of the payloads; of what is lost, too."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def before(self, row: int) -> Coordinates:
+        """Where a lane stands whose next record is this one."""
+        ...
+
+    def after(self, row: int) -> Coordinates:
+        """Where a lane stands whose last record was this one."""
+        ...
+
+    def keep(self, kept: Indices, rows: RecordRows) -> Records:
+        """Those that a filter keeps, in the memory where they are then."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +99,23 @@ class Stretch:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[3, rows]``: extent, offset and record number behind each."""
+        ordinals = np.maximum(self.rows.ordinals, ~self.rows.ordinals)
+        extents = np.full(len(self), self.extent.number)
+        return np.stack([extents, self.begins + self.lengths + FRAME_OVERHEAD, ordinals + 1])
+
+    def keep(self, kept: Indices, rows: RecordRows) -> Stretch:
+        """Those that a filter keeps, in the memory where they are then."""
+        return Stretch(self.extent, rows, self.begins[kept], self.lengths[kept])
+
+    def cut(self, first: int, last: int | None) -> Stretch:
+        """The records from ``first`` to before ``last``."""
+        places = slice(first, last)
+        rows = self.rows.part(first, last)
+        return Stretch(self.extent, rows, self.begins[places], self.lengths[places])
 
     def before(self, row: int) -> Coordinates:
         """Where a lane stands whose next record is this one."""
@@ -102,7 +158,7 @@ class Stage(Protocol):
         """Bytes that it needs before it gives records again."""
         ...
 
-    def add(self, stretch: Stretch) -> Segments:
+    def add(self, stretch: Records) -> Segments:
         """Take the next records; give those that are ready."""
         ...
 
@@ -129,7 +185,7 @@ class InOrder:
 
     lacks = 0
 
-    def add(self, stretch: Stretch) -> Segments:
+    def add(self, stretch: Records) -> Segments:
         """Take the next records; give those that are ready."""
 
         def at(rows: int) -> Coordinates:
@@ -168,7 +224,7 @@ class WindowShuffle:
         """Bytes until the window is full."""
         return self._windows.lacks(max(0, self._missing))
 
-    def add(self, stretch: Stretch) -> Segments:
+    def add(self, stretch: Records) -> Segments:
         """Take the next records; give the windows that they fill."""
         if stretch.extent.epoch != self._epoch:
             self._epoch = stretch.extent.epoch

@@ -6,6 +6,7 @@ has to be saved but ``n``, and no other lane matters, so the world size does not
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -16,13 +17,15 @@ import numpy as np
 from streamrec.plan.permutation import numbers, seed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
+    from streamrec.mixing import Schedule
+
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["NOTHING", "Draws", "component_seed"]
+__all__ = ["NOTHING", "Draws", "component_seed", "draws_of", "text_of"]
 
 DRAW = 0x44524157  # "DRAW": keeps these numbers apart from those of permutations
 COMPONENT = 0x434F4D50  # "COMP"
@@ -34,6 +37,18 @@ WHOLE = 1 << 64
 def component_seed(seed: int, component: int) -> int:
     """The seed of a component's own permutations: components of as many shards differ."""
     return seed_of(COMPONENT, seed, component) >> 1
+
+
+def draws_of(weights: Schedule, lanes: int, seed: int) -> Draws:
+    """The draws of a mix whose components are sorted by name."""
+    phases = ((first, tuple(parts[name] for name in sorted(parts))) for first, parts in weights)
+    return Draws(tuple(phases), lanes, seed)
+
+
+def text_of(weights: Schedule, exhausted: str) -> str:
+    """What a fingerprint says of a mix."""
+    phases = (f"from {first}: {json.dumps(parts, sort_keys=True)}" for first, parts in weights)
+    return "; ".join([*phases, exhausted])
 
 
 @dataclass(frozen=True)
@@ -74,17 +89,29 @@ class Draws:
             int64 ``[count]``; ``NOTHING`` where no component is left.
         """
         draws = np.arange(count, dtype=np.uint64) + np.uint64(first)
-        bounds = [max(0, min(count, self._begin(lane, g) - first)) for g, _ in self.phases]
         out = np.empty(count, np.int64)
-        for phase, (begin, end) in enumerate(pairwise([*bounds, count])):
-            if begin < end:
-                out[begin:end] = self._drawn(phase, lane, epoch, draws[begin:end], ended)
+        for phase, begin, end in self._parts(lane, first, count):
+            out[begin:end] = self._drawn(phase, lane, epoch, draws[begin:end], ended)
+        return out
+
+    def weighted(self, lane: int, first: int, count: int) -> npt.NDArray[np.bool_]:
+        """Which components have a weight at each of these draws: bool ``[components, count]``."""
+        out = np.empty((len(self.phases[0][1]), count), np.bool_)
+        for phase, begin, end in self._parts(lane, first, count):
+            out[:, begin:end] = np.array(self.phases[phase][1])[:, None] > 0
         return out
 
     def shares(self, lane: int, number: int) -> list[float]:
         """Of how many of the lane's records each component is, about, from that record on."""
         weights = next(w for g, w in reversed(self.phases) if self._begin(lane, g) <= number)
         return [weight / sum(weights) for weight in weights]
+
+    def _parts(self, lane: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """The phases that these draws are in, and which of the draws are in each."""
+        bounds = [max(0, min(count, self._begin(lane, g) - first)) for g, _ in self.phases]
+        for phase, (begin, end) in enumerate(pairwise([*bounds, count])):
+            if begin < end:
+                yield phase, begin, end
 
     def _begin(self, lane: int, record: int) -> int:
         """The lane's first record that is not before that one of all lanes."""

@@ -23,7 +23,7 @@ from streamrec.formats.specs import FixedLenFeature
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.functions import Function
 from streamrec.pipeline.sieve import Filter, Sieve
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.stages import Coordinates, Records, Stretch
 from streamrec.plan.order import Extent
 from streamrec.plan.position import Position
 from streamrec.types import RecordRows
@@ -234,6 +234,7 @@ class TestFilter:
         sifted = Filter(Function("filter", function), features, ["u"]).sift(
             stretch(list(records)), allocate
         )
+        assert isinstance(sifted, Stretch)
         assert [bytes(p) for p in sifted.rows.payloads()] == [
             records[i] for i in sifted.rows.ordinals.tolist()
         ]
@@ -279,9 +280,9 @@ class TestFilter:
 
 class TestSieve:
     def test_keeps_the_order_whichever_thread_is_first(self) -> None:
-        futures: list[Future[Stretch]] = []
+        futures: list[Future[Records]] = []
 
-        def submit(_: Stretch) -> Future[Stretch]:
+        def submit(_: Records) -> Future[Records]:
             futures.append(Future())
             return futures[-1]
 
@@ -298,7 +299,7 @@ class TestSieve:
         assert not sieve
 
     def test_an_error_comes_behind_what_is_being_sifted_and_stays(self) -> None:
-        future: Future[Stretch] = Future()
+        future: Future[Records] = Future()
         sieve, error = Sieve(lambda _: future), StoreUnavailable("gone")
         sieve.put(stretch([b"a"]))
         assert not sieve.full
@@ -311,8 +312,8 @@ class TestSieve:
                 sieve.pop()
 
     def test_patience_begins_anew_with_every_record(self) -> None:
-        def done(stretch: Stretch) -> Future[Stretch]:
-            future: Future[Stretch] = Future()
+        def done(stretch: Records) -> Future[Records]:
+            future: Future[Records] = Future()
             future.set_result(stretch)
             return future
 

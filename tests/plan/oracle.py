@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.mixture import DRAW, NOTHING
+from streamrec.plan.permutation import GOLDEN_GAMMA, MASK, MIX_1, MIX_2, permutation, seed_of
 from streamrec.plan.record_order import CHUNKS
 from streamrec.plan.window import Windows, records_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamrec.plan.mixture import Draws
     from streamrec.plan.order import ShardOrder
 
 Record = tuple[int, int, int]
@@ -175,3 +178,31 @@ class RecordOracle:
             for number, record in enumerate(self.lane(lane, epochs))
         ]
         return [record for _, record in sorted(keyed)]
+
+
+def number(place: int, seed: int) -> int:
+    """SplitMix64's output, one at a time."""
+    z = (seed + (place + 1) * GOLDEN_GAMMA) & MASK
+    z = (z ^ (z >> 30)) * MIX_1 & MASK
+    z = (z ^ (z >> 27)) * MIX_2 & MASK
+    return z ^ (z >> 31)
+
+
+def plainly_drawn(draws: Draws, lane: int, epoch: int, n: int, ended: set[int]) -> int:
+    """One draw, as docs/order.md says it."""
+    record = n * draws.lanes + lane
+    weights = [w for first, w in draws.phases if first <= record][-1]
+    left = [c for c, weight in enumerate(weights) if weight]
+    attempt = 0
+    while left:
+        hashed = number(n, seed_of(DRAW, draws.seed, epoch, lane, attempt))
+        total, sum_ = sum(Fraction(weights[c]) for c in left), Fraction(0)
+        for component in left:
+            sum_ += Fraction(weights[component])
+            if hashed < int((1 << 64) * sum_ / total):
+                break
+        if component not in ended:
+            return component
+        left.remove(component)
+        attempt += 1
+    return NOTHING

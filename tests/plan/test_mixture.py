@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.mixture import DRAW, NOTHING, Draws, component_seed
-from streamrec.plan.permutation import GOLDEN_GAMMA, MASK, MIX_1, MIX_2, seed_of
+from streamrec.plan.mixture import Draws, component_seed, draws_of, text_of
+from tests.plan.oracle import plainly_drawn
 
 WEIGHTS = st.lists(
     st.one_of(st.just(0.0), st.floats(1e-3, 1e3), st.integers(1, 9).map(float)),
@@ -20,7 +18,7 @@ PHASES = st.lists(
 )
 
 
-def draws_of(
+def drawing(
     first: tuple[float, ...],
     later: list[tuple[int, tuple[float, ...]]] | None = None,
     *,
@@ -28,34 +26,6 @@ def draws_of(
     seed: int = 7,
 ) -> Draws:
     return Draws(((0, first), *sorted(later or [])), lanes, seed)
-
-
-def number(place: int, seed: int) -> int:
-    """SplitMix64's output, one at a time."""
-    z = (seed + (place + 1) * GOLDEN_GAMMA) & MASK
-    z = (z ^ (z >> 30)) * MIX_1 & MASK
-    z = (z ^ (z >> 27)) * MIX_2 & MASK
-    return z ^ (z >> 31)
-
-
-def plainly(draws: Draws, lane: int, epoch: int, n: int, ended: set[int]) -> int:
-    """One draw, as docs/order.md says it."""
-    record = n * draws.lanes + lane
-    weights = [w for first, w in draws.phases if first <= record][-1]
-    left = [c for c, weight in enumerate(weights) if weight]
-    attempt = 0
-    while left:
-        hashed = number(n, seed_of(DRAW, draws.seed, epoch, lane, attempt))
-        total, sum_ = sum(Fraction(weights[c]) for c in left), Fraction(0)
-        for component in left:
-            sum_ += Fraction(weights[component])
-            if hashed < int((1 << 64) * sum_ / total):
-                break
-        if component not in ended:
-            return component
-        left.remove(component)
-        attempt += 1
-    return NOTHING
 
 
 @given(
@@ -76,16 +46,16 @@ def test_is_what_the_oracle_draws(
     first: int,
     ended: set[int],
 ) -> None:
-    draws, lane = draws_of(weights, later, lanes=lanes), lane % lanes
+    draws, lane = drawing(weights, later, lanes=lanes), lane % lanes
     drawn = draws.choices(lane, epoch, first, 60, ended).tolist()
-    assert drawn == [plainly(draws, lane, epoch, first + i, ended) for i in range(60)]
+    assert drawn == [plainly_drawn(draws, lane, epoch, first + i, ended) for i in range(60)]
 
 
 @given(WEIGHTS.map(tuple), st.sets(st.integers(0, 2)), st.integers(0, 2))
 def test_an_end_changes_the_draws_of_that_component_alone(
     weights: tuple[float, ...], ended: set[int], another: int
 ) -> None:
-    draws = draws_of(weights)
+    draws = drawing(weights)
     before = draws.choices(1, 0, 0, 100, ended)
     after = draws.choices(1, 0, 0, 100, ended | {another})
     assert (before[before != another] == after[before != another]).all()
@@ -93,7 +63,7 @@ def test_an_end_changes_the_draws_of_that_component_alone(
 
 
 def test_the_shares_are_those_asked_for() -> None:
-    draws = draws_of((0.7, 0.2, 0.1))
+    draws = drawing((0.7, 0.2, 0.1))
     drawn = np.bincount(draws.choices(0, 0, 0, 100_000), minlength=3)
     expected = np.array([70_000, 20_000, 10_000])
     assert ((drawn - expected) ** 2 / expected).sum() < 20  # 2 degrees of freedom
@@ -105,7 +75,7 @@ def test_the_shares_are_those_asked_for() -> None:
 
 def test_a_phase_begins_with_that_record_of_all_lanes() -> None:
     """Record ``g`` in the round robin is record ``g // lanes`` of lane ``g % lanes``."""
-    draws = draws_of((1.0, 0.0), [(10, (0.0, 1.0))], lanes=4)
+    draws = drawing((1.0, 0.0), [(10, (0.0, 1.0))], lanes=4)
     lanes = [draws.choices(lane, 0, 0, 5).tolist() for lane in range(4)]
     in_order = [lanes[g % 4][g // 4] for g in range(20)]
     assert in_order == [0] * 10 + [1] * 10
@@ -114,7 +84,7 @@ def test_a_phase_begins_with_that_record_of_all_lanes() -> None:
 
 
 def test_lanes_epochs_and_seeds_draw_apart() -> None:
-    draws, other = draws_of((1.0, 1.0)), draws_of((1.0, 1.0), seed=8)
+    draws, other = drawing((1.0, 1.0)), drawing((1.0, 1.0), seed=8)
     sequences = [
         tuple(one.choices(lane, epoch, 0, 64).tolist())
         for one in (draws, other)
@@ -126,7 +96,7 @@ def test_lanes_epochs_and_seeds_draw_apart() -> None:
 
 def test_neighbours_are_independent() -> None:
     """Of draws at a distance, within a lane and between two: chi-square over 2 x 2 cells."""
-    draws = draws_of((1.0, 1.0))
+    draws = drawing((1.0, 1.0))
     one, two = draws.choices(0, 0, 0, 40_001), draws.choices(1, 0, 0, 40_001)
     for a, b in ((one[:-1], one[1:]), (one[:-1], two[:-1])):
         cells = np.bincount(2 * a + b, minlength=4)
@@ -135,11 +105,21 @@ def test_neighbours_are_independent() -> None:
 
 def test_never_changes() -> None:
     """These draws are in people's checkpoints."""
-    drawn = draws_of((0.5, 0.3, 0.2)).choices(2, 1, 1000, 16).tolist()
+    drawn = drawing((0.5, 0.3, 0.2)).choices(2, 1, 1000, 16).tolist()
     assert drawn == [2, 1, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0]
     assert component_seed(7, 1) == 5086406420183561247
 
 
 def test_places_far_away() -> None:
     """Hostile positions reach any number; they draw something."""
-    assert len(draws_of((1.0, 2.0)).choices(0, 1 << 31, (1 << 63) - 1, 3)) == 3
+    assert len(drawing((1.0, 2.0)).choices(0, 1 << 31, (1 << 63) - 1, 3)) == 3
+
+
+def test_settings_name_the_components() -> None:
+    weights = [(0, {"web": 0.75, "code": 0.25}), (50, {"code": 1.0, "web": 0.0})]
+    draws = draws_of(weights, 4, 9)
+    assert draws.phases == ((0, (0.25, 0.75)), (50, (1.0, 0.0)))
+    assert (draws.lanes, draws.seed) == (4, 9)
+    assert text_of(weights, "repeat") == (
+        'from 0: {"code": 0.25, "web": 0.75}; from 50: {"code": 1.0, "web": 0.0}; repeat'
+    )

@@ -1,0 +1,55 @@
+"""The extents in which the feeds of a run stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.plan.order import Extent
+from streamrec.plan.position import EXTENT, OFFSET, PART, ROW
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.run_plan import RunPlan
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["Whereabouts"]
+
+
+class Whereabouts:
+    """Looks up the extents; they change with the shards, not with the batches."""
+
+    def __init__(self, plan: RunPlan, shards: Shards) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._numbers = np.full(len(plan.feeds), -1, np.int64)
+        self._begins = self._numbers.copy()
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
+        self.epoch = 0
+        """The lowest epoch of the extents."""
+
+    def follow(self, points: Numbers) -> None:
+        """Look up the extents that are others than before; ``points`` as in a position."""
+        changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
+        if not changed:
+            return
+        self._numbers = points[EXTENT].copy()
+        for feed in changed:
+            order, lane = self._plan.feeds[feed]
+            extent = order.extent(lane, int(self._numbers[feed]))
+            self._extents[feed] = extent
+            self._begins[feed] = extent.begin
+        self.epoch = min(extent.epoch for extent in self._extents)
+
+    def tags(self, points: Numbers, lanes: Numbers) -> tuple[str | None, ...]:
+        """The versions of the objects in the middle of which the feeds stand."""
+        begun = (lanes[[ROW, PART]] > 0).any(axis=0)
+        inside = (points[OFFSET] > self._begins) | np.tile(begun, len(self._plan.orders))
+        return tuple(
+            self._shards.tag(extent.shard) if is_inside else None
+            for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
+        )

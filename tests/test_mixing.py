@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import ConfigError
+
+SOURCE = {"web": "w/*", "code": ["c/1", "c/2"]}
+EVEN = {"web": 0.5, "code": 0.5}
+
+
+def settings_of(**values: Any) -> DatasetSettings:
+    return validate(
+        DatasetSettings, {"source": SOURCE, "weights": EVEN, "exhausted": "rest", **values}
+    )
+
+
+def test_components_are_sorted_by_name() -> None:
+    settings = settings_of()
+    assert list(settings.components.items()) == [("code", ["c/1", "c/2"]), ("web", "w/*")]
+    assert settings.urls == ["c/1", "c/2", "w/*"]
+    assert settings.weights == [(0, EVEN)]
+    plain = validate(DatasetSettings, {"source": "a"})
+    assert (plain.components, plain.urls) == ({"": "a"}, ["a"])
+
+
+def test_they_travel_as_json() -> None:
+    settings = settings_of(weights=[(0, EVEN), (7, {"web": 1, "code": 2})])
+    again = validate(DatasetSettings, settings.model_dump(mode="json"))
+    assert again == settings
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"exhausted": "repeat", "steps_per_epoch": 5},
+        {"exhausted": "repeat", "epochs": None},
+        {"exhausted": "repeat", "epochs": 3, "steps_per_epoch": 5},
+        {"exhausted": "stop"},
+    ],
+)
+def test_ends_that_are_ends(ends: dict[str, Any]) -> None:
+    assert settings_of(**ends).exhausted == ends["exhausted"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"weights": None}, "'weights' is missing; say how much of each is mixed: web, code"),
+        ({"weights": []}, "'weights' is missing"),
+        ({"weights": [(5, EVEN)]}, r"begins at the records \[5\]; the first is 0"),
+        ({"weights": [(0, EVEN), (0, EVEN)]}, "each comes later"),
+        ({"weights": {"web": 1}}, "names web from record 0 on; it should be code, web"),
+        ({"weights": {}}, "names nothing from record 0 on"),
+        ({"weights": {"web": 0, "code": 0}}, "at least one is to be above 0"),
+        ({"weights": {"web": -1, "code": 2}}, "'weights'"),
+        ({"weights": {"web": float("inf"), "code": 2}}, "'weights'"),
+        ({"weights": {"web": float("nan"), "code": 2}}, "'weights'"),
+        ({"weights": {"web": 0, "code": 2}}, "a component of weight 0 would never end"),
+        ({"index": True}, "leave out the index"),
+        ({"ordered": False}, "'ordered' is False, which keeps no order"),
+        ({"exhausted": "repeat"}, "has no end by itself: set steps_per_epoch, or epochs to None"),
+        ({"epochs": 2}, "a run is one epoch as long as the components are"),
+        ({"epochs": None}, "leave out epochs and steps_per_epoch"),
+        ({"steps_per_epoch": 4}, "leave out epochs and steps_per_epoch"),
+        ({"exhausted": "later"}, "'exhausted' is 'later' and should be"),
+        ({"source": {}}, "'source' names no shard"),
+        ({"source": {"web": "", "code": "c"}}, "'source' names no shard"),
+        ({"source": {"": "w", "code": "c"}}, "has a component without a name"),
+        ({"source": "w"}, "'weights' has no effect"),
+        ({"source": "w", "weights": None}, "'exhausted' has no effect"),
+    ],
+)
+def test_what_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of(**values)
