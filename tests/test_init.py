@@ -17,7 +17,7 @@ PUBLIC = [
     "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
     "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",
     "encode_example", "encode_examples", "encode_jpeg", "encode_png", "encode_sequence_example",
-    "open", "parse_example", "parse_sequence_example", "parse_single_example",
+    "mix", "open", "parse_example", "parse_sequence_example", "parse_single_example",
     "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor",
     "take",
 ]  # fmt: skip

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
-from streamrec.types import Batch, BytesColumn, Origin, Pictures, Ragged, Sparse, offsets_of
+from streamrec.types import (
+    Batch,
+    BytesColumn,
+    Components,
+    Origin,
+    Pictures,
+    Ragged,
+    Sparse,
+    offsets_of,
+)
 from streamrec.wire import BatchMessage
 from tests.feeder import double
 from tests.feeder.double import received
@@ -399,3 +409,33 @@ def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
 def test_the_position_is_json() -> None:
     metadata = payload._PROTO["Batch"].FromString(payload.encode(double.batch(4)).metadata)
     assert json.loads(metadata.position)["step"] == 5
+
+
+class TestComponents:
+    MIX = Components(("code", "web"), (0, 2))
+
+    def message(self, components: Components = MIX) -> BatchMessage:
+        batch = of_columns({"x": np.arange(4)}, 4)
+        return payload.encode(replace(batch, components=components))
+
+    def test_they_travel(self) -> None:
+        batch = payload.decode(received(self.message()))
+        assert batch.components == self.MIX
+        assert batch.source.tolist() == ["code", "code", "web", "web"]
+
+    @pytest.mark.parametrize(
+        ("names", "shards", "words"),
+        [
+            (("a", "a"), (0, 2), "not each named once"),
+            (("a",), (0, 2), "not each named once"),
+            ((), (0,), "not each named once"),
+            (("a", "b"), (1, 2), "do not rise from 0"),
+            (("a", "b", "c"), (0, 2, 1), "do not rise from 0"),
+            (("a", "b"), (0, 1 << 31), "do not rise from 0"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(
+        self, names: tuple[str, ...], shards: tuple[int, ...], words: str
+    ) -> None:
+        with pytest.raises(RemoteProtocolError, match=words):
+            payload.decode(received(self.message(Components(names, shards))))
