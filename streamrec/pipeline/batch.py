@@ -149,18 +149,17 @@ class Batcher:
             lane.deliver(count)
         return chunk
 
-    def coordinates(self) -> npt.NDArray[np.int64]:
-        """The lanes' part of the position after what was cut."""
+    def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+        """The lanes' part of the position after what was cut; and, of a mix, its sources."""
         array = np.empty((len(COORDINATES), len(self._lanes)), np.int64)
-        coordinates = np.array([lane.coordinates[:PART] for lane in self._lanes], np.int64).T
+        places = [lane.coordinates for lane in self._lanes]
+        coordinates = np.array([place[:PART] for place in places], np.int64).T
         array[:TAKEN], array[PART] = coordinates[:-1], coordinates[-1]
         array[TAKEN] = self._delivered
-        return array
-
-    def sources(self) -> npt.NDArray[np.int64]:
-        """The same of a mix: where its components stand; see ``Position.sources``."""
-        sources = np.array([lane.coordinates.sources for lane in self._lanes], np.int64)
-        return sources.transpose(2, 1, 0).reshape(sources.shape[2], -1)
+        if not places[0].sources:
+            return array, None
+        sources = np.array([place.sources for place in places], np.int64)
+        return array, sources.transpose(2, 1, 0).reshape(sources.shape[2], -1)
 
     def _poll(self, wanted: int) -> None:
         share = 2 * wanted // len(self._lanes) + 1

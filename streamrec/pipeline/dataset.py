@@ -49,22 +49,23 @@ class Dataset:
     Args:
         settings: What is read, and how.
         stores: Serve the shards; closed with the dataset.
-        parts: The shards, sorted by URL; of a mix, those of one component after the other.
+        objects: The shards, sorted by URL; of a mix, those of one component after the other.
         index: What the index says about them; ``None``: the order is by shard.
+        counts: Of a mix, how many are of each component.
     """
 
     def __init__(
         self,
         settings: DatasetSettings,
         stores: Stores,
-        parts: Sequence[Sequence[ObjectInfo]],
+        objects: Sequence[ObjectInfo],
         index: Index | None = None,
+        counts: Sequence[int] = (),
     ) -> None:
         self.settings = settings
-        self._parts = parts
-        objects = [found for part in parts for found in part]
         self.shards = tuple(found.url for found in objects)
-        lanes, most = settings.lanes, index.records if index else min(map(len, parts))
+        self._counts = counts or [len(objects)]
+        lanes, most = settings.lanes, index.records if index else min(self._counts)
         self.lanes = min(config.DEFAULT_LANES, most) if lanes == "auto" else lanes
         self._functions = Functions.of(settings)
         self._stores = stores
@@ -75,7 +76,7 @@ class Dataset:
         self._index = index
         self._kind = "shard"
         self._indexed: dict[int, tuple[int, str | None]] = {}
-        self._first_shards = tuple(accumulate(map(len, parts[:-1]), initial=0))
+        self._first_shards = tuple(accumulate(self._counts[:-1], initial=0))
         self._orders = self._make_orders()
         self._order = self._orders[0]
         self._components = self._draws = None
@@ -96,12 +97,12 @@ class Dataset:
             joins = self._is_counted and settings.on_corrupt == "raise"
             chunks = self._index.chunks()
             return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins),)
-        seeds = [seed] * len(self._parts)
+        seeds = [seed] * len(self._counts)
         if settings.weights is not None and settings.shuffle:
             seeds = [component_seed(seed, number) for number in range(len(seeds))]
         return tuple(
-            ShardOrder(len(part), self.lanes, settings.shuffle, own_seed, first)
-            for part, own_seed, first in zip(self._parts, seeds, self._first_shards, strict=True)
+            ShardOrder(count, self.lanes, settings.shuffle, own_seed, first)
+            for count, own_seed, first in zip(self._counts, seeds, self._first_shards, strict=True)
         )
 
     @property
@@ -143,7 +144,7 @@ class Dataset:
                 settings = _indexed_settings(settings, index)
             if settings.features == "infer":
                 settings = await _with_inferred_features(settings, stores, objects)
-            return cls(settings, stores, parts, index)
+            return cls(settings, stores, objects, index, [len(part) for part in parts])
         except BaseException:
             await stores.aclose()
             raise
@@ -178,7 +179,8 @@ class Dataset:
 
     def _names(self) -> str:
         """A digest of the shards' names: of a mix, in each of its components."""
-        digests = [names_digest([found.url for found in part]) for part in self._parts]
+        parts = zip(self._first_shards, self._counts, strict=True)
+        digests = [names_digest(self.shards[first : first + count]) for first, count in parts]
         return digests[0] if self._draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:

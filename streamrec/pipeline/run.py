@@ -379,16 +379,18 @@ class Run:
         run = self._plan.by_record
         if run is not None:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
-        position = replace(
-            self._plan.position, step=step, lanes=self._batcher.coordinates(), skip=0
-        )
-        if self._plan.draws is not None:
-            position = replace(position, sources=self._batcher.sources())
-        points, lanes = position.points, position.lanes
+        lanes, sources = self._batcher.coordinates()
+        points = lanes if sources is None else sources
         self._whereabouts.follow(points)
-        is_mixed = self._plan.draws is not None
-        epoch = int(lanes[EXTENT].min()) if is_mixed else self._whereabouts.epoch
-        return replace(position, epoch=epoch, tags=self._whereabouts.tags(points, lanes))
+        return replace(
+            self._plan.position,
+            step=step,
+            epoch=self._whereabouts.epoch if sources is None else int(lanes[EXTENT].min()),
+            lanes=lanes,
+            tags=self._whereabouts.tags(points, lanes),
+            skip=0,
+            sources=self._plan.position.sources if sources is None else sources,
+        )
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:

@@ -50,7 +50,7 @@ def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) ->
         chunk = batcher.cut(size)
         assert len(chunk) == size
         out += keys(chunk)
-        coordinates = batcher.coordinates()
+        coordinates, _ = batcher.coordinates()
         given = [sum(lane == i for _, lane in out) for i in range(len(counts))]
         assert coordinates[TAKEN].tolist() == given
         assert coordinates[RECORD].tolist() == given

@@ -83,6 +83,19 @@ def test_a_phase_begins_with_that_record_of_all_lanes() -> None:
     assert draws.shares(1, 2) == [1.0, 0.0]
 
 
+@given(WEIGHTS.map(tuple), PHASES, st.integers(0, 5), st.integers(0, 120))
+def test_what_has_a_weight_is_what_may_be_drawn(
+    weights: tuple[float, ...], later: list[tuple[int, tuple[float, ...]]], lane: int, first: int
+) -> None:
+    draws = drawing(weights, later, lanes=6)
+    weighted = draws.weighted(lane, first, 40)
+    for place in range(40):
+        shares = draws.shares(lane, first + place)
+        assert weighted[:, place].tolist() == [share > 0 for share in shares]
+    drawn = draws.choices(lane, 0, first, 40)
+    assert weighted[drawn, np.arange(40)].all()
+
+
 def test_lanes_epochs_and_seeds_draw_apart() -> None:
     draws, other = drawing((1.0, 1.0)), drawing((1.0, 1.0), seed=8)
     sequences = [
