@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
-from streamrec.pipeline.stages import Coordinates, Segment, check_delivered
+from streamrec.pipeline.stages import Coordinates, Segment, WindowShuffle, check_delivered
 
 if TYPE_CHECKING:
     from streamrec.pipeline.column_rows import Rows
@@ -169,8 +169,10 @@ class Lane:
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:
-            drop, self._rows_to_drop = self._rows_to_drop, 0
-            check_delivered(drop, len(segment.rows))
+            if isinstance(self._stage, WindowShuffle):  # a window is one segment
+                check_delivered(self._rows_to_drop, len(segment.rows))
+            drop = min(self._rows_to_drop, len(segment.rows))
+            self._rows_to_drop -= drop
             self._source.progress.record = segment.rows.nbytes / len(segment.rows)
             if drop == len(segment.rows):
                 self._state = segment.at(drop)
