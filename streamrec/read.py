@@ -16,7 +16,7 @@ from streamrec.ranks import Rank
 from streamrec.session import LoopSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from streamrec.plan.place import Place
     from streamrec.types import Batch
@@ -62,7 +62,7 @@ def read_records(
 
 def batches(
     loop: Bridge, settings: DatasetSettings, offset: int = 0, *, single: bool = False
-) -> Iterator[tuple[Batch, list[str]]]:
+) -> Generator[tuple[Batch, list[str]], None, None]:
     """The batches of one run over a dataset, with the shards' URLs.
 
     Args:
@@ -77,12 +77,14 @@ def batches(
     """
     session = loop.call(_open(settings, offset, single=single))
     urls = session.settings["shards"]
-    while True:
-        try:
-            batch = loop.call(session.receive())
-        except EndOfStream:
-            return
-        yield batch, urls
+    try:
+        while True:
+            yield loop.call(session.receive()), urls
+    except EndOfStream:
+        return
+    finally:
+        # Not left to the loop's end: until then garbage collection may meet the session's task.
+        loop.call(session.aclose())
 
 
 async def _open(settings: DatasetSettings, offset: int, *, single: bool) -> LoopSession:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import gc
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,8 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamrec as sr
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, CorruptLength, CorruptRecord, ObjectNotFound
+from streamrec.flow.bridge import Bridge
 from streamrec.formats.tfrecord import frame
+from streamrec.read import batches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +65,19 @@ def test_it_can_be_left_early(tmp_path: Path) -> None:
     assert next(iter(records)) == RECORDS[0]
     del records
     gc.collect()
+
+
+@pytest.mark.parametrize("few", [1, None])
+def test_nothing_of_it_is_left_in_the_loop(tmp_path: Path, few: int | None) -> None:
+    async def tasks() -> set[str]:
+        return {task.get_name() for task in asyncio.all_tasks()}
+
+    settings = validate(DatasetSettings, {"source": write(tmp_path / "x"), "batch_size": 4})
+    with Bridge() as loop:
+        found = batches(loop, settings)
+        assert len(list(itertools.islice(found, few))) == (few or 13)
+        found.close()
+        assert not {name for name in loop.call(tasks()) if name.startswith("streamrec")}
 
 
 def test_records_before_a_fault_come_first(tmp_path: Path) -> None:
