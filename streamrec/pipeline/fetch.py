@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.pool import Pool, size_class
 from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
 from streamrec.pipeline.transfer import Carrier, OpensStores
 from streamrec.plan.concurrency import Concurrency, Interval
-from streamrec.plan.ranges import grown
+from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -77,6 +78,8 @@ class Fetcher:
         self._others_do = False
         self._news = asyncio.Event()
         self._limited = self._starved = False
+        self._read_ahead = ReadAhead(plan.read_ahead)
+        self._full = False  # somebody found no room when it was last looked at
 
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
@@ -103,6 +106,8 @@ class Fetcher:
     async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
         """Wait until the lane (or others too) has news: bytes, another range, its end, an error."""
         self._awaited, self._starved, self._others_do = lane, True, or_others
+        if self._full:
+            self._read_ahead.grow()
         self._news.clear()
         self._wake.set()
         started = self._loop.time()
@@ -148,22 +153,23 @@ class Fetcher:
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
-        room = self._plan.room(self.claimed)
+        room = self._plan.room(self.claimed, self._read_ahead.size)
         beyond = sum(room.beyond(feed.charged) for feed in self.feeds)
-        distances = {lane: f.distance for lane, f in enumerate(self.feeds) if not f.planner.ended}
-        while distances and self._in_flight < self.concurrency.limit:
-            lane = min(distances, key=distances.__getitem__)
+        nearest = [(f.distance, lane) for lane, f in enumerate(self.feeds) if not f.planner.ended]
+        heapify(nearest)
+        self._full = False
+        while nearest and self._in_flight < self.concurrency.limit:
+            lane = nearest[0][1]
             feed = self.feeds[lane]
             if self._awaits_answer(feed):
-                distances.clear()
-                break
+                return
             before = room.beyond(feed.charged)
             if self._start_next(group, lane, room, beyond):
-                distances[lane] = feed.distance
+                heapreplace(nearest, (feed.distance, lane))
                 beyond += room.beyond(feed.charged) - before
             else:
-                del distances[lane]
-        self._limited = self._limited or bool(distances)
+                heappop(nearest)
+        self._limited = self._limited or bool(nearest)
 
     def _awaits_answer(self, feed: LaneFeed) -> bool:
         """Whether a lane's head is asked for, and not answered: nothing further away is begun.
@@ -218,6 +224,7 @@ class Fetcher:
         taken = feed.charged
         if room.allows(size_class(feed.size), taken, beyond):
             return feed.size
+        self._full = True
         if feed.ranges:
             return 0
         head = self._plan.head

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order import Extent
 
-__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "grown", "sent_bytes"]
+__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "ReadAhead", "grown", "sent_bytes"]
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALLEST_HEAD = 64 * KIB
@@ -29,6 +29,9 @@ at once. With 256 MiB the rate was half."""
 LARGEST_READ_AHEAD_NEAR = 256 * MIB
 """More would begin with touching that much fresh memory, at a fraction of the speed of memory that
 is used again."""
+FIRST_READ_AHEAD = 128 * MIB
+"""What is read ahead until the consumer is seen to need more. Reading further ahead than it needs
+takes time from it: for touching fresh memory, and for bytes that a stopped job never uses."""
 LARGEST_RESERVE = 128 * MIB
 LOOK = 4 * KIB
 """Bytes of a shard's beginning that are read where no more may be needed."""
@@ -108,7 +111,10 @@ class MemoryPlan:
 
         Where there is room, the next windows fill while the present ones drain.
         """
-        wanted = 2 * self.windows + self.lanes * self.head + self.read_ahead
+        return self._for_ranges(self.read_ahead)
+
+    def _for_ranges(self, read_ahead: int) -> int:
+        wanted = 2 * self.windows + self.lanes * self.head + read_ahead
         return min(self.total - self.reserve, wanted)
 
     @property
@@ -120,14 +126,19 @@ class MemoryPlan:
         heads = self.lanes * self.head
         return self.windows + (self.for_ranges - self.windows - heads) // 2
 
-    def room(self, claimed: int = 0) -> Room:
+    def room(self, claimed: int = 0, read_ahead: int | None = None) -> Room:
         """What lanes may take of ``for_ranges``, beside so many bytes that something else takes.
 
         What is decompressed waits for the windows in its own memory, so the windows' part is given
         up first.
+
+        Args:
+            claimed: Bytes that something else takes.
+            read_ahead: How much of the plan's ``read_ahead`` is used at present; all by default.
         """
+        for_ranges = self._for_ranges(self.read_ahead if read_ahead is None else read_ahead)
         share = max(0, self.windows - claimed) // self.lanes + self.head
-        return Room(share, self.for_ranges - claimed - self.lanes * share)
+        return Room(share, for_ranges - claimed - self.lanes * share)
 
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int, near: bool = False) -> Self:
@@ -155,6 +166,28 @@ class MemoryPlan:
         share = max(ahead // at_once, min(ahead // (2 * lanes), head))
         range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
         return cls(total, reserve, windows, lanes, head, range_size, read_ahead)
+
+
+class ReadAhead:
+    """How far is read ahead of the consumer: further each time it waits although all of it is used.
+
+    A link that is as fast as the consumer soon has all that the plan allows; a slow consumer, who
+    finds what it needs, keeps to the first part of it.
+
+    Args:
+        most: What the plan allows, in bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.size = min(most, FIRST_READ_AHEAD)
+        self._most = most
+
+    def __repr__(self) -> str:
+        return f"<ReadAhead of {self.size} bytes, {self._most} at most>"
+
+    def grow(self) -> None:
+        """The consumer waits, and there is no room to read further ahead: go on by an eighth."""
+        self.size = min(self._most, self.size + -(-self.size // 8))
 
 
 def sent_bytes(total: int) -> int:

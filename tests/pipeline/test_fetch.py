@@ -13,6 +13,7 @@ from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.pipeline import transfer
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
+from streamrec.plan import ranges
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
@@ -233,6 +234,26 @@ async def test_memory_stays_within_the_budget_while_nobody_takes() -> None:
             await asyncio.sleep(0)
         assert 8 * MIB < fetcher.pool.in_use <= 24 * MIB
         assert "0 in flight" in repr(fetcher)
+
+
+@asynchronous
+async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", 8 * MIB)
+    store = ScriptedStore(objects(90 * MIB))
+    async with fetching(store, total=512 * MIB, known=True) as (fetcher, _):
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert fetcher.pool.in_use <= 8 * MIB + LARGEST_HEAD
+        for _ in range(8):
+            waiting = asyncio.create_task(fetcher.wait_for(0))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_HEAD
 
 
 @asynchronous

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError
 from streamrec.plan.order import Extent, ShardOrder
-from streamrec.plan.ranges import MIB, LaneRanges, MemoryPlan, RangeRequest, grown, sent_bytes
+from streamrec.plan.ranges import (
+    MIB,
+    LaneRanges,
+    MemoryPlan,
+    RangeRequest,
+    ReadAhead,
+    grown,
+    sent_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,6 +213,38 @@ def test_what_is_near_is_read_three_ranges_a_lane_ahead(
     plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=near)
     assert (plan.read_ahead, plan.range_size) == (read_ahead * MIB, range_size * MIB)
     assert plan.for_ranges == plan.read_ahead + lanes * plan.head
+
+
+def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_allows() -> None:
+    plan = MemoryPlan.divide(1024 * MIB, lanes=48, windows=0)
+    ahead = ReadAhead(plan.read_ahead)
+    rooms = []
+    for _ in range(20):
+        rooms.append(plan.room(read_ahead=ahead.size).ahead)
+        ahead.grow()
+    assert rooms == sorted(rooms)
+    assert (rooms[0], rooms[-1]) == (128 * MIB, 512 * MIB)
+    assert rooms[-1] == plan.room().ahead
+
+
+@given(st.integers(1, 1 << 40), st.integers(0, 100))
+def test_reading_ahead_never_exceeds_the_most_and_always_grows_to_it(most: int, waits: int) -> None:
+    ahead = ReadAhead(most)
+    for _ in range(waits):
+        before = ahead.size
+        ahead.grow()
+        assert before < ahead.size <= most or before == ahead.size == most
+
+
+@given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.integers(0, 1 << 30))
+def test_room_for_less_is_never_more(total: int, lanes: int, windows: int) -> None:
+    try:
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
+    except ConfigError:
+        return
+    least, most = plan.room(read_ahead=ReadAhead(plan.read_ahead).size), plan.room()
+    assert least.share == most.share
+    assert 0 <= least.ahead <= most.ahead
 
 
 def test_ranges_grow() -> None:
