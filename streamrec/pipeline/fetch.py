@@ -155,9 +155,7 @@ class Fetcher:
                 self._repair(group, lane, feed.repair)
         room = self._plan.room(self.claimed, self._read_ahead.size)
         beyond = sum(room.beyond(feed.charged) for feed in self.feeds)
-        nearest = [(f.distance, lane) for lane, f in enumerate(self.feeds) if not f.planner.ended]
-        heapify(nearest)
-        self._full = False
+        nearest = self._nearest(room, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
             lane = nearest[0][1]
             feed = self.feeds[lane]
@@ -170,6 +168,20 @@ class Fetcher:
             else:
                 heappop(nearest)
         self._limited = self._limited or bool(nearest)
+
+    def _nearest(self, room: Room, beyond: float) -> list[tuple[float, int]]:
+        """A heap of the lanes that may ask for more, by how soon they need it."""
+        self._full = False
+        nearest = []
+        for lane, feed in enumerate(self.feeds):
+            if feed.planner.ended:
+                continue
+            if not feed.ranges or feed.size <= room.reach(feed.charged, beyond):
+                nearest.append((feed.distance, lane))
+            else:
+                self._full = True
+        heapify(nearest)
+        return nearest
 
     def _awaits_answer(self, feed: LaneFeed) -> bool:
         """Whether a lane's head is asked for, and not answered: nothing further away is begun.
@@ -221,14 +233,14 @@ class Fetcher:
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
-        taken = feed.charged
-        if room.allows(size_class(feed.size), taken, beyond):
+        reach = room.reach(feed.charged, beyond)
+        if feed.size <= reach:
             return feed.size
         self._full = True
         if feed.ranges:
             return 0
         head = self._plan.head
-        return head if lane == self._awaited or room.allows(head, taken, beyond) else 0
+        return head if lane == self._awaited or head <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> Octets | None:
         """Memory for a hedge: within the budget, or for what the consumer waits for right now.

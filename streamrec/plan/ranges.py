@@ -61,16 +61,14 @@ class Room:
         """How much of what a lane has is beyond its share."""
         return max(0.0, taken - self.share)
 
-    def allows(self, size: int, taken: float, beyond: float) -> bool:
-        """Whether a lane may have so many bytes more.
+    def reach(self, taken: float, beyond: float) -> float:
+        """The most bytes that a lane may have more.
 
         Args:
-            size: What is wanted.
             taken: What the lane has.
             beyond: What all lanes together have beyond their shares.
         """
-        more = self.beyond(taken + size) - self.beyond(taken)
-        return more == 0 or beyond + more <= self.ahead
+        return max(0.0, self.share - taken) + max(0.0, self.ahead - beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +87,9 @@ class MemoryPlan:
     lanes: int
     """The own lanes."""
     head: int
-    """The size of a lane's first range; every lane may always have one."""
+    """The size of a lane's first range, a power of two; every lane may always have one."""
     range_size: int
-    """What ranges grow to."""
+    """What ranges grow to, a power of two."""
     read_ahead: int = LARGEST_READ_AHEAD
     """The most that is read ahead of what windows and heads hold, however large the budget is."""
 

@@ -277,7 +277,7 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
     taken = [0] * min(lanes, 5)
     sizes = st.tuples(st.integers(0, len(taken) - 1), st.integers(1, 64 * MIB))
     for lane, size in data.draw(st.lists(sizes, max_size=30)):
-        if room.allows(size, taken[lane], sum(map(room.beyond, taken))):
+        if size <= room.reach(taken[lane], sum(map(room.beyond, taken))):
             taken[lane] += size
         else:
             assert taken[lane] + size > room.share
@@ -291,5 +291,5 @@ def test_what_is_claimed_beyond_its_part_leaves_each_lane_its_head() -> None:
     plan = MemoryPlan.divide(64 * MIB, lanes=4, windows=8 * MIB)
     room = plan.room(2 * plan.for_ranges)
     assert room.share == plan.head
-    assert room.allows(plan.head, 0, 0)
-    assert not room.allows(1, plan.head, 0)
+    assert room.reach(0, 0) == plan.head
+    assert room.reach(plan.head, 0) == 0
