@@ -29,6 +29,8 @@ class Whereabouts:
         self._numbers = np.full(len(plan.feeds), -1, np.int64)
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
+        self._inside: npt.NDArray[np.bool_] | None = None  # of their extents; None: look up all
+        self._tags: tuple[str | None, ...] = ()
         self.epoch = 0
         """The lowest epoch of the extents."""
 
@@ -43,13 +45,17 @@ class Whereabouts:
             extent = order.extent(lane, int(self._numbers[feed]))
             self._extents[feed] = extent
             self._begins[feed] = extent.begin
+        self._inside = None
         self.epoch = min(extent.epoch for extent in self._extents)
 
     def tags(self, points: Numbers, lanes: Numbers) -> tuple[str | None, ...]:
         """The versions of the objects in the middle of which the feeds stand."""
         begun = (lanes[[ROW, PART]] > 0).any(axis=0)
         inside = (points[OFFSET] > self._begins) | np.tile(begun, len(self._plan.orders))
-        return tuple(
-            self._shards.tag(extent.shard) if is_inside else None
-            for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
-        )
+        if self._inside is None or not np.array_equal(inside, self._inside):
+            self._inside = inside
+            self._tags = tuple(
+                self._shards.tag(extent.shard) if is_inside else None
+                for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
+            )
+        return self._tags
