@@ -140,6 +140,8 @@ class DatasetSettings(_Settings):
     """A batch to the columns that are delivered."""
     pack: Pack | None = None
     """Sequences into packs of one length; a batch is then one of packs."""
+    buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
+    """How many buckets of records of like length; a batch is then of one of them."""
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
     """What is done where a record is damaged."""
@@ -165,6 +167,11 @@ class DatasetSettings(_Settings):
         """The sources of a mix by name, sorted; one without a name where nothing is mixed."""
         source = self.source
         return dict(sorted(source.items())) if isinstance(source, dict) else {"": source}
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether lanes hold windows of ``shuffle_window``, and change the order inside them."""
+        return self.shuffle or self.buckets is not None
 
     @property
     def urls(self) -> list[str]:
@@ -226,6 +233,15 @@ class DatasetSettings(_Settings):
         if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
             raise ValueError(f'is {function!r} and should be a function, or "module:function"')
         return function
+
+    @field_validator("buckets")
+    @classmethod
+    def _buckets_fit(cls, buckets: int | None, known: ValidationInfo) -> int | None:
+        if buckets is not None and known.data.get("pack") is not None:
+            raise ValueError("have no effect on packs, which are all of one length: leave them out")
+        if buckets is not None and not known.data.get("ordered", True):
+            raise ValueError("need all lanes in step, and ordered is False: leave one of them out")
+        return buckets
 
     @field_validator("index", mode="before")
     @classmethod

@@ -33,6 +33,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "map": None,
         "transform": None,
         "pack": None,
+        "buckets": None,
         "check_crc": True,
         "on_corrupt": "raise",
         "corrupt_budget": 0,

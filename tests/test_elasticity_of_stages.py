@@ -39,6 +39,8 @@ STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "filter": {"filter": own.has_even_number},
     "pack": {"pack": Pack(7, bins=3)},
+    "buckets": {"buckets": 3},
+    "filter and buckets": {"filter": own.has_even_number, "buckets": 2},
     "filter and split": {"filter": own.has_even_number, "pack": Pack(5, split=True)},
 }
 PLANS = st.lists(
@@ -96,6 +98,8 @@ async def global_batches(
 def test_stop_at_every_k(
     way: str, by: str, shards: Shards, order: Any, stage: str, batch_size: int | None, ends: str
 ) -> None:
+    if "buckets" in stage:
+        batch_size = batch_size or 1
     values = {**order, **settings_by(by, stage), "batch_size": batch_size}
     values["lanes"] = min(3, sum(map(len, shards)))
     values["remainder"] = ends if batch_size else "keep"
@@ -149,7 +153,7 @@ def test_resized_again_and_again(
 
 
 @BY
-@pytest.mark.parametrize("stage", ["filter", "pack", "filter and split"])
+@pytest.mark.parametrize("stage", ["filter", "pack", "buckets", "filter and buckets"])
 def test_the_same_rows_on_eight_to_48_ranks(tmp_path: Path, by: str, stage: str) -> None:
     """Uneven shards: more than lanes are there by shard, and far fewer by record."""
     count = 53 if by == "shard" else 7

@@ -94,7 +94,7 @@ class Dataset:
             as_kept = "" if self._is_counted else ", as kept"
             self._kind = f"record{as_kept}:{self._index.digest()}"
             # states count extents where records are not counted; damage ends with its chunk
-            joins = self._is_counted and settings.on_corrupt == "raise"
+            joins = self._is_counted and settings.on_corrupt == "raise" and not settings.has_windows
             chunks = self._index.chunks()
             return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins),)
         seeds = [seed] * len(self._counts)
@@ -170,8 +170,8 @@ class Dataset:
             order=self._kind if settings.ordered else "shard, as it comes",
             lanes=self.lanes,
             shuffle=settings.shuffle,
-            seed=settings.seed if settings.shuffle or self._draws else 0,
-            shuffle_window=int(settings.shuffle_window) if settings.shuffle else 0,
+            seed=settings.seed if settings.has_windows or self._draws else 0,
+            shuffle_window=int(settings.shuffle_window) if settings.has_windows else 0,
             global_batch=batch_size * world_size if batch_size else None,
             stages=self._stages(),
             mix="" if settings.weights is None else text_of(settings.weights, settings.exhausted),
@@ -184,8 +184,9 @@ class Dataset:
         return digests[0] if self._draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
-        pack = self.settings.pack
-        return ", ".join(filter(None, [self._functions.in_lanes, str(pack) if pack else ""]))
+        pack, buckets = self.settings.pack, self.settings.buckets
+        named = str(pack) if pack else f"{buckets} buckets" if buckets else ""
+        return ", ".join(filter(None, [self._functions.in_lanes, named]))
 
     def run(
         self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
@@ -286,6 +287,8 @@ class Dataset:
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         if batch_size is None and self.settings.transform is not None:
             raise ConfigError("transform takes whole batches; set batch_size, or use map")
+        if batch_size is None and self.settings.buckets is not None:
+            raise ConfigError("buckets are of whole batches; set batch_size")
         few = self._index.records if self._index is not None and self._is_counted else self.lanes
         if few < self.lanes and remainder != "keep":
             raise ConfigError(
@@ -379,9 +382,10 @@ class Dataset:
 
     def _windows(self) -> Windows | ChunkWindows | None:
         settings, order = self.settings, self._order
-        if not settings.shuffle:
+        if not settings.has_windows:
             return None
-        windows = Windows(int(settings.shuffle_window), self.lanes, settings.seed)
+        total, seed = int(settings.shuffle_window), settings.seed
+        windows = Windows(total, self.lanes, seed, settings.shuffle)
         if isinstance(order, RecordOrder) and self._is_counted:
             return ChunkWindows(order, windows)
         return windows
@@ -395,7 +399,7 @@ class Dataset:
                 f"the packs that {lanes} lanes fill take {packs >> 20} MiB, more than half of "
                 f"memory_budget ({total >> 20} MiB); set it to more, or lanes or pack.bins to less"
             )
-        window = int(settings.shuffle_window) if settings.shuffle else 0
+        window = int(settings.shuffle_window) if settings.has_windows else 0
         if window and isinstance(self._order, RecordOrder) and self._is_counted:
             window = max(window, self.lanes * self._order.largest)
         return MemoryPlan.divide(

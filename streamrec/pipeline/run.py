@@ -214,7 +214,8 @@ class Run:
         epoch = plan.epoch(j) if plan.draws is None else start.extent
         stage: Stage = InOrder()
         if plan.windows is not None:
-            stage = WindowShuffle(plan.windows, lane, epoch, start.window)
+            first = int(self._starts[TAKEN, j]) - start.row
+            stage = WindowShuffle(plan.windows, lane, epoch, start.window, plan.buckets, first)
         patience = plan.patience(lane)
         return Lane(
             self._make_scan(j) if plan.draws is None else self._make_mix(j, start),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.quarantine import keeps_places
 from streamrec.pipeline.stages import Coordinates
+from streamrec.plan.buckets import Buckets
 from streamrec.plan.position import WINDOW, Position
 from streamrec.plan.record_order import RecordOrder
 from streamrec.plan.record_run import RecordRun
@@ -47,7 +48,7 @@ class RunPlan:
     remainder: str
     functions: Functions = NONE
     windows: Windows | ChunkWindows | None = None
-    """``None``: nothing is shuffled."""
+    """``None``: records leave their lanes as they come."""
     draws: Draws | None = None
     """``None``: nothing is mixed."""
     components: Components | None = None
@@ -70,6 +71,14 @@ class RunPlan:
             self.end_epoch,
             self.remainder,
         )
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """Which of a window's records go into which batch; ``None``: it does not matter."""
+        count, rows = self.settings.buckets, self.position.fingerprint.global_batch
+        if count is None or rows is None:
+            return None
+        return Buckets(count, rows, self.lanes, self.settings.seed)
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:

@@ -1,4 +1,7 @@
-"""What a lane does to the order of its records: nothing, or a shuffle of each window."""
+"""What a lane does to the order of its records: nothing, or a shuffle of each window.
+
+With buckets, a window's records are also put to the places whose batches are of like length.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.column_rows import Rows
+    from streamrec.plan.buckets import Buckets
     from streamrec.plan.order import Extent
     from streamrec.plan.record_order import ChunkWindows
     from streamrec.plan.window import Windows
@@ -207,14 +211,25 @@ class WindowShuffle:
         lane: The lane's number.
         epoch: The epoch in which the lane stands.
         number: The number in that epoch of the window that comes first.
+        buckets: Which of a window's records go into which batch; ``None``: it does not matter.
+        first: How many records the lane has given before that window.
     """
 
     def __init__(
-        self, windows: Windows | ChunkWindows, lane: int, epoch: int = 0, number: int = 0
+        self,
+        windows: Windows | ChunkWindows,
+        lane: int,
+        epoch: int = 0,
+        number: int = 0,
+        buckets: Buckets | None = None,
+        first: int = 0,
     ) -> None:
         self._windows = windows
         self._lane = lane
+        self._buckets = buckets
+        self._first = first
         self._parts: list[RecordRows] = []
+        self._lengths: list[Indices] = []
         self._start: Coordinates | None = None
         self._epoch = epoch
         self._open(number)
@@ -234,6 +249,7 @@ class WindowShuffle:
             count, weight = self._windows.takes(stretch.lengths[first:], self._missing)
             self._start = self._start or stretch.before(first)
             self._parts.append(stretch.rows.part(first, first + count))
+            self._lengths.append(stretch.lengths[first : first + count])
             self._missing -= weight
             first += count
             if self._missing <= 0:
@@ -250,12 +266,12 @@ class WindowShuffle:
     def _open(self, number: int) -> None:
         self._number = number
         self._missing = self._windows.opens(self._lane, self._epoch, number)
-        self._parts = []
+        self._parts, self._lengths = [], []
         self._start = None
 
     def _close(self, following: Coordinates) -> Segment:
         rows = RecordRows.concatenate(self._parts)
-        order = self._windows.permutation(self._lane, self._epoch, self._number, len(rows))
+        order = self._order(len(rows))
         assert self._start is not None
         start = self._start._replace(window=self._number)
 
@@ -263,3 +279,11 @@ class WindowShuffle:
             return start._replace(row=row) if row < len(order) else following
 
         return Segment(rows.take(order), self._epoch, at)
+
+    def _order(self, records: int) -> Indices:
+        """The order in which the window's records leave it."""
+        drawn = self._windows.permutation(self._lane, self._epoch, self._number, records)
+        if self._buckets is None:
+            return drawn
+        first, self._first = self._first, self._first + records
+        return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)

@@ -34,13 +34,13 @@ class Fingerprint:
     lanes: int
     shuffle: bool
     seed: int
-    """0 where nothing is shuffled: it has no effect then."""
+    """0 where nothing is drawn: it has no effect then."""
     shuffle_window: int
-    """Bytes; 0 where nothing is shuffled."""
+    """Bytes; 0 where there are no windows."""
     global_batch: int | None
     """Records of all ranks a step; ``None`` for single records."""
     stages: str = ""
-    """What lanes do to their records beside the order: the functions and the packing, by name."""
+    """What lanes do to their records beside the order: functions, packing and buckets."""
     mix: str = ""
     """The components of a mix, their weights, and what becomes of one that ends."""
 

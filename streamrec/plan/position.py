@@ -292,7 +292,7 @@ def _coordinates(
 
 
 def _check_windows(lanes: npt.NDArray[np.int64], fingerprint: Fingerprint) -> None:
-    if not fingerprint.shuffle and lanes[ROW].any():
+    if not fingerprint.shuffle_window and lanes[ROW].any():
         raise MalformedPosition("the state's 'row' names rows of windows, and nothing is shuffled")
 
 

@@ -229,7 +229,7 @@ class RecordOrder:
     def weights(self, lane: int, epoch: int) -> tuple[Numbers, Numbers]:
         """Bytes of each of the lane's extents in an epoch, and how many records come before each.
 
-        Only with shuffle, where an extent is a chunk; of a part of one they are estimated.
+        Only where an extent is a chunk: none are joined. Of a part of one they are estimated.
         """
         piece = self._piece(lane, epoch)
         chunks = piece.units

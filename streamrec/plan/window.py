@@ -1,4 +1,4 @@
-"""The window shuffle of a lane: how large each window is, and its permutation.
+"""The windows of a lane: how large each is, and its permutation.
 
 A window is measured in bytes, because its memory is what one has to pay for: a window of 8,192
 pictures is 0.9 GB, and nobody knows that from a record count.
@@ -36,11 +36,13 @@ class Windows:
         total: ``shuffle_window``: bytes over all lanes.
         lanes: How many lanes share them.
         seed: Of the permutations.
+        shuffles: Whether there are any; else records come as they stand.
     """
 
     total: int
     lanes: int
     seed: int
+    shuffles: bool = True
 
     def size(self, lane: int, number: int) -> int:
         """How many bytes of frames close the window: the record that reaches them is its last.
@@ -70,7 +72,9 @@ class Windows:
     def permutation(
         self, lane: int, epoch: int, number: int, records: int
     ) -> npt.NDArray[np.int64]:
-        """The order in which the window's records leave it."""
+        """The order in which the window's records leave it; with buckets, those of each."""
+        if not self.shuffles:
+            return np.arange(records)
         return permutation(records, seed_of(WINDOW, self.seed, epoch, lane, number))
 
 

@@ -10,6 +10,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.index import index_url
 from streamrec.formats.tfrecord import frame
+from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.window import Windows
 from streamrec.verify import check, index_of
@@ -55,9 +56,9 @@ def record_oracle(
     keep: Callable[[int], bool] | None = None,
 ) -> RecordOracle:
     """The order by record that the settings ask for."""
-    seed = settings.seed if settings.shuffle else 0
-    windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
-    return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows, keep)
+    seed, windows = settings.seed if settings.shuffle else 0, windows_of(settings, lanes)
+    buckets = buckets_of(settings, lanes)
+    return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows, keep, buckets)
 
 
 def oracle(
@@ -67,9 +68,25 @@ def oracle(
     keep: Callable[[int], bool] = lambda length: True,
 ) -> Oracle:
     """The order that the settings ask for."""
-    seed = settings.seed if settings.shuffle else 0
-    windows = Windows(int(settings.shuffle_window), lanes, seed) if settings.shuffle else None
-    return Oracle(shards, ShardOrder(len(shards), lanes, settings.shuffle, seed), windows, keep)
+    order = ShardOrder(
+        len(shards), lanes, settings.shuffle, settings.seed if settings.shuffle else 0
+    )
+    buckets = buckets_of(settings, lanes)
+    return Oracle(shards, order, windows_of(settings, lanes), keep, buckets)
+
+
+def windows_of(settings: DatasetSettings, lanes: int) -> Windows | None:
+    """The windows that the settings ask for."""
+    if not settings.has_windows:
+        return None
+    return Windows(int(settings.shuffle_window), lanes, settings.seed, settings.shuffle)
+
+
+def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:
+    """The buckets that the settings ask for, of one rank's batches."""
+    if settings.buckets is None or settings.batch_size is None:
+        return None
+    return Buckets(settings.buckets, settings.batch_size, lanes, settings.seed)
 
 
 def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamrec.plan.buckets import BUCKETS, Buckets
 from streamrec.plan.mixture import DRAW, NOTHING
 from streamrec.plan.permutation import GOLDEN_GAMMA, MASK, MIX_1, MIX_2, permutation, seed_of
 from streamrec.plan.record_order import CHUNKS
 from streamrec.plan.window import Windows, records_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from streamrec.plan.mixture import Draws
     from streamrec.plan.order import ShardOrder
@@ -33,13 +34,15 @@ class Oracle:
     windows: Windows | None = None
     keep: Callable[[int], bool] = lambda length: True
     """The filter, by a record's length."""
+    buckets: Buckets | None = None
 
     def lane(self, lane: int, epochs: range) -> list[tuple[int, int, int]]:
         """(epoch, shard, record) of all that the lane delivers in these epochs."""
         out: list[tuple[int, int, int]] = []
         for epoch in epochs:
             records = self._lane_epoch(lane, epoch)
-            out += records if self.windows is None else self._shuffled(records, lane, epoch)
+            first = len(out)
+            out += records if self.windows is None else self._shuffled(records, lane, epoch, first)
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[tuple[int, int, int]]:
@@ -61,15 +64,20 @@ class Oracle:
         return out
 
     def _shuffled(
-        self, records: list[tuple[int, int, int]], lane: int, epoch: int
+        self, records: list[tuple[int, int, int]], lane: int, epoch: int, first: int
     ) -> list[tuple[int, int, int]]:
         assert self.windows is not None
-        out, number = [], 0
+        out: list[tuple[int, int, int]] = []
+        number = 0
         while records:
-            lengths = np.array([self.shards[shard][i] for _, shard, i in records], np.int64)
-            count = records_until(lengths, self.windows.size(lane, number))
-            order = self.windows.permutation(lane, epoch, number, count)
-            out += [records[i] for i in order.tolist()]
+            lengths = [self.shards[shard][i] for _, shard, i in records]
+            count = records_until(np.array(lengths, np.int64), self.windows.size(lane, number))
+            drawn = self.windows.permutation(lane, epoch, number, count).tolist()
+            if self.buckets is not None:
+                drawn = plainly_bucketed(
+                    self.buckets, lane, first + len(out), lengths[:count], drawn
+                )
+            out += [records[i] for i in drawn]
             records, number = records[count:], number + 1
         return out
 
@@ -87,6 +95,7 @@ class RecordOracle:
     windows: Windows | None = None
     keep: Callable[[int], bool] | None = None
     """The filter, by a record's length: nobody knows the counts, and windows are of bytes."""
+    buckets: Buckets | None = None
 
     @property
     def records(self) -> int:
@@ -132,15 +141,29 @@ class RecordOracle:
         """All that the lane delivers in these epochs."""
         out: list[Record] = []
         for epoch in epochs:
-            for window in self.windowed(lane, epoch):
-                out += [(epoch, shard, record) for shard, record in window]
+            for number, window in enumerate(self.windowed(lane, epoch)):
+                order = self._order(window, lane, epoch, number, len(out))
+                out += [(epoch, *window[i]) for i in order]
         return out
 
+    def _order(
+        self, window: list[tuple[int, int]], lane: int, epoch: int, number: int, first: int
+    ) -> list[int]:
+        """The order in which a window's records leave it."""
+        if self.windows is None:
+            return list(range(len(window)))
+        drawn: list[int] = self.windows.permutation(lane, epoch, number, len(window)).tolist()
+        if self.buckets is None:
+            return drawn
+        lengths = [self.shards[shard][record] for shard, record in window]
+        return plainly_bucketed(self.buckets, lane, first, lengths, drawn)
+
     def windowed(self, lane: int, epoch: int) -> list[list[tuple[int, int]]]:
+        """Its windows, in the order in which their records come."""
         parts = self.lane_epoch(lane, epoch)
         if self.keep is not None:
             every = [r for part, _ in parts for r in part if self.keep(self.shards[r[0]][r[1]])]
-            return self._in_bytes(every, lane, epoch)
+            return self._in_bytes(every, lane)
         if self.windows is None:
             return [part for part, _ in parts]
         out: list[list[tuple[int, int]]] = []
@@ -150,23 +173,18 @@ class RecordOracle:
             while count < len(parts) and size + parts[count][1] <= room:
                 size += parts[count][1]
                 count += 1
-            window = [record for part, _ in parts[:count] for record in part]
-            order = self.windows.permutation(lane, epoch, len(out), len(window))
-            out.append([window[i] for i in order.tolist()])
+            out.append([record for part, _ in parts[:count] for record in part])
             parts = parts[count:]
         return out
 
-    def _in_bytes(
-        self, records: list[tuple[int, int]], lane: int, epoch: int
-    ) -> list[list[tuple[int, int]]]:
+    def _in_bytes(self, records: list[tuple[int, int]], lane: int) -> list[list[tuple[int, int]]]:
         if self.windows is None:
             return [records]
         out: list[list[tuple[int, int]]] = []
         while records:
             lengths = np.array([self.shards[shard][i] for shard, i in records], np.int64)
             count = records_until(lengths, self.windows.size(lane, len(out)))
-            order = self.windows.permutation(lane, epoch, len(out), count)
-            out.append([records[i] for i in order.tolist()])
+            out.append(records[:count])
             records = records[count:]
         return out
 
@@ -186,6 +204,28 @@ def number(place: int, seed: int) -> int:
     z = (z ^ (z >> 30)) * MIX_1 & MASK
     z = (z ^ (z >> 27)) * MIX_2 & MASK
     return z ^ (z >> 31)
+
+
+def plainly_bucketed(
+    buckets: Buckets, lane: int, first: int, lengths: Sequence[int], drawn: list[int]
+) -> list[int]:
+    """The order in which a window's records leave it, as docs/order.md says it."""
+    places = range(first, first + len(lengths))
+    wanted = [bucket_of(buckets, (i * buckets.lanes + lane) // buckets.rows) for i in places]
+    by_length = sorted(drawn, key=lambda record: lengths[record])
+    bucket = dict(zip(by_length, sorted(wanted), strict=True))
+    left, order = list(drawn), []
+    for asked in wanted:
+        order.append(next(record for record in left if bucket[record] == asked))
+        left.remove(order[-1])
+    return order
+
+
+def bucket_of(buckets: Buckets, batch: int) -> int:
+    """The bucket of a global batch."""
+    cycle, place = divmod(batch, buckets.count)
+    seed, first = seed_of(BUCKETS, buckets.seed), cycle * buckets.count
+    return sorted(range(buckets.count), key=lambda k: number(first + k, seed))[place]
 
 
 def plainly_drawn(draws: Draws, lane: int, epoch: int, n: int, ended: set[int]) -> int:
