@@ -131,6 +131,8 @@ def test_resized_again_and_again(
     way: str, by: str, shards: Shards, order: Any, stage: str, plan: list[tuple[int, int]]
 ) -> None:
     full = tuple((*lengths, 8, 2) for lengths in shards)  # so that each lane keeps some, in the end
+    if by == "record" and sum(map(len, full)) < 8:
+        return  # the lanes cannot share them
 
     async def main(source: str) -> None:
         values = {**order, **settings_by(by, stage), "lanes": 8, "epochs": None}
