@@ -140,7 +140,7 @@ class DatasetSettings(_Settings):
     """A batch to the columns that are delivered."""
     pack: Pack | None = None
     """Sequences into packs of one length; a batch is then one of packs."""
-    buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
+    length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
     """How many buckets of records of like length; a batch is then of one of them."""
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
@@ -171,7 +171,7 @@ class DatasetSettings(_Settings):
     @property
     def has_windows(self) -> bool:
         """Whether lanes hold windows of ``shuffle_window``, and change the order inside them."""
-        return self.shuffle or self.buckets is not None
+        return self.shuffle or self.length_buckets is not None
 
     @property
     def urls(self) -> list[str]:
@@ -234,13 +234,17 @@ class DatasetSettings(_Settings):
             raise ValueError(f'is {function!r} and should be a function, or "module:function"')
         return function
 
-    @field_validator("buckets")
+    @field_validator("length_buckets")
     @classmethod
     def _buckets_fit(cls, buckets: int | None, known: ValidationInfo) -> int | None:
         if buckets is not None and known.data.get("pack") is not None:
-            raise ValueError("have no effect on packs, which are all of one length: leave them out")
+            raise ValueError(
+                "has no effect on packs, which are all of one length; leave one of the two out"
+            )
         if buckets is not None and not known.data.get("ordered", True):
-            raise ValueError("need all lanes in step, and ordered is False: leave one of them out")
+            raise ValueError(
+                "needs all lanes in step, and ordered is False; leave one of the two out"
+            )
         return buckets
 
     @field_validator("index", mode="before")

@@ -272,7 +272,7 @@ def test_what_determines_the_order_is_marked() -> None:
     marked = {name for name, cells in table.items() if cells[1] == "order"}
     assert marked == {
         *("source", "batch_size", "shuffle", "seed", "shuffle_window", "lanes"),
-        *("filter", "map", "pack", "index", "ordered", "weights", "exhausted"),
+        *("filter", "map", "pack", "length_buckets", "index", "ordered", "weights", "exhausted"),
     }
 
 

@@ -39,8 +39,8 @@ STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "filter": {"filter": own.has_even_number},
     "pack": {"pack": Pack(7, bins=3)},
-    "buckets": {"buckets": 3},
-    "filter and buckets": {"filter": own.has_even_number, "buckets": 2},
+    "buckets": {"length_buckets": 3},
+    "filter and buckets": {"filter": own.has_even_number, "length_buckets": 2},
     "filter and split": {"filter": own.has_even_number, "pack": Pack(5, split=True)},
 }
 PLANS = st.lists(
@@ -155,7 +155,7 @@ def test_resized_again_and_again(
 
 
 @BY
-@pytest.mark.parametrize("stage", ["filter", "pack", "buckets", "filter and buckets"])
+@pytest.mark.parametrize("stage", ["filter", "pack", "filter and split", "buckets"])
 def test_the_same_rows_on_eight_to_48_ranks(tmp_path: Path, by: str, stage: str) -> None:
     """Uneven shards: more than lanes are there by shard, and far fewer by record."""
     count = 53 if by == "shard" else 7

@@ -184,8 +184,8 @@ class Dataset:
         return digests[0] if self._draws is None else digest(" ".join(digests))
 
     def _stages(self) -> str:
-        pack, buckets = self.settings.pack, self.settings.buckets
-        named = str(pack) if pack else f"{buckets} buckets" if buckets else ""
+        pack, buckets = self.settings.pack, self.settings.length_buckets
+        named = str(pack) if pack else f"{buckets} length buckets" if buckets else ""
         return ", ".join(filter(None, [self._functions.in_lanes, named]))
 
     def run(
@@ -287,8 +287,8 @@ class Dataset:
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         if batch_size is None and self.settings.transform is not None:
             raise ConfigError("transform takes whole batches; set batch_size, or use map")
-        if batch_size is None and self.settings.buckets is not None:
-            raise ConfigError("buckets are of whole batches; set batch_size")
+        if batch_size is None and self.settings.length_buckets is not None:
+            raise ConfigError("length_buckets are of whole batches; set batch_size")
         few = self._index.records if self._index is not None and self._is_counted else self.lanes
         if few < self.lanes and remainder != "keep":
             raise ConfigError(

@@ -75,7 +75,7 @@ class RunPlan:
     @property
     def buckets(self) -> Buckets | None:
         """Which of a window's records go into which batch; ``None``: it does not matter."""
-        count, rows = self.settings.buckets, self.position.fingerprint.global_batch
+        count, rows = self.settings.length_buckets, self.position.fingerprint.global_batch
         if count is None or rows is None:
             return None
         return Buckets(count, rows, self.lanes, self.settings.seed)

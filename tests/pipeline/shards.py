@@ -84,9 +84,9 @@ def windows_of(settings: DatasetSettings, lanes: int) -> Windows | None:
 
 def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:
     """The buckets that the settings ask for, of one rank's batches."""
-    if settings.buckets is None or settings.batch_size is None:
+    if settings.length_buckets is None or settings.batch_size is None:
         return None
-    return Buckets(settings.buckets, settings.batch_size, lanes, settings.seed)
+    return Buckets(settings.length_buckets, settings.batch_size, lanes, settings.seed)
 
 
 def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:

@@ -48,7 +48,7 @@ SHARDS = (
 )
 ORDERS = st.fixed_dictionaries(
     {
-        "buckets": st.integers(2, 5),
+        "length_buckets": st.integers(2, 5),
         "batch_size": st.integers(1, 9),
         "shuffle": st.booleans(),
         "seed": st.integers(0, 9),
@@ -143,9 +143,9 @@ def test_every_world_size_has_the_same_batches_of_like_length(tmp_path: Path, by
         ranks = asyncio.run(ranks_of(source, world_size, **values, **more, batch_size=size))
         return [sorted(contents(list(step))) for step in zip(*ranks, strict=True)]
 
-    plain, alone = global_batches(1), global_batches(1, buckets=8)
+    plain, alone = global_batches(1), global_batches(1, length_buckets=8)
     for world_size in (2, 4, 8):
-        assert global_batches(world_size, buckets=8) == alone
+        assert global_batches(world_size, length_buckets=8) == alone
     without, with_buckets = ([list(map(len, s)) for s in steps] for steps in (plain, alone))
     assert padding(without) > 0.45
     assert padding(with_buckets) < 0.2
@@ -155,7 +155,7 @@ def test_every_world_size_has_the_same_batches_of_like_length(tmp_path: Path, by
 async def test_without_shuffle_records_of_one_bucket_keep_their_order(tmp_path: Path) -> None:
     lengths = (10, 20, 11, 21, 12, 22, 13, 23)
     source = write(tmp_path, (lengths,))
-    values: Any = {"batch_size": 2, "shuffle_window": "1MiB", "buckets": 2}
+    values: Any = {"batch_size": 2, "shuffle_window": "1MiB", "length_buckets": 2}
     (batches,) = await ranks_of(source, 1, **values)
     pairs = [lengths_of([batch]) for batch in batches]
     assert sorted(pairs) == [[10, 11], [12, 13], [20, 21], [22, 23]]
@@ -165,7 +165,7 @@ async def test_without_shuffle_records_of_one_bucket_keep_their_order(tmp_path: 
 @asynchronous
 async def test_a_mix_is_sorted_into_buckets_after_it_was_drawn(tmp_path: Path) -> None:
     components = {"long": (tuple(range(500, 560)),) * 2, "short": (tuple(range(60)),) * 2}
-    order: Any = {"shuffle_window": "1MiB", "lanes": 2, "batch_size": 6, "buckets": 2}
+    order: Any = {"shuffle_window": "1MiB", "lanes": 2, "batch_size": 6, "length_buckets": 2}
     weights = {"long": 1.0, "short": 1.0}
     mixed = mix_of(tmp_path, components, weights, **order, exhausted="rest")
     dataset = await Dataset.open(mixed)
@@ -204,7 +204,7 @@ def test_damage_is_left_out_or_masked_and_resumed(
 @asynchronous
 async def test_compressed_shards_come_in_the_same_order(tmp_path: Path) -> None:
     plain, packed = tmp_path / "plain", tmp_path / "packed"
-    values: Any = {"shuffle": True, "shuffle_window": 90_000, "batch_size": 16, "buckets": 4}
+    values: Any = {"shuffle": True, "shuffle_window": 90_000, "batch_size": 16, "length_buckets": 4}
     source = write(plain, DRAWN)
     packed.mkdir()
     for path in sorted(plain.iterdir()):
@@ -217,7 +217,13 @@ async def test_compressed_shards_come_in_the_same_order(tmp_path: Path) -> None:
 def test_by_record_the_length_is_known_and_a_step_is_found_without_reading(
     tmp_path: Path,
 ) -> None:
-    values: Any = {"shuffle": True, "batch_size": 16, "lanes": 6, "buckets": 4, "index": True}
+    values: Any = {
+        "shuffle": True,
+        "batch_size": 16,
+        "lanes": 6,
+        "length_buckets": 4,
+        "index": True,
+    }
 
     async def main(source: str) -> None:
         dataset = await Dataset.open(settings_of(source, **values, shuffle_window=90_000))
@@ -237,12 +243,12 @@ async def test_states_of_another_number_of_buckets_are_refused(tmp_path: Path) -
     source = write(tmp_path, ((1, 2, 3), (4, 5, 6)))
     saved = {}
     for buckets in (None, 2, 3):
-        values: Any = {"batch_size": 2, "shuffle_window": 90, "buckets": buckets}
+        values: Any = {"batch_size": 2, "shuffle_window": 90, "length_buckets": buckets}
         dataset = await Dataset.open(settings_of(source, **values))
         saved[buckets] = again((await receive_all(dataset))[0])
         for other, position in saved.items():
             if other != buckets:
-                with pytest.raises(OtherOrder, match=f"'{buckets} buckets'"):
+                with pytest.raises(OtherOrder, match=f"'{buckets} length buckets'"):
                     await receive_all(dataset, position=position)
         await dataset.aclose()
     plain = saved[None].fingerprint
@@ -253,7 +259,7 @@ async def test_states_of_another_number_of_buckets_are_refused(tmp_path: Path) -
 @asynchronous
 async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path, ((1, 2, 3), (4, 5, 6)))
-    values: Any = {"batch_size": 2, "shuffle_window": 900, "lanes": 2, "buckets": 2}
+    values: Any = {"batch_size": 2, "shuffle_window": 900, "lanes": 2, "length_buckets": 2}
     dataset = await Dataset.open(settings_of(source, **values))
     state = (await receive_all(dataset))[0].next_position.to_dict()
     for row, taken in ((9, 0), (9, 1 << 47), (1 << 40, 1)):
@@ -266,7 +272,7 @@ async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch_size": None}, "buckets are of whole batches; set batch_size"),
+        ({"batch_size": None}, "length_buckets are of whole batches; set batch_size"),
         ({"memory_budget": "8MiB", "shuffle_window": "16MiB"}, "16 MiB shuffle windows"),
     ],
 )
@@ -275,7 +281,9 @@ async def test_what_cannot_be_is_refused_at_open(
     tmp_path: Path, values: dict[str, Any], message: str
 ) -> None:
     source = write(tmp_path, ((1, 2, 3),))
-    dataset = await Dataset.open(settings_of(source, **{"batch_size": 2, "buckets": 2, **values}))
+    dataset = await Dataset.open(
+        settings_of(source, **{"batch_size": 2, "length_buckets": 2, **values})
+    )
     with pytest.raises(ConfigError, match=message):
         dataset.fingerprint(dataset.settings.batch_size, 1)
     await dataset.aclose()
