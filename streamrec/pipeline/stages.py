@@ -204,7 +204,7 @@ class InOrder:
 
 
 class WindowShuffle:
-    """Records leave in a seeded permutation of each window.
+    """Records leave in a seeded permutation of each window, or as its places' buckets ask for.
 
     Args:
         windows: What closes them, and their permutations.
