@@ -125,6 +125,7 @@ class Conversation:
                 world_size=hello.world_size,
                 batch_size=batch_size,
                 position=_position(subscribe.position),
+                allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
             )
             await self._one_run(run, hello.dataset)
 

@@ -52,8 +52,9 @@ GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""
 SOCKET_BUFFER = 4 << 20
 """Bytes to ask for; the system's limit (``net.core.wmem_max``) may give less."""
-SHARED_CREDITS = 2
-"""Shared memory is this many times what may be on its way: the trainer holds batches, too."""
+SHARED_CREDITS = 4
+"""Shared memory is this many times what may be on its way: batches wait before, and the
+trainer holds them after."""
 TAIL = 2000
 """Bytes of the child's standard error that an error shows."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,7 +208,7 @@ def decode(message: BatchMessage) -> Batch:
         metadata = _PROTO["Batch"].FromString(message.metadata)
     except DecodeError:
         raise RemoteProtocolError("the metadata of BATCH is not its message") from None
-    reader = _Reader(message.payload[0] if message.payload else memoryview(b""))
+    reader = _Reader(message.payload)
     rows = int(metadata.rows)
     shards = reader.array("int32", (rows,))
     records = reader.array("int64", (rows,))
@@ -251,15 +252,16 @@ def _position(data: bytes) -> Position:
 
 
 class _Reader:
-    """Arrays from the front of a payload."""
+    """Arrays from the front of a payload; each is whole in one of its buffers."""
 
-    def __init__(self, payload: memoryview) -> None:
-        self._payload = payload
+    def __init__(self, payload: tuple[memoryview, ...]) -> None:
+        self._rest = deque(payload)
+        self._buffer = memoryview(b"")
         self._begin = 0
 
     @property
     def left(self) -> int:
-        return len(self._payload) - self._begin
+        return len(self._buffer) - self._begin + sum(map(len, self._rest))
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         kind = _dtype(dtype)
@@ -271,9 +273,11 @@ class _Reader:
             _check(all(side < 1 << 62 for side in shape), f"an array has the shape {shape}")
             return _empty(shape, kind)
         begin = self._begin + -self._begin % ALIGNMENT
-        _check(size <= len(self._payload) - begin, f"an array of {size} bytes is not there")
+        if begin >= len(self._buffer) and self._rest:
+            self._buffer, begin = self._rest.popleft(), 0
+        _check(size <= len(self._buffer) - begin, f"an array of {size} bytes is not there")
         self._begin = begin + size
-        return _view(self._payload[begin : self._begin], kind, shape)
+        return _view(self._buffer[begin : self._begin], kind, shape)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.shared import Outbox
+    from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.types import Batch
@@ -81,9 +82,15 @@ class DatasetHandle(Protocol):
         """Masked rows of all ranks in a run; below 0: records left out; ``None``: as above."""
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int | None,
+        position: Place | None,
+        allocate: Allocate | None = None,
     ) -> AbstractAsyncContextManager[RunHandle]:
-        """Start to read; without a ``batch_size``, single records."""
+        """Start to read; without a ``batch_size``, single records. Columns may be allocated."""
 
     async def aclose(self) -> None:
         """For whoever opened it; a feeder does not close what it serves."""

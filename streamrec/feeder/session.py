@@ -175,8 +175,12 @@ class Subscription:
     def _shared(self, message: Shared) -> BatchMessage:
         if self._inbox is None:
             raise RemoteProtocolError("a batch came in shared memory, and there is none")
-        view = self._inbox.view(message.offset, message.size)
-        return BatchMessage(message.metadata, (view,))
+        if len(message.offsets) != len(message.sizes):
+            raise RemoteProtocolError(
+                "a batch came in places without sizes, or sizes without places"
+            )
+        places = zip(message.offsets, message.sizes, strict=True)
+        return BatchMessage(message.metadata, tuple(self._inbox.view(*place) for place in places))
 
     def release(self) -> Release | None:
         """What to say of batches in shared memory that are no longer referred to."""

@@ -1,23 +1,28 @@
 """Batches in memory that two processes of one machine share: only their places go over the socket.
 
-The private engine process writes a batch's payload there, the trainer's process views it, and says
-so once nothing refers to it any more. What the trainer keeps is its own for as long as it likes:
-while the memory is full of that, batches travel over the socket as they would from any feeder.
+The private engine process decodes large columns right there and copies the rest, the trainer's
+process views them, and says so once nothing refers to them any more. What the trainer keeps is its
+own for as long as it likes: while the memory is full of that, batches travel over the socket as
+they would from any feeder.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import threading
 from bisect import bisect_left
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamrec.errors import RemoteProtocolError
+from streamrec.flow.pool import BatchMemory, lent
 from streamrec.wire import Shared
+from streamrec.wire.frame import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,14 +80,8 @@ class Places:
         return None
 
     def free(self, begin: int) -> None:
-        """Give back what began there.
-
-        Raises:
-            RemoteProtocolError: Nothing did.
-        """
-        size = self._taken.pop(begin, None)
-        if size is None:
-            raise RemoteProtocolError(f"nothing is shared at {begin} that could be released")
+        """Give back what began there, and was taken."""
+        size = self._taken.pop(begin)
         i = bisect_left(self._free, (begin, 0))
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
         last = i + 1 if i < len(self._free) and self._free[i][0] == begin + size else i
@@ -92,7 +91,10 @@ class Places:
 
 
 class Outbox:
-    """The engine's side.
+    """The engine's side: memory to decode into, and to send from. Lent in any thread, sent in one.
+
+    A place is free again once no array of this process views it and, if it was sent, the other side
+    has said that it does not refer to it either.
 
     Args:
         fd: Of the memory; it may be closed afterwards.
@@ -100,19 +102,30 @@ class Outbox:
 
     def __init__(self, fd: int) -> None:
         self._memory = _mapped(fd)
+        self._address = _address(self._memory)
         self._places = Places(len(self._memory))
+        self._overflow = BatchMemory()
+        self._lock = threading.Lock()
+        self._sizes: dict[int, int] = {}
+        self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
+        self._sent: dict[int, Octets] = {}
+
+    def allocate(self, size: int) -> Octets:
+        """An array of ``size`` bytes with undefined contents; not shared where that is full."""
+        place = self._lend(size)
+        return self._overflow.allocate(size) if place is None else place
 
     def put(self, message: BatchMessage) -> Shared | BatchMessage:
-        """Write the payload to the memory; the message itself, if it does not fit in."""
-        size = message.payload_size
-        offset = self._places.take(size) if size else None
-        if offset is None:
-            return message
-        begin = offset
-        for buffer in message.payload:
-            np.copyto(self._memory[begin : begin + buffer.nbytes], np.frombuffer(buffer, np.uint8))
-            begin += buffer.nbytes
-        return Shared(message.metadata, offset, size)
+        """See that the payload lies in the memory; the message itself, if it does not fit in."""
+        places: dict[int, Octets] = {}
+        for piece in self._pieces(message.payload):
+            place = self._copied(piece) if isinstance(piece, list) else piece
+            if place is None:
+                return message
+            places[self._offset(place)] = place
+        self._sent |= places
+        sizes = tuple(map(len, places.values()))
+        return Shared(message.metadata, tuple(places), sizes) if places else message
 
     def free(self, offsets: Iterable[int]) -> None:
         """The other side no longer refers to what begins there.
@@ -121,7 +134,51 @@ class Outbox:
             RemoteProtocolError: Nothing does.
         """
         for offset in offsets:
-            self._places.free(offset)
+            if self._sent.pop(offset, None) is None:
+                raise RemoteProtocolError(f"nothing is shared at {offset} that could be released")
+
+    def _pieces(self, payload: Iterable[memoryview]) -> Iterator[Octets | list[Octets]]:
+        """Arrays that stay where they are, and what is between them, to be copied to one place."""
+        loose: list[Octets] = []
+        stay, size = set(self._sent), 0
+        for buffer in payload:
+            array, is_padding = np.frombuffer(buffer, np.uint8), size % ALIGNMENT
+            size += len(array)
+            offset = self._offset(array)
+            # What views a place in part, or for the second time, is somebody else's, too.
+            if self._sizes.get(offset) == len(array) and offset not in stay:
+                stay.add(offset)
+                if loose:
+                    yield loose
+                    loose = []
+                yield array
+            elif loose or not is_padding:
+                loose.append(array)
+        if loose:
+            yield loose
+
+    def _copied(self, arrays: list[Octets]) -> Octets | None:
+        place = self._lend(sum(map(len, arrays)))
+        return None if place is None else np.concatenate(arrays, out=place)
+
+    def _lend(self, size: int) -> Octets | None:
+        with self._lock:
+            while self._ended:
+                ended = self._ended.popleft()
+                self._places.free(ended)
+                del self._sizes[ended]
+            begin = self._places.take(size) if size else None
+            if begin is None:
+                return None
+            self._sizes[begin] = size
+        return lent(self._memory[begin : begin + size], partial(self._ended.append, begin))
+
+    def _offset(self, array: Octets) -> int:
+        return _address(array) - self._address
+
+
+def _address(array: Octets) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 class Inbox:
@@ -145,24 +202,8 @@ class Inbox:
             raise RemoteProtocolError(
                 f"{size} bytes from {offset} on are not in a shared memory of {len(self._memory)}"
             )
-        lease = _Lease(self._memory[offset : offset + size], offset, self._freed)
-        return np.asarray(lease).data
+        return lent(self._memory[offset : offset + size], partial(self._freed.append, offset)).data
 
     def freed(self) -> tuple[int, ...]:
         """Where views have ended since the last call."""
         return tuple(self._freed.popleft() for _ in range(len(self._freed)))
-
-
-class _Lease:
-    """What arrays over one place hold."""
-
-    __slots__ = ("__array_interface__", "_freed", "_memory", "_offset")
-
-    def __init__(self, memory: Octets, offset: int, freed: deque[int]) -> None:
-        self._memory = memory
-        self._offset = offset
-        self._freed = freed
-        self.__array_interface__: dict[str, Any] = memory.__array_interface__
-
-    def __del__(self) -> None:
-        self._freed.append(self._offset)

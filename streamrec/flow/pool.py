@@ -13,6 +13,7 @@ import mmap
 import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["LATELY", "Account", "BatchMemory", "Pool", "size_class"]
+__all__ = ["LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
 
 SMALLEST = 4 << 10
 STEPS = 16
@@ -82,7 +83,7 @@ class Pool:
             memory = self._idle[taken].pop()[1] if self._idle[taken] else None
             self.idle -= taken if memory is not None else 0
         memory = _fresh(taken) if memory is None else memory
-        return np.asarray(_Lease(self, account, memory))[:size]
+        return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:
         """Free idle memory until at most so many bytes are idle, the longest idle first.
@@ -107,19 +108,28 @@ class Pool:
         self._released()
 
 
+def lent(memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> npt.NDArray[np.uint8]:
+    """An array over some memory that is given back by itself.
+
+    Args:
+        memory: Which.
+        give_back: Called, in whatever thread, once no array views it through the returned one.
+    """
+    return np.asarray(_Lease(memory, give_back))
+
+
 class _Lease:
     """Lends memory to arrays: they hold the lease, and its end gives the memory back."""
 
-    __slots__ = ("__array_interface__", "_account", "_memory", "_pool")
+    __slots__ = ("__array_interface__", "_give_back", "_memory")
 
-    def __init__(self, pool: Pool, account: Account, memory: npt.NDArray[np.uint8]) -> None:
-        self._pool = pool
-        self._account = account
+    def __init__(self, memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> None:
         self._memory = memory
+        self._give_back = give_back
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
 
     def __del__(self) -> None:
-        self._pool._give_back(self._account, self._memory)  # noqa: SLF001 - one mechanism
+        self._give_back()
 
 
 class BatchMemory:

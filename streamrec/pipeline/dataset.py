@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.index import Index
+    from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.stores.base import ObjectInfo
 
@@ -189,9 +190,22 @@ class Dataset:
         return ", ".join(filter(None, [self._functions.in_lanes, named]))
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int | None,
+        position: Place | None,
+        allocate: Allocate | None = None,
     ) -> Run:
         """One rank's run, from a position or from the beginning of an epoch: of the first, if none.
+
+        Args:
+            rank: Whose.
+            world_size: Of how many.
+            batch_size: Records per batch; ``None``: single records.
+            position: Where to begin.
+            allocate: Memory for the columns of batches; by default the run has its own.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -225,7 +239,7 @@ class Dataset:
             plan.by_record.check(position.step)
         elif isinstance(self._order, RecordOrder):
             self._order.check(plan.own_lanes, position.lanes)
-        return Run(plan, shards, self._stores)
+        return Run(plan, shards, self._stores, allocate)
 
     def _feeds(self, world_size: int) -> int:
         """How many stretches of shards a rank reads side by side."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.formats.needs import Share
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch import Chunk
     from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.position import Position
@@ -41,6 +42,8 @@ class Decoder:
         functions: Of the user; what is mapped is so here, since it is mapped record by record.
         masks: Whether every batch has a mask, since rows may be those of damaged records.
         components: Of a mix.
+        allocate: Memory for the columns of batches, in place of its own. Not for what is delivered
+            record by record, nor for what passes through the user's functions: they may keep it.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -56,12 +59,15 @@ class Decoder:
         functions: Functions = NONE,
         masks: bool = False,
         components: Components | None = None,
+        allocate: Allocate | None = None,
     ) -> None:
         self._masks = masks
         self._components = components
         self._urls = urls
         self._functions = functions
-        self._allocate = allocate = BatchMemory().allocate
+        if allocate is None or single or functions.map or functions.transform:
+            allocate = BatchMemory().allocate
+        self._allocate = allocate
         self._parser = None
         self._growth = growth_of(features)
         if features is not None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamrec.errors import StreamrecError
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.pipeline.scan import Source
@@ -58,14 +59,22 @@ class Run:
         plan: What to deliver.
         shards: Names and what is known of them.
         stores: Serve the bytes.
+        allocate: Memory for the columns of batches; by default the run has its own.
     """
 
-    def __init__(self, plan: RunPlan, shards: Shards, stores: OpensStores) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        shards: Shards,
+        stores: OpensStores,
+        allocate: Allocate | None = None,
+    ) -> None:
         self.position = plan.position
         """The position of what will be received next."""
         self._plan = plan
         self._shards = shards
         self._stores = stores
+        self._allocate = allocate
         self._sent = plan.position
         self._task: asyncio.Task[None] | None = None
         self._next: asyncio.Future[Batch] | None = None
@@ -92,6 +101,7 @@ class Run:
             functions=plan.functions,
             masks=plan.keeps_places,
             components=plan.components,
+            allocate=self._allocate,
         )
         self._losses = losses_of(plan.settings, self._shards.urls)
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch

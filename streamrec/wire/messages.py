@@ -110,7 +110,8 @@ class BatchMessage:
     metadata: bytes
     payload: tuple[memoryview, ...] = ()
     """Buffers of bytes, end to end. A received batch has one, which begins at a multiple of 64 in
-    memory that is the receiver's own; or none, if the payload is empty."""
+    memory that is the receiver's own; or none, if the payload is empty; or the places that a
+    :class:`Shared` names."""
 
     @property
     def payload_size(self) -> int:
@@ -120,22 +121,30 @@ class BatchMessage:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One batch whose payload lies in memory that both ends share."""
+    """One batch whose payload lies in memory that both ends share, in one place or several.
+
+    Each place holds some of the arrays, from the next multiple of 64 there, and none in part.
+    """
 
     metadata: bytes
     """As of a :class:`BatchMessage`."""
-    offset: int
-    """Where the payload begins in that memory."""
-    size: int
-    """Bytes, from 1; what it costs in credit."""
+    offsets: tuple[int, ...]
+    """Where the places begin in that memory."""
+    sizes: tuple[int, ...]
+    """Bytes of each, from 1."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all places; what it costs in credit."""
+        return sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The client no longer refers to batches in shared memory."""
+    """The client no longer refers to places in shared memory."""
 
     offsets: tuple[int, ...]
-    """Where their payloads begin."""
+    """Where they begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +232,8 @@ _TABLE = {
     "Statistics": [Field("bytes", "counters", 1)],
     "Shared": [
         Field("bytes", "metadata", 1),
-        Field("uint64", "offset", 2),
-        Field("uint64", "size", 3),
+        Field("repeated uint64", "offsets", 2),
+        Field("repeated uint64", "sizes", 3),
     ],
     "Release": [Field("repeated uint64", "offsets", 1)],
 }

@@ -19,6 +19,7 @@ from streamrec.wire.frame import aligned
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.types import Column
 
@@ -103,7 +104,13 @@ class Double:
         return None
 
     def run(
-        self, *, rank: int, world_size: int, batch_size: int | None, position: Place | None
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int | None,
+        position: Place | None,
+        allocate: Allocate | None = None,
     ) -> DoubleRun:
         if isinstance(position, Position):
             self.fingerprint(batch_size, world_size).check(position.fingerprint)

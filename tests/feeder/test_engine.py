@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
@@ -85,10 +86,12 @@ def test_what_the_trainer_keeps_stays_its_own(
         b"%d:%d" % (shard, record) + bytes(40_000) for record in range(40) for shard in range(3)
     ]
     assert bool(views) == (shares and hasattr(os, "memfd_create"))
+    # The kernel in Python has memory of its own, which is copied, all to one place.
+    places = 60 if kernel.implementation == "native" else 30
     if shares and keeps:
-        assert len(views) < 30, "what did not fit came over the socket"
+        assert len(views) < places, "what did not fit came over the socket"
     if shares and not keeps:
-        assert len(set(views)) < len(views) == 30, "places are used again"
+        assert len(set(views)) < len(views) == places, "places are used again"
 
 
 @pytest.mark.parametrize("steps", range(0, 15, 3))

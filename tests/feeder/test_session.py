@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription, connecting_failed
+from streamrec.feeder.shared import PAGE, Inbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import (
     Credit,
@@ -123,7 +125,7 @@ def test_counters_that_cannot_be_read(counters: bytes) -> None:
         (Fault(b"[1]", retryable=False), RemoteProtocolError, "cannot be read"),
         (End(b"[1]"), RemoteProtocolError, "END cannot be read"),
         (Ping(1), RemoteProtocolError, "PING came instead"),
-        (Shared(b"", 0, 1), RemoteProtocolError, "in shared memory, and there is none"),
+        (Shared(b"", (0,), (1,)), RemoteProtocolError, "in shared memory, and there is none"),
     ],
 )
 def test_what_ends_a_subscription(message: Message, error: type[Exception], words: str) -> None:
@@ -132,6 +134,26 @@ def test_what_ends_a_subscription(message: Message, error: type[Exception], word
         ours.take(message)
     if isinstance(caught.value, FeederDraining | FeederRefused):
         assert caught.value.position == double.position(4).to_dict()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
+@pytest.mark.parametrize(
+    ("offsets", "sizes", "words"),
+    [
+        ((0,), (), "places without sizes"),
+        ((0, PAGE), (1,), "places without sizes"),
+        ((0,), (PAGE + 1,), "not in a shared memory"),
+        ((0,), (4,), "belong to no array"),
+    ],
+)
+def test_places_that_cannot_be(
+    offsets: tuple[int, ...], sizes: tuple[int, ...], words: str
+) -> None:
+    with created(PAGE) as fd:
+        assert fd is not None
+        ours = subscription(inbox=Inbox(fd))
+    with pytest.raises(RemoteProtocolError, match=words):
+        ours.take(Shared(b"", offsets, sizes))
 
 
 @pytest.mark.parametrize(

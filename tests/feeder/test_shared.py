@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
+from streamrec.feeder import payload
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, Places, created
 from streamrec.wire import BatchMessage, Shared
+from streamrec.wire.frame import ALIGNMENT
+from tests.feeder.test_payload import arrays_of, batches, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from streamrec.types import Batch, Octets
 
 PAGES = 16
 needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
@@ -28,7 +34,7 @@ def ends() -> Iterator[tuple[Outbox, Inbox]]:
         yield Outbox(fd), Inbox(fd)
 
 
-def message(*payload: bytes) -> BatchMessage:
+def message(*payload: bytes | memoryview) -> BatchMessage:
     return BatchMessage(b"what it is", tuple(map(memoryview, payload)))
 
 
@@ -68,50 +74,182 @@ class TestPlaces:
             places.free(begin)
         assert places.take(PAGES * PAGE) == 0
 
-    def test_what_is_not_taken_is_not_freed(self) -> None:
+    def test_its_repr(self) -> None:
         places = Places(PAGES * PAGE)
         assert places.take(PAGE + 1) == 0
         assert repr(places) == f"<Places 1 taken, {14 * PAGE} bytes free>"
-        for begin in (1, PAGE, 2 * PAGE):
-            with pytest.raises(RemoteProtocolError, match=f"nothing is shared at {begin}"):
-                places.free(begin)
-        places.free(0)
-        with pytest.raises(RemoteProtocolError):
-            places.free(0)
 
     def test_no_memory(self) -> None:
         assert Places(0).take(1) is None
 
 
-@needs_memory
-def test_a_payload_arrives_and_is_freed_with_its_last_view(ends: tuple[Outbox, Inbox]) -> None:
-    outbox, inbox = ends
-    shared = outbox.put(message(b"abc", b"", b"defg"))
-    assert shared == Shared(b"what it is", 0, 7)
-    view = inbox.view(shared.offset, shared.size)
-    assert bytes(view) == b"abcdefg"
-    array = np.frombuffer(view, np.uint8)[3:]
-    array[0] = ord("D")
-    del view, shared
-    gc.collect()
-    assert inbox.freed() == ()
-    assert array.tobytes() == b"Defg"
-    del array
-    gc.collect()
-    assert inbox.freed() == (0,)
-    assert inbox.freed() == ()
+def arrived(inbox: Inbox, shared: Shared | BatchMessage) -> list[bytes]:
+    assert isinstance(shared, Shared)
+    places = zip(shared.offsets, shared.sizes, strict=True)
+    return [bytes(inbox.view(*place)) for place in places]
+
+
+def lent(outbox: Outbox, content: bytes) -> Octets:
+    array = outbox.allocate(len(content))
+    array[:] = np.frombuffer(content, np.uint8)
+    return array
 
 
 @needs_memory
-def test_places_are_used_again_once_they_are_released(ends: tuple[Outbox, Inbox]) -> None:
-    outbox, _ = ends
-    assert [put(outbox, 5 * PAGE).offset for _ in range(3)] == [0, 5 * PAGE, 10 * PAGE]
-    large = message(bytes(2 * PAGE))
-    assert outbox.put(large) is large, "what does not fit travels itself"
-    outbox.free([5 * PAGE])
-    assert put(outbox, 2 * PAGE).offset == 5 * PAGE
-    empty = message()
-    assert outbox.put(empty) is empty
+class TestCopied:
+    def test_a_payload_arrives_and_is_freed_with_its_last_view(
+        self, ends: tuple[Outbox, Inbox]
+    ) -> None:
+        outbox, inbox = ends
+        shared = outbox.put(message(b"abc", b"", b"defg"))
+        assert shared == Shared(b"what it is", (0,), (7,))
+        assert shared.size == 7
+        view = inbox.view(0, 7)
+        assert bytes(view) == b"abcdefg"
+        array = np.frombuffer(view, np.uint8)[3:]
+        array[0] = ord("D")
+        del view
+        gc.collect()
+        assert inbox.freed() == ()
+        assert array.tobytes() == b"Defg"
+        del array
+        gc.collect()
+        assert inbox.freed() == (0,)
+        assert inbox.freed() == ()
+
+    def test_places_are_used_again_once_they_are_released(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+        assert [put(outbox, 5 * PAGE).offsets for _ in range(3)] == [
+            (0,),
+            (5 * PAGE,),
+            (10 * PAGE,),
+        ]
+        large = message(bytes(2 * PAGE))
+        assert outbox.put(large) is large, "what does not fit travels itself"
+        outbox.free([5 * PAGE])
+        assert put(outbox, 2 * PAGE).offsets == (5 * PAGE,)
+        empty = message()
+        assert outbox.put(empty) is empty
+
+    def test_what_was_not_sent_is_not_freed(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+        place = outbox.allocate(2 * PAGE)
+        assert put(outbox, 1).offsets == (2 * PAGE,)
+        for begin in (0, 1, PAGE, 3 * PAGE):
+            with pytest.raises(RemoteProtocolError, match=f"nothing is shared at {begin}"):
+                outbox.free([begin])
+        outbox.free([2 * PAGE])
+        with pytest.raises(RemoteProtocolError):
+            outbox.free([2 * PAGE])
+        assert len(place) == 2 * PAGE
+
+
+@needs_memory
+class TestInPlace:
+    def test_what_fills_its_place_stays_there(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, inbox = ends
+        first, second = lent(outbox, b"a" * 100), lent(outbox, b"b" * 64)
+        shared = outbox.put(message(first.data, bytes(28), second.data))
+        assert shared == Shared(b"what it is", (0, PAGE), (100, 64)), "without the padding"
+        first[0] = ord("A")
+        assert arrived(inbox, shared) == [b"A" + b"a" * 99, b"b" * 64], "nothing was copied"
+
+    def test_what_lies_between_is_copied(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, inbox = ends
+        large = lent(outbox, b"x" * 70)
+        payload = (b"ab", bytes(62), large.data, bytes(58), b"c" * 64, b"d")
+        shared = outbox.put(message(*payload))
+        assert isinstance(shared, Shared)
+        assert shared.offsets == (PAGE, 0, 2 * PAGE)
+        assert arrived(inbox, shared) == [b"ab" + bytes(62), b"x" * 70, b"c" * 64 + b"d"]
+
+    def test_it_is_free_once_both_sides_are_done(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+        array = lent(outbox, b"abc")
+        shared = outbox.put(message(array.data))
+        assert isinstance(shared, Shared)
+        del array
+        gc.collect()
+        assert put(outbox, 1).offsets == (PAGE,), "the other side still refers to it"
+        outbox.free([0])
+        gc.collect()
+        assert put(outbox, 1).offsets == (0,)
+
+    def test_what_is_never_sent_comes_back(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+        array = lent(outbox, b"abc")
+        assert put(outbox, 1).offsets == (PAGE,)
+        del array
+        gc.collect()
+        assert put(outbox, 1).offsets == (0,)
+
+    @pytest.mark.parametrize("part", [slice(0, 99), slice(1, 100), slice(64, 100)])
+    def test_a_part_is_copied(self, ends: tuple[Outbox, Inbox], part: slice) -> None:
+        outbox, inbox = ends
+        array = lent(outbox, bytes(range(100)))
+        shared = outbox.put(message(array[part].data))
+        assert isinstance(shared, Shared)
+        assert shared.offsets == (PAGE,)
+        assert arrived(inbox, shared) == [bytes(range(100))[part]]
+
+    def test_what_is_sent_twice_is_copied(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, inbox = ends
+        array = lent(outbox, bytes(64))
+        shared = outbox.put(message(array.data, array.data))
+        assert isinstance(shared, Shared)
+        assert shared.offsets == (0, PAGE)
+        again = outbox.put(message(array.data))
+        assert isinstance(again, Shared)
+        assert again.offsets == (2 * PAGE,)
+        assert arrived(inbox, again) == [bytes(64)]
+
+    def test_full_memory(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+        held = [outbox.allocate(PAGE) for _ in range(PAGES)]
+        elsewhere = outbox.allocate(PAGE)
+        assert len(elsewhere) == PAGE
+        mixed = message(held[0].data, elsewhere.data)
+        assert outbox.put(mixed) is mixed
+        assert isinstance(outbox.put(message(held[0].data)), Shared), "it was not sent before"
+
+    def test_of_nothing(self, ends: tuple[Outbox, Inbox]) -> None:
+        assert len(ends[0].allocate(0)) == 0
+
+    def test_many_threads(self, ends: tuple[Outbox, Inbox]) -> None:
+        outbox, _ = ends
+
+        def work(number: int) -> bool:
+            array = lent(outbox, bytes([number]) * 2 * PAGE)
+            return bool((array == number).all())
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(work, range(200)))
+        gc.collect()
+        assert put(outbox, PAGES * PAGE).offsets == (0,)
+
+
+@needs_memory
+@given(batches(), st.data())
+def test_batches_arrive_wherever_their_arrays_lie(batch: Batch, data: st.DataObject) -> None:
+    with created(1 << 20) as fd:
+        assert fd is not None
+        outbox, inbox = Outbox(fd), Inbox(fd)
+    buffers, size = list[memoryview](), 0
+    encoded = payload.encode(batch)
+    for buffer in encoded.payload:
+        moves = size % ALIGNMENT == 0 and data.draw(st.booleans())
+        buffers.append(lent(outbox, bytes(buffer)).data if moves else buffer)
+        size += buffer.nbytes
+    shared = outbox.put(BatchMessage(encoded.metadata, tuple(buffers)))
+    assert isinstance(shared, Shared) == bool(size)
+    if isinstance(shared, Shared):
+        places = zip(shared.offsets, shared.sizes, strict=True)
+        encoded = BatchMessage(shared.metadata, tuple(inbox.view(*place) for place in places))
+    got = payload.decode(encoded)
+    assert list(got) == list(batch)
+    for name in batch:
+        same(got[name], batch[name])
+        assert all(array.flags.writeable for array in arrays_of(got[name]))
 
 
 @needs_memory

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from streamrec import kernel
 from streamrec.errors import ConfigError, FunctionFailed, MissingFeature
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example
 from streamrec.formats.image import encode_png
 from streamrec.formats.image_columns import USUAL_GROWTH
 from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, Image, RaggedFeature
+from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch import Chunk
 from streamrec.pipeline.decode import Decoder
 from streamrec.pipeline.functions import Function, Functions
@@ -20,6 +22,8 @@ from tests.pipeline.own import careless, squared, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from streamrec.types import Octets
 
 POSITION = Position.start(
     Fingerprint("0" * 16, 1, "shard", 1, False, 0, 0, None), [0], rank=0, world_size=1
@@ -122,6 +126,41 @@ def test_pictures_are_shared_out() -> None:
     batch = decoder.decode(chunk(records), POSITION, None)
     np.testing.assert_array_equal(batch["a"], np.stack(arrays))
     assert numbers == [2, 1, 0]
+
+
+class TestAllocate:
+    LARGE = 1 << 18
+    RECORDS = (encode_example({"a": b"x" * LARGE, "id": 7}),)
+    FEATURES = describe({"a": FixedLenFeature((), bytes), "id": FixedLenFeature((), int)})
+
+    def sizes(self, features: dict[str, Any] | None, **options: Any) -> list[int]:
+        """Of what was allocated for a batch."""
+        sizes: list[int] = []
+
+        def allocate(size: int) -> Octets:
+            sizes.append(size)
+            return fresh(size)
+
+        decoder = Decoder(features, ["u"], allocate=allocate, **options)
+        decoder.decode(chunk(list(self.RECORDS)), POSITION, None)
+        return sizes
+
+    @pytest.mark.skipif(kernel.implementation != "native", reason="it has memory of its own")
+    def test_large_columns(self) -> None:
+        assert self.sizes(self.FEATURES) == [self.LARGE]
+        assert self.sizes(None) == [len(self.RECORDS[0])]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"single": True},
+            {"functions": Functions(map=Function("map", dict))},
+            {"functions": Functions(transform=Function("transform", dict))},
+        ],
+        ids=["single", "map", "transform"],
+    )
+    def test_not_what_others_may_keep(self, options: dict[str, Any]) -> None:
+        assert self.sizes(self.FEATURES, **options) == []
 
 
 class TestFunctions:

@@ -45,7 +45,7 @@ def shards(**values: Any) -> tuple[Any, Dataset]:
 
 
 async def receive(
-    dataset: Dataset, most: int = 1000, position: Position | None = None, **ranks: int
+    dataset: Dataset, most: int = 1000, position: Position | None = None, **ranks: Any
 ) -> tuple[list[Batch], list[float]]:
     """Batches, and when each came."""
     clock = asyncio.get_running_loop().time

@@ -41,7 +41,7 @@ FROM_SERVER: list[Message] = [
     BATCH,
     BatchMessage(b""),
     BatchMessage(b"x" * 100, (memoryview(bytes(200_000)),)),
-    Shared(b"what it is", 8192, 100),
+    Shared(b"what it is", (8192, 0), (100, 7)),
     Ping(1 << 63),
     Statistics(b"counters"),
     End(b"position"),
