@@ -88,10 +88,10 @@ class BlockingConnection:
         """
         self._write(self.machine.send(message))
 
-    def send_if_possible(self, message: Message) -> None:
-        """Write a message, unless the connection is gone: :meth:`receive` will say so, in time."""
-        if self._broken is None and not self.machine.over:
-            self._write_if_possible(self.machine.send(message))
+    def send_if_possible(self, *messages: Message) -> None:
+        """Write messages at once, unless the connection is gone: :meth:`receive` will say so."""
+        if messages and self._broken is None and not self.machine.over:
+            self._write_if_possible([part for one in messages for part in self.machine.send(one)])
 
     def close(self) -> None:
         """Close the socket; closing again changes nothing."""

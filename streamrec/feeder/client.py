@@ -165,9 +165,8 @@ class AsyncFeed(_Feed):
             self._failure = self._subscription.lost(error)
             raise self._failure from None
         # Without a wait, so that no cancellation can come between a batch and its taker.
-        credit = self._subscription.credit()
-        if credit is not None:
-            self._connection.post_if_possible(credit)
+        for message in self._subscription.due():
+            self._connection.post_if_possible(message)
         return batch
 
     def subscribe(self, position: State | None = None) -> None:
@@ -300,18 +299,13 @@ class BlockingFeed(_Feed):
     def receive(self) -> Batch:
         """The next batch; errors as of :meth:`AsyncFeed.receive`."""
         self._check_receivable()
-        release = self._subscription.release()
-        if release is not None:
-            self._connection.send_if_possible(release)
         try:
             batch = self._subscription.take(self._next())
         except StreamrecError as error:
             self._connection.close()
             self._failure = self._explained(error)
             raise self._failure from None
-        credit = self._subscription.credit()
-        if credit is not None:
-            self._connection.send_if_possible(credit)
+        self._connection.send_if_possible(*self._subscription.due())
         return batch
 
     def subscribe(self, position: State | None = None) -> None:
@@ -321,8 +315,7 @@ class BlockingFeed(_Feed):
             position: Where to begin; ``None``: where the last run ended.
         """
         self._subscription.seek(position)
-        for message in self._subscription.subscribe():
-            self._connection.send_if_possible(message)
+        self._connection.send_if_possible(*self._subscription.subscribe())
 
     def close(self) -> None:
         """Disconnect; closing again changes nothing."""

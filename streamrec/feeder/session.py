@@ -125,8 +125,7 @@ class Subscription:
         """The messages that start a run at the present position."""
         self.over = False
         data = b"" if self.position is None else json.dumps(self.position).encode()
-        credit = self.credit()
-        return [Subscribe(self._rank, data), *([credit] if credit else [])]
+        return [Subscribe(self._rank, data), *self.due()]
 
     def seek(self, position: State | None) -> None:
         """Change where the next run begins; ``None``: not at all."""
@@ -182,17 +181,17 @@ class Subscription:
         places = zip(message.offsets, message.sizes, strict=True)
         return BatchMessage(message.metadata, tuple(self._inbox.view(*place) for place in places))
 
-    def release(self) -> Release | None:
-        """What to say of batches in shared memory that are no longer referred to."""
-        offsets = self._inbox.freed() if self._inbox is not None else ()
-        return Release(offsets) if offsets else None
+    def due(self) -> list[Message]:
+        """What to say of batches that were taken, and of places that nothing refers to any more.
 
-    def credit(self) -> Credit | None:
-        """What to grant for batches that were taken, once it is worth a message."""
+        Nothing, until it is worth the way: whoever sends lets the interpreter go, and beside a
+        busy thread it takes milliseconds to come back.
+        """
         if self._owed * 4 < self._credit_bytes:
-            return None
+            return []
         credit, self._owed = Credit(self._owed), 0
-        return credit
+        offsets = self._inbox.freed() if self._inbox is not None else ()
+        return [Release(offsets), credit] if offsets else [credit]
 
     def lost(self, error: StreamrecError) -> StreamrecError:
         """The same error, with the position to go on from where it carries one."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 from typing import Any
@@ -17,7 +18,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription, connecting_failed
-from streamrec.feeder.shared import PAGE, Inbox, created
+from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import (
     Credit,
@@ -26,6 +27,7 @@ from streamrec.wire import (
     Goaway,
     Message,
     Ping,
+    Release,
     Shared,
     Statistics,
     Subscribe,
@@ -34,6 +36,8 @@ from streamrec.wire import (
 from streamrec.wire.frame import frame_size
 from tests.feeder import double
 from tests.feeder.double import received
+
+needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
 
 
 def subscription(**options: Any) -> Subscription:
@@ -80,10 +84,33 @@ def test_credit_is_granted_a_quarter_at_a_time() -> None:
         message = received(payload.encode(double.batch(step)))
         assert ours.take(message).next_position.step == step + 1
         owed += frame_size(len(message.metadata), message.payload_size)
-        credit = ours.credit()
-        assert credit == (None if owed * 4 < 100_000 else Credit(owed))
-        owed = owed if credit is None else 0
+        due = ours.due()
+        assert due == ([] if owed * 4 < 100_000 else [Credit(owed)])
+        owed = 0 if due else owed
     assert ours.position == double.position(100).to_dict()
+
+
+@needs_memory
+def test_places_are_released_along_with_credit() -> None:
+    encoded = payload.encode(double.batch(0))
+    content = b"".join(encoded.payload)
+    with created(4 * PAGE) as fd:
+        assert fd is not None
+        outbox, ours = Outbox(fd), subscription(inbox=Inbox(fd), credit_bytes=8 * len(content))
+    ours.subscribe()
+    batch = ours.take(outbox.put(encoded))
+    assert ours.due() == []
+    second = ours.take(outbox.put(encoded))
+    gc.collect()
+    assert ours.due() == [Credit(2 * len(content))], "both batches are still there"
+    del batch
+    for _ in range(2):
+        second = ours.take(outbox.put(encoded))
+    gc.collect()
+    release, credit = ours.due()
+    assert release == Release((0, PAGE, 2 * PAGE))
+    assert credit == Credit(2 * len(content))
+    del second
 
 
 def test_the_end_moves_the_position() -> None:
@@ -136,7 +163,7 @@ def test_what_ends_a_subscription(message: Message, error: type[Exception], word
         assert caught.value.position == double.position(4).to_dict()
 
 
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
+@needs_memory
 @pytest.mark.parametrize(
     ("offsets", "sizes", "words"),
     [
