@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamrec.errors import StateError as StateError
     from streamrec.errors import StoreError as StoreError
     from streamrec.errors import StreamrecError as StreamrecError
+    from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.encode import encode_examples as encode_examples
     from streamrec.formats.example import Example as Example
     from streamrec.formats.example import Feature as Feature
@@ -78,6 +79,7 @@ _HOMES = {
         "StoreError",
         "StreamrecError",
     ),
+    "streamrec.feeder.engine": ("start_engine",),
     "streamrec.formats.encode": ("encode_examples",),
     "streamrec.formats.example": (
         "Example",

@@ -19,7 +19,7 @@ PUBLIC = [
     "encode_example", "encode_examples", "encode_jpeg", "encode_png", "encode_sequence_example",
     "mix", "open", "parse_example", "parse_sequence_example", "parse_single_example",
     "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor",
-    "take",
+    "start_engine", "take",
 ]  # fmt: skip
 
 

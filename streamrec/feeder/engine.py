@@ -1,11 +1,12 @@
 """The private engine process: a feeder of one's own, where the trainer's interpreter lock is not.
 
-The parent starts it as ``python -m streamrec.feeder.engine_process FD [MEMORY]`` over one end of a
-socket pair, and memory in which payloads travel; it writes the dataset's settings to its standard
-input: never to its arguments, which others can read. The child serves that one connection, and ends
-when it does. Should the parent be killed while another process holds the socket too (a forked
-worker), the child still notices: it watches the parent itself. Ctrl-C is the parent's business; the
-child, in a process group of its own, does not see it.
+The parent starts it as ``python -m streamrec.feeder.engine_process PARENT FD MEMORY STORE`` over
+one end of a socket pair, and memory in which payloads travel; it writes the dataset's settings to
+its standard input: never to its arguments, which others can read. It may do so later: meanwhile the
+child imports what it will need. The child serves that one connection, and ends when it does. Should
+the parent be killed while another process holds the socket too (a forked worker), the child still
+notices: it watches the parent itself. Ctrl-C is the parent's business; the child, in a process
+group of its own, does not see it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
-__all__ = ["Engine", "serve"]
+__all__ = ["Engine", "serve", "start_engine"]
 
 PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
@@ -71,6 +73,7 @@ class Engine:
         errors: IO[bytes],
         inbox: Inbox | None = None,
     ) -> None:
+        self._situation = _situation()
         self.process = process
         self.socket = sock
         """The parent's end of the connection, for a feed to own."""
@@ -83,7 +86,7 @@ class Engine:
         return f"<Engine {self.process.pid}{'' if code is None else f', {_outcome(code)}'}>"
 
     @classmethod
-    def start(cls, settings: DatasetSettings) -> Self:
+    def start(cls, settings: DatasetSettings) -> Engine:
         """Start the process; it opens the dataset while the caller goes on.
 
         Args:
@@ -93,13 +96,27 @@ class Engine:
             ConfigError: The settings cannot be sent to another process, or none can be started.
         """
         order = _order(settings)
+        self = _ready() or cls.spawn()
+        self._hand_over(order)
+        return self
+
+    @classmethod
+    def spawn(cls, store: str = "") -> Self:
+        """Start a process that waits for its settings.
+
+        Args:
+            store: The scheme of what will be read, as the beginning of a URL; empty: not known yet.
+
+        Raises:
+            ConfigError: None can be started.
+        """
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
-            with theirs, created(SHARED_CREDITS * sent_bytes(memory_budget(settings))) as memory:
+            with theirs, created(SHARED_CREDITS * sent_bytes(sys.maxsize)) as memory:
                 _enlarge(theirs)
                 inbox = None if memory is None else Inbox(memory)
-                process = _spawn([fd for fd in (theirs.fileno(), memory) if fd is not None], errors)
+                process = _spawn(theirs.fileno(), memory, store, errors)
         except OSError as error:
             ours.close()
             errors.close()
@@ -107,9 +124,12 @@ class Engine:
                 f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
             ) from None
-        self = cls(process, ours, errors, inbox)
-        self._hand_over(order)
-        return self
+        return cls(process, ours, errors, inbox)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it runs, and would be started in the same way now."""
+        return self.process.poll() is None and self._situation == _situation()
 
     def feed(
         self,
@@ -173,6 +193,48 @@ class Engine:
             raise FeederLost(reason) from None
 
 
+_ahead: deque[Engine] = deque(maxlen=1)
+"""A process that waits for a stream."""
+
+
+def start_engine(source: str = "") -> None:
+    """Start the engine process of the next stream ahead of need, while there is other work to do.
+
+    The first batch of a plain ``for`` waits for the process to import its libraries, unless that is
+    done by then. The process waits for a stream to take it, and ends with this one; while one waits
+    there is no other. A stream takes it as long as the environment variables and the working
+    directory are the same.
+
+    Args:
+        source: What will be read, or the beginning of its URL: the libraries for that are imported
+            as well.
+
+    Raises:
+        ConfigError: No process can be started.
+    """
+    if not any(engine.fits for engine in tuple(_ahead)):
+        scheme, separator, _ = source.partition("://")
+        _ahead.append(Engine.spawn(scheme + separator if separator else source and "/"))
+
+
+def _ready() -> Engine | None:
+    """The process that was started ahead, if there is one that fits."""
+    with contextlib.suppress(IndexError):
+        engine = _ahead.pop()
+        if engine.fits:
+            return engine
+        engine.close()
+    return None
+
+
+def _situation() -> tuple[object, ...]:
+    """What a process takes over from its parent when it is started."""
+    directory = None
+    with contextlib.suppress(OSError):
+        directory = Path.cwd()
+    return os.getpid(), sys.executable, dict(os.environ), directory
+
+
 def _order(settings: DatasetSettings) -> bytes:
     given = {name: getattr(settings, name) for name in SETTINGS}
     names = {name: portable(name, function) for name, function in given.items() if function}
@@ -185,22 +247,22 @@ def _order(settings: DatasetSettings) -> bytes:
         ) from None
     return json.dumps(
         {
-            "parent": os.getpid(),
             "settings": plain,
+            "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],
         }
     ).encode()
 
 
-def _spawn(fds: list[int], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     # -P: a `queue.py` in the working directory is not the standard library's.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
     return subprocess.Popen(
-        [*command, *map(str, fds)],
+        [*command, str(os.getpid()), str(sock), "" if memory is None else str(memory), store],
         stdin=subprocess.PIPE,
         stdout=errors,
         stderr=errors,
-        pass_fds=fds,
+        pass_fds=[sock] if memory is None else [sock, memory],
         env=_environment(),
         process_group=0,
     )
@@ -224,13 +286,17 @@ def _end(
 ) -> None:
     """End the child; at ``close``, when the engine is forgotten, or at the interpreter's exit."""
     sock.close()
+    stdin = process.stdin
+    waits = stdin is not None and not stdin.closed
+    if stdin is not None:
+        stdin.close()
     if os.getpid() != owner:  # a fork's copy: the process is not its own to end
         process.returncode = 0
         errors.close()
         return
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GOODBYE)
+            process.wait(0 if waits else GOODBYE)
     finally:
         process.kill()  # does nothing where it has ended
         process.wait()
@@ -257,7 +323,11 @@ def _outcome(code: int) -> str:
 
 
 async def serve(
-    sock: socket.socket, settings: dict[str, Any], parent: int, memory: int | None = None
+    sock: socket.socket,
+    settings: dict[str, Any],
+    parent: int,
+    memory: int | None = None,
+    shared: int = 0,
 ) -> None:
     """Serve one connection, as long as it and the parent live.
 
@@ -266,12 +336,13 @@ async def serve(
         settings: Of the dataset, plain.
         parent: The parent's process id.
         memory: A descriptor of what is shared with it.
+        shared: How many bytes of it are for use.
     """
     opening = asyncio.ensure_future(_open(settings))
     try:
         with _watching(parent):
             datasets = {ENGINE_DATASET: opening}
-            outbox = None if memory is None else Outbox(memory)
+            outbox = None if memory is None else Outbox(memory, shared)
             async with Feeder(datasets, linger=FOR_EVER, outbox=outbox) as feeder:
                 await feeder.serve_socket(sock)
     finally:

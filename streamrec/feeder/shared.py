@@ -98,10 +98,11 @@ class Outbox:
 
     Args:
         fd: Of the memory; it may be closed afterwards.
+        size: How many bytes of it are for use; what is not used takes none.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._memory = _mapped(fd)
+    def __init__(self, fd: int, size: int) -> None:
+        self._memory = _mapped(fd)[:size]
         self._address = _address(self._memory)
         self._places = Places(len(self._memory))
         self._overflow = BatchMemory()

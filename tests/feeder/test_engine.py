@@ -259,9 +259,9 @@ def test_without_pidfd(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     code = "import os; del os.pidfd_open; from streamrec.feeder.engine_process import main; main()"
     plain = settings(tmp_path).model_dump(mode="json")
-    order = json.dumps({"parent": os.getpid(), "settings": plain}).encode()
+    order = json.dumps({"settings": plain}).encode()
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(theirs.fileno())],
+        [sys.executable, "-c", code, str(os.getpid()), str(theirs.fileno())],
         stdin=subprocess.PIPE,
         pass_fds=[theirs.fileno()],
     ) as process:
@@ -276,8 +276,8 @@ def test_without_pidfd(tmp_path: Path) -> None:
 def test_an_orphan_does_not_begin(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     plain = settings(tmp_path).model_dump(mode="json")
-    order = json.dumps({"parent": 1, "settings": plain}).encode()
-    command = [sys.executable, "-m", PROCESS, str(theirs.fileno())]
+    order = json.dumps({"settings": plain}).encode()
+    command = [sys.executable, "-m", PROCESS, "1", str(theirs.fileno())]
     with ours, theirs:
         ended = subprocess.run(command, input=order, pass_fds=[theirs.fileno()], check=False)
     assert ended.returncode == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -8,9 +9,10 @@ import pytest
 HEAVY = ("aiohttp", "asyncio", "numpy", "pydantic", "streamrec.config")
 
 
-def said(code: str) -> str:
+def said(code: str, order: object = None) -> str:
     """What an interpreter of its own prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command, order = [sys.executable, "-c", code], json.dumps(order)
+    done = subprocess.run(command, input=order, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -36,8 +38,17 @@ def test_what_reads_the_source_is_imported_beside_the_rest(
     source: str | list[str], module: str
 ) -> None:
     code = (
-        "import sys; from streamrec.feeder.engine_process import _import_all;"
-        f"_import_all({{'source': {source!r}}}); print(*sys.modules)"
+        "import os, sys; from streamrec.feeder.engine_process import _import_all;"
+        "_import_all('', os.getppid()); print(*sys.modules)"
     )
     wanted = {module, "streamrec.feeder.engine", "streamrec.pipeline.dataset"}
-    assert wanted <= set(said(code).split())
+    assert wanted <= set(said(code, {"settings": {"source": source}}).split())
+
+
+@pytest.mark.parametrize("order", [None, {}, {"settings": None}], ids=str)
+def test_a_store_is_imported_before_there_are_settings(order: object) -> None:
+    code = (
+        "import os, sys; from streamrec.feeder.engine_process import _import_all;"
+        "assert _import_all('https://', os.getppid()); print(*sys.modules)"
+    )
+    assert "streamrec.stores.http" in said(code, order).split()

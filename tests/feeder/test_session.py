@@ -96,7 +96,10 @@ def test_places_are_released_along_with_credit() -> None:
     content = b"".join(encoded.payload)
     with created(4 * PAGE) as fd:
         assert fd is not None
-        outbox, ours = Outbox(fd), subscription(inbox=Inbox(fd), credit_bytes=8 * len(content))
+        outbox, ours = (
+            Outbox(fd, 4 * PAGE),
+            subscription(inbox=Inbox(fd), credit_bytes=8 * len(content)),
+        )
     ours.subscribe()
     batch = ours.take(outbox.put(encoded))
     assert ours.due() == []

@@ -31,7 +31,7 @@ needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no me
 def ends() -> Iterator[tuple[Outbox, Inbox]]:
     with created(PAGES * PAGE) as fd:
         assert fd is not None
-        yield Outbox(fd), Inbox(fd)
+        yield Outbox(fd, PAGES * PAGE), Inbox(fd)
 
 
 def message(*payload: bytes | memoryview) -> BatchMessage:
@@ -233,7 +233,7 @@ class TestInPlace:
 def test_batches_arrive_wherever_their_arrays_lie(batch: Batch, data: st.DataObject) -> None:
     with created(1 << 20) as fd:
         assert fd is not None
-        outbox, inbox = Outbox(fd), Inbox(fd)
+        outbox, inbox = Outbox(fd, 1 << 20), Inbox(fd)
     buffers, size = list[memoryview](), 0
     encoded = payload.encode(batch)
     for buffer in encoded.payload:
