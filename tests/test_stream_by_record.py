@@ -31,6 +31,7 @@ ORDER: dict[str, Any] = {
     "shuffle_window": 300,
     "batch_size": 4,
     "memory_budget": "32MiB",
+    "max_concurrency": 8,
     "index": True,
 }
 

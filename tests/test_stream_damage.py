@@ -35,6 +35,7 @@ VALUES: dict[str, Any] = {
     "shuffle_window": 600,
     "corrupt_budget": 3,
     "memory_budget": "32MiB",
+    "max_concurrency": 8,
 }
 SIZE = 36
 """Bytes of a frame."""

@@ -90,8 +90,13 @@ def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:
 
 
 def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:
-    """Validated settings with a small budget."""
-    return validate(DatasetSettings, {"source": source, "memory_budget": "32MiB", **values})
+    """Validated settings with a small budget, for shards that are small too.
+
+    Few requests at once: shards of some hundred bytes are read hundreds of times ahead otherwise,
+    over and over again, which is most of a test's time.
+    """
+    few = {"memory_budget": "32MiB", "max_concurrency": 8}
+    return validate(DatasetSettings, {"source": source, **few, **values})
 
 
 async def receive_all(

@@ -58,7 +58,7 @@ def build(shards: list[tuple[int, int]]) -> tuple[SimulatedStore, tuple[tuple[in
 
 def dataset_over(store: SimulatedStore, *, known: bool, **values: Any) -> Dataset:
     found = [store.info(url) if known else ObjectInfo(url) for url in sorted(store.objects)]
-    values.setdefault("batch_size", 4)
+    values = {"batch_size": 4, "max_concurrency": "auto", **values}
     return Dataset(settings_of(list(store.objects), **values), store, found)  # type: ignore[arg-type]
 
 

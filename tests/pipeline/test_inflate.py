@@ -62,7 +62,7 @@ def dataset_of(store: ScriptedStore, *, known: bool = True, **values: Any) -> Da
         ObjectInfo(url, len(data), store.etags.get(url, '"v1"')) if known else ObjectInfo(url)
         for url, data in sorted(store.objects.items())
     ]
-    values = {"batch_size": 3, "memory_budget": "8MiB", **values}
+    values = {"batch_size": 3, "memory_budget": "8MiB", "max_concurrency": "auto", **values}
     return Dataset(settings_of(sorted(store.objects), **values), store, objects)  # type: ignore[arg-type]
 
 
