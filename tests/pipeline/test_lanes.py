@@ -3,34 +3,18 @@ from __future__ import annotations
 import itertools
 from collections import deque
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.errors import CorruptLength, StoreUnavailable
-from streamrec.formats.tfrecord import frame
+from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Lane
 from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
 from streamrec.plan.order import Extent
-from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.plan.window import Windows
-
-DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
-SHARD = b"".join(DATA)
-STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
-END = Coordinates(9, 0, 0)
-
-
-def landed(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
-    memory = np.frombuffer(data[start:stop], np.uint8)
-    return RangeRead(RangeRequest(extent, start, stop), memory, filled=len(memory), done=True)
-
-
-def nothing_more() -> LaneRanges:
-    return LaneRanges(iter([]), {}, reach=1)
+from tests.pipeline.landed import END, SHARD, STARTS, landed, nothing_more
 
 
 def lane_over(
@@ -42,12 +26,6 @@ def lane_over(
     stage = WindowShuffle(windows, 0, number=start.window) if windows else InOrder()
     feed = LaneFeed(nothing_more(), 1, deque(reads))
     return Lane(Scan(feed, shards, start, END, check_crc=True), stage, start)
-
-
-def feed_of(lane: Lane) -> LaneFeed:
-    assert isinstance(lane._source, Scan)
-    assert isinstance(lane._source._feed, LaneFeed)
-    return lane._source._feed
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
@@ -88,17 +66,6 @@ def test_poll_scans_no_more_than_is_wanted() -> None:
     assert lane.available == 12
 
 
-def test_a_range_that_grows() -> None:
-    read = landed(Extent(0, 0, shard=0), 0, len(SHARD))
-    read.filled, read.done = STARTS[2] + 5, False
-    lane = lane_over(read)
-    lane.poll(10)
-    assert (lane.available, lane.ended) == (2, False)
-    read.filled, read.done = len(SHARD), True
-    lane.poll(10)
-    assert (lane.available, lane.ended) == (6, True)
-
-
 def test_a_resumed_lane_numbers_its_records() -> None:
     lane = lane_over(
         landed(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
@@ -119,45 +86,6 @@ def test_what_landed_before_a_failure_comes_first() -> None:
     assert not lane.ended
     lane.poll(10)
     assert lane.available == 2
-
-
-def test_damage_stops_the_lane_behind_the_intact_records() -> None:
-    damaged = bytearray(SHARD)
-    damaged[STARTS[3]] ^= 1
-    extent = Extent(0, 0, shard=0)
-    lane = lane_over(landed(extent, 0, len(SHARD), bytes(damaged)))
-    lane.poll(10)
-    assert (lane.available, lane.error) == (3, None)
-    feed = feed_of(lane)
-    assert feed.repair == RangeRequest(extent, STARTS[3], len(SHARD)), "read it once more"
-    feed.add_repair(landed(extent, STARTS[3], len(SHARD), bytes(damaged)))
-    lane.poll(10)
-    assert (lane.available, lane.refetched) == (3, 0)
-    assert isinstance(lane.error, CorruptLength)
-    assert (lane.error.url, lane.error.offset) == ("shard0", STARTS[3])
-
-
-@pytest.mark.parametrize("at", range(STARTS[3], STARTS[4]))
-@pytest.mark.parametrize("cut", [0, STARTS[3] + 5])
-def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) -> None:
-    """In every byte of a record, whether it lies in one range or straddles two."""
-    damaged = bytearray(SHARD)
-    damaged[at] ^= 0xFF
-    extent = Extent(0, 0, shard=0)
-    lane = lane_over(
-        *([landed(extent, 0, cut, bytes(damaged))] if cut else []),
-        landed(extent, cut, len(SHARD), bytes(damaged)),
-    )
-    feed = feed_of(lane)
-    lane.poll(10)
-    assert (lane.available, lane.ended) == (3, False)
-    assert feed.repair is not None
-    again = feed.repair
-    assert (again.start, again.stop) == (STARTS[3], len(SHARD))
-    feed.add_repair(landed(extent, again.start, again.stop))
-    lane.poll(10)
-    assert (lane.available, lane.ended, lane.refetched) == (6, True, 1)
-    assert numbers(lane, 6) == [(0, i) for i in range(6)]
 
 
 class TestWindows:

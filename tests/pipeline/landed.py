@@ -1,0 +1,37 @@
+"""Ranges that have landed, and the lane that they are of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.feeds import RangeRead
+from streamrec.pipeline.stages import Coordinates
+from streamrec.plan.ranges import LaneRanges, RangeRequest
+
+if TYPE_CHECKING:
+    from streamrec.plan.order import Extent
+
+DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
+SHARD = b"".join(DATA)
+STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
+"""Where each record's frame begins in the shard, and where the last one ends."""
+END = Coordinates(9, 0, 0)
+
+
+def landed(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
+    memory = np.frombuffer(data[start:stop], np.uint8)
+    return RangeRead(RangeRequest(extent, start, stop), memory, filled=len(memory), done=True)
+
+
+def damaged(at: int) -> bytes:
+    """The shard, and one byte of it is another."""
+    data = bytearray(SHARD)
+    data[at] ^= 0xFF
+    return bytes(data)
+
+
+def nothing_more() -> LaneRanges:
+    return LaneRanges(iter([]), {}, reach=1)
