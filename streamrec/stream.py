@@ -24,7 +24,6 @@ from streamrec.session import EngineSession, LoopSession, ThreadSession, close_i
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from streamrec.plan.place import Place
     from streamrec.ranks import Rank
@@ -168,12 +167,7 @@ class Stream:
         self._sync()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Self:
@@ -200,12 +194,7 @@ class Stream:
         await self._async()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __aiter__(self) -> Self:

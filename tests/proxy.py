@@ -21,7 +21,6 @@ from streamrec.devstore.thread import StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from streamrec.devstore.faults import Effects, Fault, Step
 
@@ -58,12 +57,7 @@ class FaultProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.stop()
 
     async def answer(

@@ -18,8 +18,6 @@ from streamrec.demo.plan import FEATURES
 from streamrec.errors import StreamrecError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streamrec.demo.plan import Plan
 
 __all__ = ["Child", "feeder", "store"]
@@ -91,12 +89,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

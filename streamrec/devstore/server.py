@@ -35,7 +35,6 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from types import TracebackType
 
 __all__ = ["DevStore"]
 
@@ -178,12 +177,7 @@ class DevStore:
         self._address = self._runner.addresses[0][:2]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         runner, self._runner = self._runner, None
         if runner is not None:
             if self._tls is not None and runner.server is not None:
@@ -195,12 +189,7 @@ class DevStore:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()

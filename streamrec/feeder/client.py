@@ -20,7 +20,6 @@ from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from streamrec.feeder.session import State
     from streamrec.feeder.shared import Inbox
@@ -187,12 +186,7 @@ class AsyncFeed(_Feed):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _greet(self) -> None:
@@ -324,12 +318,7 @@ class BlockingFeed(_Feed):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _greet(self) -> None:

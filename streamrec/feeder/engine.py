@@ -38,8 +38,6 @@ from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
@@ -173,12 +171,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _hand_over(self, order: bytes) -> None:

@@ -25,7 +25,6 @@ from streamrec.wire import Connection, Role
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.shared import Outbox
@@ -229,12 +228,7 @@ class Feeder:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _bind(self, where: str | Address) -> socket.socket:

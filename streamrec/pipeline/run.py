@@ -31,8 +31,6 @@ from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import Shards
@@ -120,12 +118,7 @@ class Run:
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])

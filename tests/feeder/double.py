@@ -17,8 +17,6 @@ from streamrec.wire import BatchMessage
 from streamrec.wire.frame import aligned
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.types import Column
@@ -155,10 +153,5 @@ class DoubleRun:
         self._dataset.open_runs += 1
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._dataset.open_runs -= 1
