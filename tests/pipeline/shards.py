@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,17 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.index import index_url
 from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import ShardOrder
+from streamrec.plan.position import Position
 from streamrec.plan.window import Windows
 from streamrec.verify import check, index_of
 from tests.plan.oracle import Oracle, RecordOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.place import Place
     from streamrec.types import Batch
 
@@ -122,6 +124,35 @@ async def receive_all(
             except EndOfStream:
                 break
     return batches
+
+
+async def receive_ranks(
+    settings: DatasetSettings,
+    world_size: int,
+    global_batch: int,
+    positions: Sequence[Position] = (),
+    *,
+    most: int,
+) -> list[list[Batch]]:
+    """The next batches of all ranks, one rank after the other."""
+    size = {"batch_size": global_batch // world_size}
+    dataset, ranks = await Dataset.open(settings.model_copy(update=size)), []
+    for rank in range(world_size):
+        where: dict[str, Any] = {"rank": rank, "world_size": world_size}
+        place = Position.merge(positions, **where) if positions else None
+        ranks.append(await receive_all(dataset, position=place, most=most, **where))
+    await dataset.aclose()
+    return ranks
+
+
+def again(batch: Batch) -> Position:
+    """The position behind it, as it comes back from a file."""
+    return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
+
+
+def global_batches(ranks: list[list[Batch]]) -> list[list[tuple[int, int]]]:
+    """(shard, record) of each step of all ranks, sorted."""
+    return [sorted(identities(list(step))) for step in zip(*ranks, strict=True)]
 
 
 def identities(batches: list[Batch]) -> list[tuple[int, int]]:

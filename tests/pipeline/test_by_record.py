@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
 from tests.pipeline.shards import (
+    again,
     contents,
     identities,
     payload,
@@ -28,6 +27,7 @@ from tests.pipeline.shards import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.plan.position import Position
     from streamrec.types import Batch
 
 SHARDS = (
@@ -57,10 +57,6 @@ def written(tmp_path: Path, shards: Shards, chunk_bytes: int, order: object = No
     source = write(tmp_path / str(hash((shards, chunk_bytes, str(order)))), shards)
     write_index(source, chunk_bytes)
     return source
-
-
-def again(batch: Batch) -> Position:
-    return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 
 
 def delivered(batches: list[Batch]) -> list[tuple[int, int]]:

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, CorruptBudgetExceeded, CorruptRecord
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
 from tests.pipeline.damaged_index import Damaged, damaged
-from tests.pipeline.shards import receive_all, record_oracle, settings_of
+from tests.pipeline.shards import again, receive_all, record_oracle, settings_of
 from tests.pipeline.test_damage import ALL, flipped, rows, run_to_the_end
 
 if TYPE_CHECKING:
+    from streamrec.plan.position import Position
     from streamrec.types import Batch
 
 ORDERS = st.fixed_dictionaries(
@@ -35,10 +35,6 @@ ORDERS = st.fixed_dictionaries(
 )
 FEW_PAYLOADS = tuple(bytes([65 + i]) * 20 for i in range(6))
 SHARD = b"".join(map(frame, FEW_PAYLOADS))
-
-
-def again(batch: Batch) -> Position:
-    return Position.from_dict(batch.next_position.to_dict())
 
 
 async def opened(source: str, **values: Any) -> Dataset:

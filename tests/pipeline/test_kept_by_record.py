@@ -28,6 +28,7 @@ from streamrec.plan.position import OFFSET, RECORD, Position
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.shards import (
+    again,
     contents,
     identities,
     payload,
@@ -74,10 +75,6 @@ FEW = settings(max_examples=25, deadline=None)
 def is_kept(length: int) -> bool:
     """What ``own.is_short`` keeps."""
     return length % 3 != 0
-
-
-def again(batch: Batch) -> Position:
-    return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 
 
 def indexed(directory: str, shards: Shards, chunk: int) -> str:

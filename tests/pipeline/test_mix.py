@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,15 @@ from streamrec.plan.place import Beginning
 from streamrec.plan.position import Position
 from tests.pipeline import own
 from tests.pipeline.mixes import Lengths, MixOracle, mix_of
-from tests.pipeline.shards import contents, identities, payload, receive_all
+from tests.pipeline.shards import (
+    again,
+    contents,
+    global_batches,
+    identities,
+    payload,
+    receive_all,
+    receive_ranks,
+)
 from tests.pipeline.test_run import FEW
 from tests.support import asynchronous
 
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.config import DatasetSettings
-    from streamrec.types import Batch
 
 SHARDS: Any = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=9).map(tuple), min_size=1, max_size=4
@@ -66,11 +72,6 @@ def written(tmp_path: Path, mix: Any, order: dict[str, Any]) -> tuple[Any, Datas
     weights = {name: weight for name, (_, weight) in mix.items()}
     directory = tmp_path / str(hash((str(mix), str(order))))
     return components, mix_of(directory, components, weights, **order)
-
-
-def plain(batch: Batch) -> Position:
-    """The position behind it, as it comes back from a file."""
-    return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 
 
 def expected(components: dict[str, Lengths], dataset: Dataset, **more: Any) -> list[Any]:
@@ -113,7 +114,7 @@ def test_stop_at_every_k_and_resume(
         dataset = await Dataset.open(written(tmp_path, mix, {**order, **ends})[1])
         whole = await receive_all(dataset)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=plain(batch))
+            tail = await receive_all(dataset, position=again(batch))
             assert identities(whole[:k] + tail) == identities(whole)
             if order["batch_size"]:
                 assert [len(b) for b in whole[:k] + tail] == [len(b) for b in whole]
@@ -146,28 +147,14 @@ def test_every_world_size_goes_on_with_the_same_global_batches(
 
     settings = written(tmp_path, mix, order)[1]
 
-    async def steps(world_size: int, positions: list[Position], most: int) -> list[list[Batch]]:
-        own_batch = settings.model_copy(update={"batch_size": 12 // world_size})
-        dataset, out = await Dataset.open(own_batch), []
-        for rank in range(world_size):
-            at = Position.merge(positions, rank=rank, world_size=world_size) if positions else None
-            out.append(
-                await receive_all(dataset, rank=rank, world_size=world_size, position=at, most=most)
-            )
-        await dataset.aclose()
-        return out
-
-    def global_batches(ranks: list[list[Batch]]) -> list[list[tuple[int, int]]]:
-        return [sorted(identities(list(step))) for step in zip(*ranks, strict=True)]
-
     async def main() -> None:
-        whole = global_batches(await steps(2, [], 9))
+        whole = global_batches(await receive_ranks(settings, 2, 12, most=9))
         positions: list[Position] = []
         seen: list[Any] = []
         for world_size, most in zip(sizes, [stop, 3, 6 - stop], strict=True):
-            batches = await steps(world_size, positions, most)
+            batches = await receive_ranks(settings, world_size, 12, positions, most=most)
             seen += global_batches(batches)
-            positions = [plain(own_batches[-1]) for own_batches in batches if own_batches] or []
+            positions = [again(own_batches[-1]) for own_batches in batches if own_batches] or []
         assert seen == whole
 
     asyncio.run(main())
@@ -280,7 +267,7 @@ class TestRefusals:
     @asynchronous
     async def test_positions_of_another_mix(self, tmp_path: Path) -> None:
         here = await self.dataset(tmp_path / "here")
-        state = plain((await receive_all(here, most=1))[-1])
+        state = again((await receive_all(here, most=1))[-1])
         others: list[tuple[Any, str, dict[str, Any]]] = [
             (OtherOrder, "mix was", {"weights": {"web": 0.4, "code": 0.6}}),
             (OtherOrder, "mix was", {"exhausted": "stop", "epochs": 1}),

@@ -15,7 +15,7 @@ from streamrec.errors import DataError
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import own
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import identities, receive_all, settings_of
+from tests.pipeline.shards import again, identities, receive_all, settings_of
 from tests.pipeline.test_mix import (
     CODE,
     ENDLESS,
@@ -24,7 +24,6 @@ from tests.pipeline.test_mix import (
     ORDERS,
     WEB,
     expected,
-    plain,
     written,
 )
 from tests.pipeline.test_packing import FEATURES
@@ -51,7 +50,7 @@ class TestBehindTheMix:
             whole = await receive_all(dataset)
             assert identities(whole) == expected(components, dataset, keep=lambda n: n % 3 != 0)
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=plain(batch))
+                tail = await receive_all(dataset, position=again(batch))
                 assert identities(whole[:k] + tail) == identities(whole)
             await dataset.aclose()
 
@@ -100,7 +99,7 @@ class TestBehindTheMix:
             )
             whole = await receive_all(dataset)
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=plain(batch))
+                tail = await receive_all(dataset, position=again(batch))
                 assert packs(whole[:k] + tail) == packs(whole)
                 assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
             if "exhausted" in more and pack.split:
@@ -125,7 +124,7 @@ class TestBehindTheMix:
         everything = [(shard, i) for shard, count in lengths for i in range(count)]
         assert sorted(identities(whole)) == [pair for pair in everything if pair != (2, 2)]
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=plain(batch))
+            tail = await receive_all(dataset, position=again(batch))
             assert identities(whole[:k] + tail) == identities(whole)
         await dataset.aclose()
 
@@ -162,7 +161,7 @@ async def test_compressed_components(tmp_path: Path) -> None:
     whole = await receive_all(dataset)
     assert identities(whole) == pairs
     for k, batch in enumerate(whole, start=1):
-        tail = await receive_all(dataset, position=plain(batch))
+        tail = await receive_all(dataset, position=again(batch))
         assert identities(whole[:k] + tail) == pairs
     await dataset.aclose()
 

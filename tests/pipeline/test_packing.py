@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,9 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch import Fetcher
 from streamrec.pipeline.packing import PIECE, Packing
 from streamrec.pipeline.stages import Coordinates, Segment
-from streamrec.plan.position import Position
 from streamrec.types import BytesColumn, Ragged, RecordRows, offsets_of
 from tests.pipeline import own
-from tests.pipeline.shards import receive_all, settings_of
+from tests.pipeline.shards import again, receive_all, receive_ranks, settings_of
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -113,8 +111,7 @@ def test_every_token_once_an_epoch_and_every_resume_is_exact(
         cut = None if pack.split else pack.length
         assert delivered(whole) == sorted([t for ts in kept for t in ts[:cut]] * order["epochs"])
         for k, batch in enumerate(whole, start=1):
-            state = json.loads(json.dumps(batch.next_position.to_dict()))
-            tail = await receive_all(dataset, position=Position.from_dict(state))
+            tail = await receive_all(dataset, position=again(batch))
             assert contents(whole[:k] + tail) == contents(whole)
             assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
         await dataset.aclose()
@@ -138,32 +135,19 @@ def test_the_same_global_batches_for_every_world_size(
 ) -> None:
     shards = tuple((*each, 2) for each in lengths)  # each lane keeps some
 
-    async def steps(source: str, world_size: int, positions: list[Position], most: int) -> Any:
-        values = {**order, "lanes": 4, "steps_per_epoch": 7, "epochs": 1}
-        values["batch_size"] = 8 // world_size
-        dataset = await Dataset.open(settings_of(source, features=FEATURES, **values))
-        out = []
-        for rank in range(world_size):
-            at = None
-            if positions:
-                at = Position.merge(positions, rank=rank, world_size=world_size)
-            out.append(
-                await receive_all(dataset, rank=rank, world_size=world_size, position=at, most=most)
-            )
-        await dataset.aclose()
-        return out
-
-    def global_batches(ranks: Any) -> list[list[list[int]]]:
+    def tokens_of_steps(ranks: Any) -> list[list[list[int]]]:
         steps = zip(*ranks, strict=True)
         return [sorted(row for b in step for row in b["tokens"].tolist()) for step in steps]
 
     async def main() -> None:
         source = write(tmp_path / str(abs(hash((shards, str(order), stop, sizes)))), shards)
-        whole = global_batches(await steps(source, sizes[0], [], 7))
-        first = await steps(source, sizes[0], [], stop)
+        values = {**order, "lanes": 4, "steps_per_epoch": 7, "epochs": 1, "batch_size": 1}
+        settings, (before, after) = settings_of(source, features=FEATURES, **values), sizes
+        whole = tokens_of_steps(await receive_ranks(settings, before, 8, most=7))
+        first = await receive_ranks(settings, before, 8, most=stop)
         positions = [batches[-1].next_position for batches in first] if stop else []
-        rest = global_batches(await steps(source, sizes[1], positions, 7 - stop))
-        assert global_batches(first) + rest == whole
+        rest = await receive_ranks(settings, after, 8, positions, most=7 - stop)
+        assert tokens_of_steps(first) + tokens_of_steps(rest) == whole
 
     asyncio.run(main())
 

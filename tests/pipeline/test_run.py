@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +11,15 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, CorruptRecord, DataError, ObjectChanged, TruncatedShard
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import Position
 from tests.pipeline.shards import (
+    again,
     contents,
+    global_batches,
     identities,
     oracle,
     payload,
     receive_all,
+    receive_ranks,
     settings_of,
     write,
 )
@@ -87,8 +88,7 @@ def test_stop_at_every_k_and_resume(
         dataset = await Dataset.open(settings_of(source, **order))
         whole = await receive_all(dataset)
         for k, batch in enumerate(whole, start=1):
-            state = json.loads(json.dumps(batch.next_position.to_dict()))
-            tail = await receive_all(dataset, position=Position.from_dict(state))
+            tail = await receive_all(dataset, position=again(batch))
             assert identities(whole[:k]) + identities(tail) == identities(whole)
             if order["batch_size"]:
                 assert [len(b) for b in whole[:k] + tail] == [len(b) for b in whole]
@@ -113,37 +113,12 @@ def test_another_world_size_goes_on_with_the_same_global_batches(
     async def main() -> None:
         source = write(tmp_path / str(hash((shards, str(order)))), shards)
         values = {**order, "lanes": 4, "epochs": 1, "steps_per_epoch": 9, "remainder": "drop"}
+        settings = settings_of(source, **{**values, "batch_size": 1})
         before, after = sizes
-
-        async def open_for(world_size: int) -> Dataset:
-            return await Dataset.open(
-                settings_of(source, **{**values, "batch_size": 12 // world_size})
-            )
-
-        async def steps(world_size: int, positions: list[Position], most: int) -> Any:
-            dataset = await open_for(world_size)
-            ranks = [
-                await receive_all(
-                    dataset,
-                    rank=rank,
-                    world_size=world_size,
-                    position=Position.merge(positions, rank=rank, world_size=world_size)
-                    if positions
-                    else None,
-                    most=most,
-                )
-                for rank in range(world_size)
-            ]
-            await dataset.aclose()
-            return ranks
-
-        def global_batches(ranks: Any) -> list[list[tuple[int, int]]]:
-            return [sorted(identities(list(step))) for step in zip(*ranks, strict=True)]
-
-        whole = global_batches(await steps(before, [], 9))
-        first = await steps(before, [], stop)
+        whole = global_batches(await receive_ranks(settings, before, 12, most=9))
+        first = await receive_ranks(settings, before, 12, most=stop)
         positions = [batches[-1].next_position for batches in first] if stop else []
-        rest = await steps(after, positions, 9 - stop)
+        rest = await receive_ranks(settings, after, 12, positions, most=9 - stop)
         assert global_batches(first) + global_batches(rest) == whole
 
     asyncio.run(main())

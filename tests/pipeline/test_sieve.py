@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +24,17 @@ from streamrec.pipeline.functions import Function
 from streamrec.pipeline.sieve import Filter, Sieve
 from streamrec.pipeline.stages import Coordinates, Records, Stretch
 from streamrec.plan.order import Extent
-from streamrec.plan.position import Position
 from streamrec.types import RecordRows
 from tests.pipeline import own
 from tests.pipeline.shards import (
+    again,
     contents,
+    global_batches,
     identities,
     oracle,
     payload,
     receive_all,
+    receive_ranks,
     settings_of,
     write,
 )
@@ -90,8 +91,7 @@ class TestStreams:
             assert identities(whole) == expected
             assert contents(whole) == [payload(s, i, shards[s][i]) for s, i in expected]
             for k, batch in enumerate(whole, start=1):
-                state = json.loads(json.dumps(batch.next_position.to_dict()))
-                tail = await receive_all(dataset, position=Position.from_dict(state))
+                tail = await receive_all(dataset, position=again(batch))
                 assert identities(whole[:k] + tail) == expected
                 if order["batch_size"]:
                     assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
@@ -111,40 +111,17 @@ class TestStreams:
     ) -> None:
         shards = tuple((*lengths, 1) for lengths in shards)  # each lane keeps some, in the end
 
-        async def steps(source: str, world_size: int, positions: list[Position], most: int) -> Any:
-            values = {"lanes": 4, "steps_per_epoch": 9, "shuffle_window": 900}
-            dataset = await Dataset.open(
-                settings_of(
-                    source,
-                    filter=own.is_short,
-                    shuffle=shuffle,
-                    batch_size=12 // world_size,
-                    **values,
-                )
-            )
-            out = []
-            for rank in range(world_size):
-                at = None
-                if positions:
-                    at = Position.merge(positions, rank=rank, world_size=world_size)
-                out.append(
-                    await receive_all(
-                        dataset, rank=rank, world_size=world_size, position=at, most=most
-                    )
-                )
-            await dataset.aclose()
-            return out
-
-        def global_batches(ranks: Any) -> list[list[tuple[int, int]]]:
-            return [sorted(identities(list(step))) for step in zip(*ranks, strict=True)]
-
         async def main() -> None:
             source = write(tmp_path / str(hash((shards, shuffle, stop, sizes))), shards)
+            values = {"lanes": 4, "steps_per_epoch": 9, "shuffle_window": 900, "shuffle": shuffle}
+            settings = settings_of(source, filter=own.is_short, batch_size=1, **values)
             before, after = sizes
-            whole = global_batches(await steps(source, before, [], 9))
-            first = await steps(source, before, [], stop)
+            whole = global_batches(await receive_ranks(settings, before, 12, most=9))
+            first = await receive_ranks(settings, before, 12, most=stop)
             positions = [batches[-1].next_position for batches in first] if stop else []
-            rest = global_batches(await steps(source, after, positions, 9 - stop))
+            rest = global_batches(
+                await receive_ranks(settings, after, 12, positions, most=9 - stop)
+            )
             assert global_batches(first) + rest == whole
 
         asyncio.run(main())
