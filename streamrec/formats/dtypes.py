@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,20 +87,19 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of this name; that of strings is object.
 
     Raises:
-        ConfigError: It is bfloat16, and ``ml_dtypes`` is not installed.
+        ConfigError: It is a dtype of ``ml_dtypes``, which is not installed.
     """
-    if name == "bytes":
+    if name in ("bytes", "string"):
         return np.dtype(object)
-    if name != "bfloat16":
+    if not name.startswith(("bfloat", "float8")):
         return np.dtype(name)
     try:
-        import ml_dtypes
-    except ImportError:
+        dtype: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError):
         raise ConfigError(
-            "dtype 'bfloat16' is that of the package ml_dtypes, which is not installed: "
-            "pip install ml_dtypes, or use 'float16' or 'float32'"
+            f"dtype {name!r} needs the package ml_dtypes; install it, or a newer one: "
+            "pip install -U ml_dtypes, or use 'float16' or 'float32'"
         ) from None
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return dtype
 
 

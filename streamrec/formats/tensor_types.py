@@ -6,12 +6,12 @@ Sources: tensorflow/core/framework/types.proto and tensor.proto.
 from __future__ import annotations
 
 import difflib
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamrec.errors import ConfigError
+from streamrec.formats.dtypes import numpy_dtype
 
 __all__ = ["TensorType", "as_tensor_type", "name_of_number", "type_of_dtype"]
 
@@ -33,17 +33,7 @@ class TensorType(NamedTuple):
         Raises:
             ConfigError: It is a dtype of ``ml_dtypes``, which is not installed.
         """
-        if self.name == "string":
-            return np.dtype(object)
-        if not self.name.startswith(("bfloat", "float8")):
-            return np.dtype(self.name)
-        try:
-            dtype: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), self.name))
-        except (ImportError, AttributeError):
-            raise ConfigError(
-                f"dtype {self.name!r} needs the package ml_dtypes; install it, or a newer one"
-            ) from None
-        return dtype
+        return numpy_dtype(self.name)
 
 
 _TYPES = (

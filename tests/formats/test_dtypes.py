@@ -102,7 +102,7 @@ def test_raw_bytes_hold_other_dtypes() -> None:
 
 def test_bfloat16_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(ConfigError, match="pip install ml_dtypes, or use 'float16'"):
+    with pytest.raises(ConfigError, match="pip install -U ml_dtypes, or use 'float16'"):
         dtype_name("bfloat16")
 
 
