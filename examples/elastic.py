@@ -79,7 +79,7 @@ def records(batch: Any) -> Records:
 
 def resize(directory: Path, order: str) -> None:
     """Print each global batch, and whether it is that of one host alone."""
-    beginning = json.dumps([{"version": 1}])
+    beginning = json.dumps([{"version": 2}])
     whole, _ = train(directory, order, 1, STEPS, beginning)
     resized: list[Records] = []
     saved = beginning

@@ -8,6 +8,7 @@ import pytest
 from streamrec.cursor import Cursor
 from streamrec.errors import MalformedPosition
 from streamrec.plan.place import Beginning
+from streamrec.plan.position import Position
 from streamrec.ranks import Rank
 from streamrec.types import Batch, BytesColumn, Origin
 from tests.feeder.double import batch, position
@@ -26,7 +27,7 @@ def single_records(count: int) -> Batch:
 def test_a_new_one_stands_at_the_beginning() -> None:
     cursor = Cursor()
     assert (cursor.epoch, cursor.run_epoch, cursor.step, cursor.rows) == (0, 0, 0, 0)
-    assert cursor.state == {"version": 1}
+    assert cursor.state == {"version": 2}
     assert cursor.place(Rank(3, 4)) == Beginning()
 
 
@@ -69,8 +70,8 @@ def test_moving_forgets_the_rows(how: str) -> None:
     if how == "begin":
         cursor.begin(2)
     else:
-        cursor.load({"version": 1, "epoch": 2})
-    assert (cursor.rows, cursor.epoch, cursor.state) == (0, 2, {"version": 1, "epoch": 2})
+        cursor.load({"version": 2, "epoch": 2})
+    assert (cursor.rows, cursor.epoch, cursor.state) == (0, 2, {"version": 2, "epoch": 2})
 
 
 def test_states_of_all_ranks() -> None:
@@ -79,7 +80,8 @@ def test_states_of_all_ranks() -> None:
     assert (cursor.state, cursor.epoch, cursor.step) == (None, 1, 5)
     merged = cursor.place(ONE)
     assert (merged.step, merged.epoch) == (5, 1)
-    assert len(merged.to_dict()["extent"]) == 4
+    assert isinstance(merged, Position)
+    assert merged.lanes.shape[1] == 4
 
 
 @pytest.mark.parametrize("rank", [Rank(0, 1), Rank(1, 2)])

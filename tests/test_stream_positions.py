@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from streamrec.errors import (
 )
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.place import read_place
+from streamrec.plan.position import ROW, TAKEN, Position
 from tests.pipeline.shards import identities, receive_all, settings_of, write, write_index
 from tests.pipeline.test_packing import FEATURES
 from tests.pipeline.test_packing import write as write_tokens
@@ -41,6 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 ORDER: dict[str, Any] = {"lanes": 4, "batch_size": 4, "epochs": 2}
 HOSTILE = [0, 1, 2, 17, 50, 1 << 20, 1 << 40, 1 << 48, (1 << 63) - 1, 1 << 70, -1, 0.5, "1", None]
+PACKED = [0, 1, 2, 17, 50, 1 << 20, 1 << 40, (1 << 48) - 1, 1 << 48]
 MOST = 20
 
 
@@ -86,6 +89,17 @@ def damages(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield {**state, name: [hostile, *value[1:]]}
             elif isinstance(value, int):
                 yield {**state, name: hostile}
+    position = Position.from_dict(state)
+    for row in range(len(position.lanes) if position.lanes.size else 0):
+        for number in PACKED:
+            yield changed(position, row, number)
+
+
+def changed(position: Position, row: int, number: int) -> dict[str, Any]:
+    """A state in which one number of its first lane is another."""
+    lanes = position.lanes.copy()
+    lanes[row, 0] = number
+    return replace(position, lanes=lanes).to_dict()
 
 
 def test_more_rows_than_the_window_has(source: str) -> None:
@@ -95,8 +109,7 @@ def test_more_rows_than_the_window_has(source: str) -> None:
         for _ in range(2):
             next(stream)
         state = stream.state_dict()
-    state["row"][0] = 17
-    stream.load_state_dict(state)
+    stream.load_state_dict(changed(Position.from_dict(state), ROW, 17))
     with pytest.raises(MalformedPosition, match="17 records of a window were delivered, and it "):
         list(stream)
     stream.close()
@@ -107,8 +120,8 @@ def test_a_lane_far_ahead_of_the_others_waits_for_them(source: str) -> None:
     with sr.open(source, engine="thread", **values) as stream:
         next(stream)
         state = stream.state_dict()
-    state["taken"][0] += 5
-    stream.load_state_dict(state)
+    position = Position.from_dict(state)
+    stream.load_state_dict(changed(position, TAKEN, int(position.lanes[TAKEN, 0]) + 5))
     rest = list(stream)
     assert len(identities(rest)) == sum(map(len, SHARDS)) - 4
     assert rest[-1].next_position.step == 1 + len(rest)
@@ -161,8 +174,8 @@ class TestByRecord:
 
     def test_of_the_future(self, mode: Mode, source: str) -> None:
         stream = mode.open(source, **self.values)
-        with pytest.raises(OtherVersion, match="version 2, this streamrec reads up to 1; upgrade"):
-            stream.load_state_dict({**self.state(source), "version": 2})
+        with pytest.raises(OtherVersion, match="version 3, this streamrec reads up to 2; upgrade"):
+            stream.load_state_dict({**self.state(source), "version": 3})
 
     @pytest.mark.parametrize(
         ("damage", "match"),

@@ -111,7 +111,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         mode.take(stream, 3)
         stream.rewind()
-        assert stream.state_dict() == {"version": 1}
+        assert stream.state_dict() == {"version": 2}
         assert same(mode.take(stream), epochs[0])
         stream.rewind()
         assert same(mode.take(stream), epochs[0])
@@ -120,7 +120,7 @@ class TestGoingToAndFro:
         stream = mode.open(source)
         stream.set_epoch(2)
         assert stream.epoch == 2
-        assert stream.state_dict() == {"version": 1, "epoch": 2}
+        assert stream.state_dict() == {"version": 2, "epoch": 2}
         assert same(mode.take(stream, 2), epochs[2][:2])
         stream.set_epoch(1)
         assert same(mode.take(stream), epochs[1])
@@ -273,7 +273,7 @@ class TestRefusedAtOnce:
         with pytest.raises(MalformedPosition):
             sr.open(source).load_state_dict(state)
 
-    @pytest.mark.parametrize("state", [{"version": 2}, {"version": 7, "epoch": "?", "new": []}])
+    @pytest.mark.parametrize("state", [{"version": 3}, {"version": 7, "epoch": "?", "new": []}])
     def test_a_later_version(self, source: str, state: Any) -> None:
         with pytest.raises(OtherVersion, match="upgrade"):
             sr.open(source).load_state_dict(state)

@@ -76,7 +76,7 @@ class Subscription:
         inbox: Inbox | None = None,
     ) -> None:
         _check_numbers(rank, world_size, batch_size, credit_bytes)
-        self.position = _plain(position)
+        self._place = position
         self.fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
         self.statistics: dict[str, Any] = {}
@@ -96,6 +96,11 @@ class Subscription:
             protocol_versions=PROTOCOL_VERSIONS,
             token=token or "",
         )
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """Where to go on; ``None``: at the beginning."""
+        return _plain(self._place)
 
     def welcome(self, message: Message) -> None:
         """Learn what the feeder serves, and compare it with what is wanted.
@@ -117,19 +122,21 @@ class Subscription:
             raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
         if self._expected is not None:
             self.fingerprint.check(self._expected, "the expected fingerprint")
-        place = None if self.position is None else read_place(self.position)
+        position = self.position
+        place = None if position is None else read_place(position)
         if isinstance(place, Position):
             self.fingerprint.check(place.fingerprint)
 
     def subscribe(self) -> list[Message]:
         """The messages that start a run at the present position."""
         self.over = False
-        data = b"" if self.position is None else json.dumps(self.position).encode()
+        position = self.position
+        data = b"" if position is None else json.dumps(position).encode()
         return [Subscribe(self._rank, data), *self.due()]
 
     def seek(self, position: State | None) -> None:
         """Change where the next run begins; ``None``: not at all."""
-        self.position = self.position if position is None else _plain(position)
+        self._place = self._place if position is None else position
 
     def note(self, message: Message) -> bool:
         """Whether it was a message beside the stream, which is dealt with.
@@ -161,14 +168,14 @@ class Subscription:
             self._owed += message.size
             return self._batch(self._shared(message))
         if isinstance(message, End):
-            self.position = _end(message)
+            self._place = _end(message)
             self.over = True
             raise EndOfStream
         raise self._refusal(message)
 
     def _batch(self, message: BatchMessage) -> Batch:
         batch = payload.decode(message)
-        self.position = batch.next_position.to_dict()
+        self._place = batch.next_position
         return batch
 
     def _shared(self, message: Shared) -> BatchMessage:
@@ -222,9 +229,9 @@ def _mapping(data: bytes) -> dict[str, Any]:
     return value
 
 
-def _end(message: End) -> dict[str, Any]:
+def _end(message: End) -> Position:
     try:
-        return Position.from_dict(json.loads(message.position)).to_dict()
+        return Position.from_dict(json.loads(message.position))
     except (ValueError, RecursionError, StateError) as error:
         raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
 

@@ -1,8 +1,8 @@
 """Where to begin or go on: a saved position, the beginning of an epoch, or a step.
 
 The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
-world size: ``{"version": 1, "epoch": 3}``, and ``{"version": 1}`` for the very first. So it is with
-a step from the very start, ``{"version": 1, "step": 500}``, which only an index can find.
+world size: ``{"version": 2, "epoch": 3}``, and ``{"version": 2}`` for the very first. So it is with
+a step from the very start, ``{"version": 2, "step": 500}``, which only an index can find.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
+from streamrec.plan import former
 from streamrec.plan.fingerprint import Fingerprint, digest, names_digest, relative_names
 from streamrec.plan.packed import pack, unpack
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Fingerprint", "Position", "names_digest", "object_tag", "relative_names"]
 
-VERSION = 1
+VERSION = 2
 COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
 EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
-LARGEST = 1 << 48
+LARGEST = (1 << 48) - 1
 """No shard is longer and no stream comes farther; sums and products of a few stay below 2^63."""
 LAST_EPOCH = 1 << 31
 """Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
@@ -33,6 +34,10 @@ MOST_SKIPPED = 1 << 16
 """Single records that may have travelled together: far more than ever do."""
 MOST_LANES = 1 << 16
 MOST_COMPONENTS = 1 << 8
+MOST_PLACES = 1 << 18
+"""Components times lanes: no budget has memory for the beginnings of so many shards."""
+MOST_TAG = (1 << 20) - 1
+"""A change that comes with one new version in a million is not noticed by its tag."""
 
 
 _NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
@@ -102,22 +107,11 @@ class Position:
         }
         if self.since is not None:
             return {**common, "since": list(self.since)}
-        lowest = int(self.lanes[TAKEN].min(initial=LARGEST)) if self.lanes.size else 0
-        arrays = self.lanes.copy()
-        arrays[TAKEN] -= lowest
-        if self.sources.size:
-            packed = pack([*arrays, *self.sources, _tag_numbers(self.tags)])
-            count = {"components": self.components}
-            return {**common, "round": lowest, **count, "packed": packed}
-        rows = {name: row.tolist() for name, row in zip(COORDINATES, arrays, strict=True)}
-        if not arrays[PART].any():
-            del rows["part"]
-        return {
-            **common,
-            "round": lowest,
-            **rows,
-            "tags": list(self.tags),
-        }
+        owned = self.lanes.shape[1]
+        tags = np.array([0 if tag is None else int(tag, 16) for tag in self.tags], np.int64)
+        rows = [self.lanes, self.sources.reshape(-1, owned), tags.reshape(-1, owned)]
+        count = {"components": self.components} if self.sources.size else {}
+        return {**common, **count, "packed": pack(np.concatenate(rows))}
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
@@ -133,10 +127,8 @@ class Position:
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
         by_record = fingerprint.by_record
         lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
-        if fingerprint.mix and not by_record:
-            lanes, sources, tags = _mixed(data, owned, fingerprint)
-        elif not by_record:
-            lanes, tags = _coordinates(data, owned, fingerprint), _tags(data.get("tags"), owned)
+        if not by_record:
+            lanes, sources, tags = _standing(data, owned, fingerprint)
         return cls(
             fingerprint,
             _number(data, "step"),
@@ -250,13 +242,13 @@ def check_version(data: Any) -> None:
         raise OtherVersion(
             f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
         )
-    if version < VERSION:
+    if version == 0:
         raise MalformedPosition(f"the state has version {version}, which there never was")
 
 
 def object_tag(version: str | None) -> str | None:
-    """A short tag (8 hexadecimal digits) for an ETag or generation, to notice a change by."""
-    return None if version is None else digest(version)[:8]
+    """A short tag (5 hexadecimal digits) for an ETag or generation, to notice a change by."""
+    return None if version is None else _tag(int(digest(version)[:8], 16) % MOST_TAG + 1)
 
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
@@ -274,49 +266,44 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
     return lanes // world_size
 
 
-def _coordinates(
-    data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
-) -> npt.NDArray[np.int64]:
-    lowest = _number(data, "round")
-    data = {"part": [0] * owned, **data}
-    rows = [data.get(name) for name in COORDINATES]
-    for name, row in zip(COORDINATES, rows, strict=True):
-        if not isinstance(row, list) or len(row) != owned:
-            raise MalformedPosition(f"the state's {name!r} is not a list of {owned} numbers")
-        if not all(type(value) is int and 0 <= value <= LARGEST - lowest for value in row):
-            raise MalformedPosition(f"the state's {name!r} holds no numbers from 0 to {LARGEST}")
-    lanes = np.array(rows, np.int64).reshape(len(COORDINATES), owned)
-    _check_windows(lanes, fingerprint)
-    lanes[TAKEN] += lowest
-    return lanes
-
-
-def _check_windows(lanes: npt.NDArray[np.int64], fingerprint: Fingerprint) -> None:
-    if not fingerprint.shuffle_window and lanes[ROW].any():
-        raise MalformedPosition("the state's 'row' names rows of windows, and nothing is shuffled")
-
-
-def _mixed(
+def _standing(
     data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[str | None, ...]]:
-    """The lanes, sources and tags of a mix."""
-    lowest, count = _number(data, "round"), _number(data, "components")
-    if not 0 < count <= MOST_COMPONENTS:
-        raise MalformedPosition(f"the state names {count} components of a mix")
-    lengths = [owned] * len(COORDINATES) + [count * owned] * 4  # three numbers and a tag
-    rows = unpack(data.get("packed"), lengths)
-    lanes, sources, tags = np.array(rows[:-4]), np.array(rows[-4:-1]), rows[-1]
-    largest = max(lanes.max(initial=0), sources.max(initial=0))
-    if largest > LARGEST - lowest or (tags > 1 << 32).any():
+    """The lanes, sources and tags."""
+    count = _components(data, owned) if fingerprint.mix else 0
+    rows = _rows(data, owned, count)
+    lanes, sources, tags = np.split(rows, [len(COORDINATES), len(COORDINATES) + WINDOW * count])
+    if max(lanes.max(), sources.max(initial=0)) > LARGEST or tags.max() > MOST_TAG:
         raise MalformedPosition("the state's 'packed' holds something else than its numbers")
-    _check_windows(lanes, fingerprint)
-    lanes[TAKEN] += lowest
-    return lanes, sources, tuple(f"{tag - 1:08x}" if tag else None for tag in tags.tolist())
+    if not fingerprint.shuffle_window and lanes[ROW].any():
+        raise MalformedPosition("the state names rows of windows, and nothing is shuffled")
+    places = sources.reshape(WINDOW, -1) if count else _NO_SOURCES
+    return lanes.copy(), places.copy(), tuple(map(_tag, tags.reshape(-1).tolist()))
 
 
-def _tag_numbers(tags: Sequence[str | None]) -> npt.NDArray[np.int64]:
-    """Tags as numbers; 0 for none."""
-    return np.array([0 if tag is None else int(tag, 16) + 1 for tag in tags], np.int64)
+def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[np.int64]:
+    """Those of the lanes, of the sources, and of the tags."""
+    if data["version"] == VERSION:
+        count = len(COORDINATES) + WINDOW * components + max(1, components)
+        return unpack(data.get("packed"), count, owned)
+    if components:
+        rows = former.texts(data, COORDINATES, owned, components)
+    else:
+        rows = former.lists(data, COORDINATES, owned)
+    tags = rows[len(COORDINATES) + WINDOW * components :]
+    tags[:] = np.where(tags == 0, 0, (tags - 1) % MOST_TAG + 1)
+    return rows
+
+
+def _components(data: Mapping[str, Any], owned: int) -> int:
+    count = _number(data, "components")
+    if not 0 < count <= min(MOST_COMPONENTS, MOST_PLACES // owned):
+        raise MalformedPosition(f"the state names {count} components of a mix")
+    return count
+
+
+def _tag(number: int) -> str | None:
+    return f"{number:05x}" if number else None
 
 
 def _since(data: Mapping[str, Any]) -> tuple[int, int]:
@@ -328,15 +315,6 @@ def _since(data: Mapping[str, Any]) -> tuple[int, int]:
         if type(value) is not int or not 0 <= value <= limit:
             raise MalformedPosition("the state's 'since' is behind its 'run_epoch' or its 'step'")
     return since[0], since[1]
-
-
-def _tags(tags: Any, owned: int) -> tuple[str | None, ...]:
-    valid = isinstance(tags, list) and len(tags) == owned
-    if not valid or not all(
-        tag is None or (isinstance(tag, str) and len(tag) == 8) for tag in tags
-    ):
-        raise MalformedPosition(f"the state's 'tags' is not a list of {owned} tags")
-    return tuple(tags)
 
 
 def _check_equal(positions: Sequence[Position], world_size: int) -> None:

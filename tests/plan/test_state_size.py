@@ -1,0 +1,139 @@
+"""How long a state is: less than 4 KB of JSON for 64 lanes, whatever they have come to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.config import Pack
+from streamrec.plan.position import (
+    COORDINATES,
+    LARGEST,
+    LAST_EPOCH,
+    MOST_SKIPPED,
+    MOST_TAG,
+    PART,
+    ROW,
+    WINDOW,
+    Fingerprint,
+    Position,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+LANES = 64
+LIMIT = 4096
+LONG = Fingerprint(
+    names="0123456789abcdef",
+    shards=99_999_999,
+    order="shard",
+    lanes=LANES,
+    shuffle=True,
+    seed=(1 << 63) - 1,
+    shuffle_window=1 << 40,
+    global_batch=1 << 20,
+)
+"""Each of its settings is about as long as it ever is."""
+STAGES: dict[str, dict[str, Any]] = {
+    "plain": {"shuffle": False, "seed": 0, "shuffle_window": 0},
+    "shuffled": {},
+    "single records": {"global_batch": None},
+    "as it comes": {"order": "shard, as it comes"},
+    "filter": {"order": "shard, as kept", "stages": "filter project.data.texts:is_long_enough"},
+    "pack": {"stages": str(Pack(8192, bins=16, documents=32))},
+}
+SEEDS = st.integers(0, (1 << 32) - 1)
+
+
+def anything(rows: int, seed: int, largest: int = LARGEST) -> Numbers:
+    """Numbers that have nothing in common."""
+    return np.random.default_rng(seed).integers(0, largest, (rows, LANES), endpoint=True)
+
+
+def tags(count: int, seed: int) -> tuple[str, ...]:
+    numbers = np.random.default_rng(seed).integers(1, MOST_TAG, count, endpoint=True)
+    return tuple(map("{:05x}".format, numbers.tolist()))
+
+
+def size(position: Position) -> int:
+    text = json.dumps(position.to_dict())
+    assert Position.from_dict(json.loads(text)) == position
+    return len(text)
+
+
+@given(SEEDS, st.booleans(), st.sampled_from(sorted(STAGES)))
+def test_by_shard_it_holds_for_any_numbers_at_all(seed: int, by_two: bool, stages: str) -> None:
+    """Each lane anywhere in shards of 280 TB, in windows of as many records, in any epoch."""
+    fingerprint = replace(LONG, **STAGES[stages])
+    lanes = anything(len(COORDINATES), seed)
+    lanes[ROW] *= fingerprint.shuffle
+    lanes[PART] *= stages == "pack"
+    if by_two:
+        lanes[:, 0], lanes[:, 1] = 0, LARGEST
+        lanes[ROW] *= fingerprint.shuffle
+    skip = MOST_SKIPPED if fingerprint.global_batch is None else 0
+    place = LARGEST, 0, 1, LAST_EPOCH, LAST_EPOCH
+    position = Position(fingerprint, *place, lanes, tags(LANES, seed), skip)
+    assert size(position) < LIMIT
+
+
+def test_by_record_it_takes_little_for_any_number_of_lanes() -> None:
+    order = "record:0123456789abcdef"
+    fingerprint = replace(LONG, order=order, lanes=1 << 16)
+    start = Position.start(fingerprint, [], rank=0, world_size=1, epoch=LAST_EPOCH, step=LARGEST)
+    assert size(start) < 512
+
+
+def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
+    """Of components whose shards are as long; each of its lanes is somewhere in one of ten.
+
+    Rows of a window, records of a lane between two windows, packs of a group: as many as there
+    are in the default window of 256 MiB, and in a hundred of them.
+    """
+    weights = {f"component-{number}": round(1 / components, 3) for number in range(components)}
+    mix = f"from 0: {json.dumps(weights)}; repeat"
+    own = anything(len(COORDINATES), seed, 1)
+    for row, most in ((2, 1 << 17), (WINDOW, 100), (ROW, 1 << 17), (PART, 1 << 10)):
+        own[row] = anything(1, seed + row, most)
+    bases = np.array([[999_990], [0], [0]]).repeat(components, axis=0)
+    limits = np.array([[10], [shard], [records]]).repeat(components, axis=0)
+    sources = bases + anything(3 * components, seed) % (limits + 1)
+    own[1] = 0
+    fingerprint = replace(LONG, mix=mix)
+    named = tags(components * LANES, seed)
+    flat = sources.reshape(WINDOW, -1)
+    return Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=flat)
+
+
+@pytest.mark.parametrize(
+    ("components", "shard", "records"),
+    [
+        (2, 1 << 46, 1 << 40),
+        (3, 1 << 39, 1 << 28),
+        (4, 1 << 30, 1 << 20),
+    ],
+)
+@given(seed=SEEDS)
+def test_of_a_mix_it_holds_for_shards_of_some_length(
+    seed: int, components: int, shard: int, records: int
+) -> None:
+    position = mixed(components, seed, shard=shard, records=records)
+    assert position.components == components
+    assert size(position) < LIMIT
+
+
+def test_what_has_nothing_in_common_takes_its_bits_and_a_quarter() -> None:
+    """The price of one more component: its numbers and its tag, and four heads of some bytes."""
+    sizes = [size(mixed(n, 0, shard=1 << 30, records=1 << 20)) for n in (2, 3, 4)]
+    bits = 4 + 31 + 21 + 20
+    more = 1.25 * (LANES * bits / 8 + 4 * 4) + len(', "component-3": 0.333')
+    assert np.diff(sizes) == pytest.approx(more, abs=40)
