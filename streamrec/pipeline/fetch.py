@@ -160,7 +160,9 @@ class Fetcher:
             lane = nearest[0][1]
             feed = self.feeds[lane]
             if self._awaits_answer(feed):
-                return
+                nearest = [one for one in nearest if not self.feeds[one[1]].ahead]
+                heapify(nearest)
+                continue
             before = room.beyond(feed.charged)
             if self._start_next(group, lane, room, beyond):
                 heapreplace(nearest, (feed.distance, lane))
@@ -176,7 +178,7 @@ class Fetcher:
         for lane, feed in enumerate(self.feeds):
             if feed.planner.ended:
                 continue
-            if not feed.ranges or feed.size <= room.reach(feed.charged, beyond):
+            if not (feed.ranges and feed.answered) or feed.size <= room.reach(feed.charged, beyond):
                 nearest.append((feed.distance, lane))
             else:
                 self._full = True
@@ -184,7 +186,7 @@ class Fetcher:
         return nearest
 
     def _awaits_answer(self, feed: LaneFeed) -> bool:
-        """Whether a lane's head is asked for, and not answered: nothing further away is begun.
+        """Whether a lane's head is asked for, and not answered: only other lanes' are begun then.
 
         With all else beside the heads, the first batch would wait.
         """

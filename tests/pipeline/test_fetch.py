@@ -143,6 +143,21 @@ async def test_more_is_asked_for_when_the_heads_are_answered() -> None:
 
 
 @asynchronous
+async def test_no_lane_waits_for_the_head_of_another() -> None:
+    """Though a head is less than the first window needs, so that its lane needs more at once."""
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    assert store.gate
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for feed in fetcher.feeds:
+            feed.progress.lacks = 2 * LARGEST_HEAD
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
+        store.gate.set()
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+
+
+@asynchronous
 async def test_the_lane_that_is_answered_first_does_not_take_all() -> None:
     slow = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
     quick = ScriptedStore(slow.objects)
