@@ -172,7 +172,10 @@ class Fetcher:
         self._limited = self._limited or bool(nearest)
 
     def _nearest(self, room: Room, beyond: float) -> list[tuple[float, int]]:
-        """A heap of the lanes that may ask for more, by how soon they need it."""
+        """A heap of the lanes that may ask for more, by how soon they need it.
+
+        With many lanes and full buffers hardly one may, at each of very many looks.
+        """
         self._full = False
         nearest = []
         for lane, feed in enumerate(self.feeds):

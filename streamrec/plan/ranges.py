@@ -194,7 +194,8 @@ def sent_bytes(total: int) -> int:
 
 
 def _at_once(lanes: int) -> int:
-    return min(MOST_AT_ONCE // 2, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes))
+    """Of what is near: a whole range for each of many lanes, or else they wait in turn."""
+    return max(lanes, min(MOST_AT_ONCE // 2, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes)))
 
 
 def _reserve(total: int) -> int:

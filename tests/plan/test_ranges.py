@@ -205,7 +205,13 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
 
 @pytest.mark.parametrize(
     ("lanes", "near", "read_ahead", "range_size"),
-    [(1, True, 96, 8), (8, True, 192, 8), (48, True, 256, 4), (1, False, 512, 4)],
+    [
+        (1, True, 96, 8),
+        (8, True, 192, 8),
+        (48, True, 256, 4),
+        (96, True, 256, 2),
+        (1, False, 512, 4),
+    ],
 )
 def test_what_is_near_is_read_three_ranges_a_lane_ahead(
     lanes: int, near: bool, read_ahead: int, range_size: int
