@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.config import DEFAULT_LANES, SHUFFLED_LANES
 from streamrec.formats.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDERS", "Data"]
 
-LANES = 48
-"""streamrec's default. The others get as many shards open at once, and fewer as is common."""
+MANY = SHUFFLED_LANES, DEFAULT_LANES
+"""Lanes, and shards that others have open at once: streamrec's defaults, shuffled and not."""
+FEW = 16
+"""As many as others commonly have open."""
 
 
 @dataclass(frozen=True)
@@ -187,14 +190,11 @@ def _records(data: Data, shard: int | None) -> Any:
 
 
 ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
-    "streamrec, by shard": by_shard(LANES),
-    f"streamrec, by shard, {2 * LANES} lanes": by_shard(2 * LANES),
-    "streamrec, by record": by_record(LANES),
-    f"tf.data, interleave {LANES}": shuffled_buffer(LANES),
-    "tf.data, interleave 16": shuffled_buffer(16),
+    **{f"streamrec, by shard, {lanes} lanes": by_shard(lanes) for lanes in MANY},
+    f"streamrec, by record, {DEFAULT_LANES} lanes": by_record(DEFAULT_LANES),
+    **{f"tf.data, interleave {cycle}": shuffled_buffer(cycle) for cycle in (*MANY, FEW)},
     "tf.data, one file at a time": shuffled_buffer(1),
-    f"Grain, interleave {LANES}": shuffled_windows(LANES),
-    "Grain, interleave 16": shuffled_windows(16),
+    **{f"Grain, interleave {cycle}": shuffled_windows(cycle) for cycle in (*MANY, FEW)},
     "perfect": perfect,
 }
 """By title."""

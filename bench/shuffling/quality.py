@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["quality"]
 
-LAGS = 64
+LAGS = 128
 """Neighbours up to this far apart; more than there are lanes."""
 
 

@@ -21,7 +21,7 @@ from streamrec.pipeline.run_plan import RunPlan
 from streamrec.pipeline.sample import first_records
 from streamrec.plan.fingerprint import digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
-from streamrec.plan.order import ShardOrder
+from streamrec.plan.order import ShardOrder, default_lanes
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
 from streamrec.plan.ranges import MemoryPlan
@@ -66,8 +66,10 @@ class Dataset:
         self.settings = settings
         self.shards = tuple(found.url for found in objects)
         self._counts = counts or [len(objects)]
-        lanes, most = settings.lanes, index.records if index else min(self._counts)
-        self.lanes = min(config.DEFAULT_LANES, most) if lanes == "auto" else lanes
+        most = index.records if index else min(self._counts)
+        whole = settings.shuffle and index is None and len(self._counts) == 1
+        auto = default_lanes(most, shuffles_shards=whole)
+        self.lanes = auto if settings.lanes == "auto" else settings.lanes
         self._functions = Functions.of(settings)
         self._stores = stores
         self._sizes = {i: found.size for i, found in enumerate(objects) if found.size is not None}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
+from streamrec.config import DEFAULT_LANES, SHUFFLED_LANES
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
@@ -19,9 +20,22 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Extent", "Order", "ShardOrder"]
+__all__ = ["Extent", "Order", "ShardOrder", "default_lanes"]
 
 SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from those of windows
+
+
+def default_lanes(most: int, *, shuffles_shards: bool) -> int:
+    """How many lanes a stream has where nobody says.
+
+    Args:
+        most: How many have something to read: the number of shards or, by record, of records.
+        shuffles_shards: Whether the order is by shard, and shuffled. In a mix each lane has several
+            shards open, and by record a window has chunks of several.
+    """
+    if shuffles_shards and most >= SHUFFLED_LANES:
+        return SHUFFLED_LANES
+    return min(DEFAULT_LANES, most)
 
 
 @dataclass(frozen=True, slots=True)

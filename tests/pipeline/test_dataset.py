@@ -12,7 +12,7 @@ from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.shards import settings_of, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -29,9 +29,40 @@ async def test_shards_are_sorted_and_lanes_follow_their_number(tmp_path: Path) -
     assert dataset.lanes == 3
     assert repr(dataset) == "<Dataset of 3 shards, 3 lanes>"
     await dataset.aclose()
-    many = await Dataset.open(settings_of(write(tmp_path / "many", ((1,),) * 60)))
-    assert many.lanes == 48
-    await many.aclose()
+
+
+@pytest.mark.parametrize(
+    ("values", "lanes"),
+    [
+        ({}, 48),
+        ({"shuffle": True}, 96),
+        ({"shuffle": True, "index": True}, 48),
+        ({"shuffle": True, "lanes": 7}, 7),
+    ],
+)
+def test_whole_shards_are_shuffled_over_more_lanes(
+    tmp_path: Path, values: dict[str, Any], lanes: int
+) -> None:
+    source = write(tmp_path, ((1,),) * 100)
+    write_index(source, 200)
+
+    async def main() -> None:
+        dataset = await Dataset.open(settings_of(source, **values))
+        assert dataset.lanes == lanes
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+@asynchronous
+async def test_of_a_mix_each_lane_has_several_shards(tmp_path: Path) -> None:
+    source = write(tmp_path, ((1,),) * 100)
+    weights = {"a": 0.5, "b": 0.5}
+    values = {"weights": weights, "steps_per_epoch": 1, "shuffle": True}
+    both: Any = {"a": source, "b": source}
+    dataset = await Dataset.open(settings_of(both, **values))
+    assert dataset.lanes == 48
+    await dataset.aclose()
 
 
 @asynchronous

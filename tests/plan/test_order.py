@@ -1,13 +1,24 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.order import Extent, ShardOrder
+from streamrec.plan.order import Extent, ShardOrder, default_lanes
 
 ORDERS = st.builds(
     ShardOrder, st.integers(1, 40), st.integers(1, 20), st.booleans(), st.integers(0, 5)
 )
+
+
+@pytest.mark.parametrize(
+    ("most", "in_order", "shuffled"),
+    [(1, 1, 1), (47, 47, 47), (48, 48, 48), (95, 48, 48), (96, 48, 96), (10**6, 48, 96)],
+)
+def test_as_many_lanes_as_shuffle_well(most: int, in_order: int, shuffled: int) -> None:
+    """Between the two, too: a number of shards is divisible by few numbers of ranks."""
+    assert default_lanes(most, shuffles_shards=False) == in_order
+    assert default_lanes(most, shuffles_shards=True) == shuffled
 
 
 def extents_of_epoch(order: ShardOrder, lane: int, epoch: int) -> list[Extent]:
