@@ -155,6 +155,7 @@ def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_no_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gc.collect()  # what the tests before have left
     before = open_fds()
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(ConfigError, match='engine="thread"'):

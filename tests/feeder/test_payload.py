@@ -164,7 +164,7 @@ def test_bfloat16_travels_where_it_is_installed() -> None:
 def test_bfloat16_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     message = changed(setting("columns.1.values.array.dtype", "bfloat16"))
-    with pytest.raises(RemoteProtocolError, match="pip install ml_dtypes"):
+    with pytest.raises(RemoteProtocolError, match="pip install -U ml_dtypes"):
         payload.decode(message)
 
 

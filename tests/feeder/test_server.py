@@ -18,6 +18,7 @@ from streamrec.errors import (
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
+from streamrec.plan.position import VERSION
 from streamrec.wire import Connection, Fault, Hello, Message, Role
 from streamrec.wire.frame import frame_size
 from tests.feeder import double
@@ -55,7 +56,8 @@ def where_is(directory: Path) -> list[Path]:
 
 
 def hello(**fields: Any) -> bytes:
-    message = Hello(**{"dataset": "train", "world_size": 1, **fields})
+    values = {"dataset": "train", "world_size": 1, "position_version": VERSION, **fields}
+    message = Hello(**values)
     return b"".join(Connection(Role.CLIENT).send(message))
 
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.place import Beginning
-from streamrec.plan.position import Position
+from streamrec.plan.position import ROW, TAKEN, Position
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.mixes import mix_of
@@ -261,9 +262,11 @@ async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path, ((1, 2, 3), (4, 5, 6)))
     values: Any = {"batch_size": 2, "shuffle_window": 900, "lanes": 2, "length_buckets": 2}
     dataset = await Dataset.open(settings_of(source, **values))
-    state = (await receive_all(dataset))[0].next_position.to_dict()
+    position = (await receive_all(dataset))[0].next_position
     for row, taken in ((9, 0), (9, 1 << 47), (1 << 40, 1)):
-        hostile = Position.from_dict({**state, "row": [row, row], "taken": [0, 0], "round": taken})
+        lanes = position.lanes.copy()
+        lanes[ROW], lanes[TAKEN] = row, taken
+        hostile = Position.from_dict(replace(position, lanes=lanes).to_dict())
         with pytest.raises(MalformedPosition, match="records of a window were delivered"):
             await receive_all(dataset, position=hostile)
     await dataset.aclose()
