@@ -198,6 +198,15 @@ class LaneFeed:
         return self._asked - (self.ranges[0].scanned if self.ranges else 0)
 
     @property
+    def least(self) -> float:
+        """What the next range needs: less than its size only where the shard has much less left.
+
+        Memory of many different sizes could not be used again.
+        """
+        rest = self.planner.rest
+        return rest if 2 * rest <= self.size else self.size
+
+    @property
     def charged(self) -> float:
         """The lane's memory, and what it will take for the record behind each unscanned range.
 

@@ -181,7 +181,8 @@ class Fetcher:
         for lane, feed in enumerate(self.feeds):
             if feed.planner.ended:
                 continue
-            if not (feed.ranges and feed.answered) or feed.size <= room.reach(feed.charged, beyond):
+            reach = room.reach(feed.charged, beyond)
+            if not (feed.ranges and feed.answered) or feed.least <= reach:
                 nearest.append((feed.distance, lane))
             else:
                 self._full = True
@@ -227,7 +228,7 @@ class Fetcher:
 
         Else pieces of one size would be freed, and new ones touched, at the end of every shard.
         """
-        taken = allowed if size > allowed // 4 else size
+        taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account)[:size]
 
     def _allowed_size(self, lane: int, feed: LaneFeed, room: Room, beyond: float) -> int:
@@ -239,8 +240,8 @@ class Fetcher:
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
         reach = room.reach(feed.charged, beyond)
-        if feed.size <= reach:
-            return feed.size
+        if feed.least <= reach:
+            return feed.size if feed.size <= reach else int(feed.planner.rest)
         self._full = True
         if feed.ranges:
             return 0

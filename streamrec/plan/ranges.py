@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Self
 
 from streamrec.errors import ConfigError
@@ -36,8 +37,11 @@ LARGEST_RESERVE = 128 * MIB
 LOOK = 4 * KIB
 """Bytes of a shard's beginning that are read where no more may be needed."""
 MOST_AT_ONCE = 96
-"""Ranges of full size that the read-ahead is to hold: fewer and larger ones would leave more of it
-in what lanes are using up; more and smaller ones cost more CPU time a byte."""
+"""Ranges of full size that the read-ahead is to hold, for up to 48 lanes: fewer and larger ones
+would leave more of it in what lanes are using up; more and smaller ones cost more CPU time a
+byte."""
+A_LANE_FAR = 2
+"""The same a lane: where some lanes find no room for a range, all others wait for them in turn."""
 A_LANE_NEAR = 3
 """The same a lane for what is near, where no latency has to be hidden: the range that is used up,
 the one that has landed behind it, and the one that is being read. With two, lanes that come to the
@@ -157,7 +161,7 @@ class MemoryPlan:
         if left < lanes * SMALLEST_HEAD:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
         head = min(_largest_head(lanes), max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
-        at_once = _at_once(lanes) if near else MOST_AT_ONCE
+        at_once = _at_once_near(lanes) if near else max(MOST_AT_ONCE, A_LANE_FAR * lanes)
         largest = LARGEST_READ_AHEAD_NEAR if near else LARGEST_READ_AHEAD
         read_ahead = min(largest, at_once * LARGEST_RANGE)
         ahead = min(left - lanes * head, windows + read_ahead)
@@ -193,7 +197,7 @@ def sent_bytes(total: int) -> int:
     return _reserve(total) // 4
 
 
-def _at_once(lanes: int) -> int:
+def _at_once_near(lanes: int) -> int:
     """Of what is near: a whole range for each of many lanes, or else they wait in turn."""
     return max(lanes, min(MOST_AT_ONCE // 2, max(FEWEST_AT_ONCE, A_LANE_NEAR * lanes)))
 
@@ -258,11 +262,22 @@ class LaneRanges:
         self._extent: Extent | None = next(extents, None)
         self._next = self._begin(offset)
         self._asked = False
+        self._guess: float = inf
 
     @property
     def ended(self) -> bool:
         """Whether there is nothing more to ask for, ever."""
         return self._extent is None
+
+    @property
+    def rest(self) -> float:
+        """How many bytes of the shard are still to be asked for.
+
+        Of one of unknown size it is a guess, a bit more than the one before had: memory is taken
+        for what is asked for. If it has more, another range follows.
+        """
+        end = None if self._extent is None else self._end(self._extent)
+        return self._guess if end is None or end <= self._next else end - self._next
 
     def next(self, size: int) -> RangeRequest | None:
         """The next range of at most ``size`` bytes.
@@ -276,7 +291,7 @@ class LaneRanges:
                 return None
             size = min(size, LOOK) if self.looks else size
             if end is None or self._next < end:
-                stop = self._next + size if end is None else min(self._next + size, end)
+                stop = self._next + int(min(size, self.rest))
                 request = RangeRequest(extent, self._next, stop)
                 self._next, self._asked = stop, True
                 return request
@@ -297,6 +312,8 @@ class LaneRanges:
         return extent.end if extent.end is not None else self._sizes.get(extent.shard)
 
     def _advance(self, extent: Extent) -> None:
+        if (size := self._sizes.get(extent.shard)) is not None:
+            self._guess = max(LOOK, size * 9 // 8)
         if self._end(extent) == extent.begin:
             self._empty.add(extent.shard)
         else:

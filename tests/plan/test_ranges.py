@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import count, pairwise, takewhile
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +75,32 @@ def test_of_an_unknown_shard_one_range_is_asked_for(sizes: list[int], size: int)
             known[shard] = sizes[shard]
         bytes_of[shard] = bytes_of.get(shard, 0) + min(request.stop, sizes[shard]) - request.start
     assert bytes_of == dict(enumerate(sizes))
+
+
+def test_of_an_unknown_shard_hardly_more_is_asked_for_than_the_one_before_had() -> None:
+    """Memory is taken for all that is asked for: a sixteenth of it would be used."""
+    order = ShardOrder(3, 1)
+    known: dict[int, int] = {}
+    ranges = LaneRanges(extents(order, 0, 1), known, order.reach(0))
+    sizes, asked = [800_000, 100_000, 900_000], []
+    assert ranges.rest == inf
+    while not ranges.ended:
+        request = ranges.next(16 * MIB)
+        if request is not None:
+            known[request.extent.shard] = sizes[request.extent.shard]
+            asked.append((request.extent.shard, request.start, request.stop))
+    assert asked == [(0, 0, 16 * MIB), (1, 0, 900_000), (2, 0, 112_500), (2, 112_500, 900_000)]
+
+
+@given(SIZES, st.integers(1, 40))
+def test_what_is_left_of_a_shard_bounds_its_next_range(sizes: list[int], size: int) -> None:
+    order = ShardOrder(len(sizes), 1)
+    known = dict(enumerate(sizes))
+    ranges = LaneRanges(extents(order, 0, 1), known, order.reach(0))
+    while not ranges.ended:
+        rest, request = ranges.rest, ranges.next(size)
+        if request is not None and request.start:
+            assert min(size, rest) == request.stop - request.start
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -211,9 +238,12 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
         (48, True, 256, 4),
         (96, True, 256, 2),
         (1, False, 512, 4),
+        (48, False, 512, 4),
+        (96, False, 512, 2),
+        (192, False, 512, 1),
     ],
 )
-def test_what_is_near_is_read_three_ranges_a_lane_ahead(
+def test_the_read_ahead_holds_ranges_of_every_lane(
     lanes: int, near: bool, read_ahead: int, range_size: int
 ) -> None:
     plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=near)
