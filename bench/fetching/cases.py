@@ -47,7 +47,7 @@ def ceiling(pictures: Pictures, place: Place) -> list[Case]:
 
 def with_tail(pictures: Pictures, place: Place) -> list[Case]:
     """Streams from a store where some requests stall: with and without hedging, and an order."""
-    whole, (loop, plain, _) = pictures.passes, WAYS
+    whole, (loop, plain, *_) = pictures.passes, WAYS
     orders = {way.name: stream_order(pictures, whole, way) for way in (loop, plain)}
     if has_hedging():
         orders[WITHOUT_HEDGING.format(loop.name)] = {**orders[loop.name], "hedging": False}

@@ -119,10 +119,17 @@ class Way:
     loop: str | None
     """Whose event loop ``async for`` runs in; ``None``: a plain ``for``."""
     engine: str | None = None
+    ahead: bool = False
+    """Whether the engine process is started while the trainer does other things."""
 
 
 FOR = Way("for", None)
-WAYS = (Way("async for", "uvloop"), FOR, Way('for, engine="thread"', None, "thread"))
+WAYS = (
+    Way("async for", "uvloop"),
+    FOR,
+    Way("for, engine started ahead", None, ahead=True),
+    Way('for, engine="thread"', None, "thread"),
+)
 
 
 def stream_order(pictures: Pictures, passes: int, way: Way, **more: Any) -> dict[str, Any]:
@@ -135,6 +142,7 @@ def stream_order(pictures: Pictures, passes: int, way: Way, **more: Any) -> dict
         "passes": passes,
         "loop": way.loop,
         "engine": way.engine,
+        "ahead": way.ahead,
         "iterations": 0,
         "beside": None,
         **more,

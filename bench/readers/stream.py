@@ -7,6 +7,7 @@ import contextlib
 import json
 import pkgutil
 import sys
+import time
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,9 @@ from bench.readers.trainer import Trainer
 from bench.stopwatch import Stopwatch
 from streamrec import stores
 from streamrec.flow.bridge import new_event_loop
+
+BUILDING = 1.5
+"""Seconds in which a trainer that has started its engine builds its model."""
 
 
 def import_all() -> None:
@@ -57,6 +61,9 @@ def take(batch: sr.Batch, watch: Stopwatch, trainer: Trainer) -> None:
 
 def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
     """``for``; the stream's statistics."""
+    if order.get("ahead"):
+        sr.start_engine(order["source"])
+        time.sleep(BUILDING)
     watch.start()
     with opened(order) as stream:
         for batch in stream:
