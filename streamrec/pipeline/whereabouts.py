@@ -29,17 +29,19 @@ class Whereabouts:
         self._numbers = np.full(len(plan.feeds), -1, np.int64)
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
-        self._inside: npt.NDArray[np.bool_] | None = None  # of their extents; None: look up all
+        self._seen = b""  # their numbers, as they were looked up
+        self._inside: bytes | None = None  # which are inside of their extents; None: look up all
         self._tags: tuple[str | None, ...] = ()
         self.epoch = 0
         """The lowest epoch of the extents."""
 
     def follow(self, points: Numbers) -> None:
         """Look up the extents that are others than before; ``points`` as in a position."""
-        changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
-        if not changed:
+        seen = points[EXTENT].tobytes()
+        if seen == self._seen:
             return
-        self._numbers = points[EXTENT].copy()
+        changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
+        self._numbers, self._seen = points[EXTENT].copy(), seen
         for feed in changed:
             order, lane = self._plan.feeds[feed]
             extent = order.extent(lane, int(self._numbers[feed]))
@@ -50,12 +52,13 @@ class Whereabouts:
 
     def tags(self, points: Numbers, lanes: Numbers) -> tuple[str | None, ...]:
         """The versions of the objects in the middle of which the feeds stand."""
-        begun = (lanes[[ROW, PART]] > 0).any(axis=0)
-        inside = (points[OFFSET] > self._begins) | np.tile(begun, len(self._plan.orders))
-        if self._inside is None or not np.array_equal(inside, self._inside):
-            self._inside = inside
+        begun = (lanes[ROW] > 0) | (lanes[PART] > 0)
+        beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
+        inside = beyond | begun
+        if self._inside != inside.tobytes():
+            self._inside = inside.tobytes()
             self._tags = tuple(
                 self._shards.tag(extent.shard) if is_inside else None
-                for extent, is_inside in zip(self._extents, inside.tolist(), strict=True)
+                for extent, is_inside in zip(self._extents, inside.ravel().tolist(), strict=True)
             )
         return self._tags

@@ -7,11 +7,14 @@ the order never depends on timing.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
 __all__ = ["Merge", "first_come", "first_come_before", "merge", "taken_before"]
@@ -46,16 +49,18 @@ def merge(
         ended: bool ``[lanes]``: whether nothing will follow these.
         most: Rows wanted.
     """
-    lanes = len(taken)
-    numbers = np.arange(lanes)
-    waiting = np.flatnonzero(~ended | (available > 0))
-    if not len(waiting):
+    given, ready, over = taken.tolist(), available.tolist(), ended.tolist()
+    lanes = len(given)
+    waiting = [lane for lane in range(lanes) if ready[lane] or not over[lane]]
+    if not waiting:
         return Merge(np.zeros(lanes, np.int64), _NONE, _NONE, -1)
-    horizon = int(taken[waiting].min()) + -(-most // len(waiting)) + 1
-    edge = np.where(ended, horizon, np.minimum(taken + available, horizon)) * lanes + numbers
-    first_missing = int(edge[waiting].min())
-    counts = np.clip((first_missing - numbers + lanes - 1) // lanes - taken, 0, available)
-    return _in_order(taken, counts.astype(np.int64, copy=False), most, first_missing % lanes)
+    horizon = min(given[lane] for lane in waiting) + -(-most // len(waiting)) + 1
+    first_missing = min(
+        (horizon if over[lane] else min(given[lane] + ready[lane], horizon)) * lanes + lane
+        for lane in waiting
+    )
+    counts = _below(first_missing, given, ready)
+    return _in_order(given, counts, most, first_missing % lanes)
 
 
 def first_come(
@@ -83,13 +88,46 @@ def first_come_before(
     return merged - np.bincount(keys % lanes, minlength=lanes)
 
 
-def _in_order(
+def _below(end: int, taken: Sequence[int], most: Sequence[int]) -> list[int]:
+    """How many keys below ``end`` each lane has that it has not given, and so many at most."""
+    lanes = len(taken)
+    return [
+        max(0, min(most[lane], (end - lane + lanes - 1) // lanes - taken[lane]))
+        for lane in range(lanes)
+    ]
+
+
+def _in_order(taken: list[int], counts: list[int], most: int, blocking: int) -> Merge:
+    """The first ``most`` of the rows that the lanes can give."""
+    lanes = len(taken)
+    gives = [lane for lane in range(lanes) if counts[lane]]
+    if not gives:
+        return Merge(np.zeros(lanes, np.int64), _NONE, _NONE, blocking)
+    begin = min(taken[lane] * lanes + lane for lane in gives)
+    end = max((taken[lane] + counts[lane] - 1) * lanes + lane for lane in gives) + 1
+    rows = sum(counts)
+    if rows == end - begin:
+        return _without_gaps(taken, counts, range(begin, begin + min(rows, most)), blocking)
+    return _with_gaps(np.array(taken), np.array(counts), most, blocking)
+
+
+def _without_gaps(taken: list[int], counts: list[int], keys: range, blocking: int) -> Merge:
+    """The rows with these keys, every one of which some lane gives."""
+    lanes = len(taken)
+    counts = _below(keys.stop, taken, counts)
+    first, skipped = divmod(keys.start, lanes)
+    before = [0, *accumulate(counts)]
+    place_of_first = np.array([before[lane] - taken[lane] + first for lane in range(lanes)])
+    numbers = np.arange(-(-keys.stop // lanes) - first)[:, None]
+    order = (place_of_first + numbers).ravel()[skipped : skipped + len(keys)]
+    return Merge(np.array(counts), order, np.arange(keys.start, keys.stop), blocking)
+
+
+def _with_gaps(
     taken: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], most: int, blocking: int
 ) -> Merge:
-    """The first ``most`` of the rows that the lanes can give, by a grid of numbers and lanes."""
+    """The same where lanes have ended: by a grid of numbers and lanes."""
     gives = counts > 0
-    if not gives.any():
-        return Merge(counts, _NONE, _NONE, blocking)
     begin = int(taken[gives].min())
     first = taken - begin
     numbers = np.arange(int((first + counts)[gives].max()))[:, None]
