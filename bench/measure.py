@@ -16,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench.machine import ROOT
+from bench.traceback_paths import without_folders
 
 if TYPE_CHECKING:
     from bench.datasets import Dataset
@@ -227,7 +228,8 @@ def _run(case: Case) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             raise Failure(f"not done after {PATIENCE:g} s") from None
     if done.returncode:
-        raise Failure(f"exit code {done.returncode}: {done.stderr[-TAIL:].strip()}")
+        said = without_folders(done.stderr, ROOT)
+        raise Failure(f"exit code {done.returncode}: {said[-TAIL:].strip()}")
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if case.ledger is not None:
         report["store"] = case.ledger.statistics()
