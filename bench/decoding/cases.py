@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from bench.datasets import Dataset
 
 __all__ = [
+    "BATCH_SIZES",
+    "BY_SIZE",
+    "BY_SIZE_WAY",
     "CRC_ALONE",
     "FRAMES",
     "MEMORY",
@@ -23,6 +26,7 @@ __all__ = [
     "WHOLE",
     "Scene",
     "all_cases",
+    "by_size",
     "memory_cases",
     "title",
 ]
@@ -30,6 +34,7 @@ __all__ = [
 FRAMES = "frames and CRC"
 PARSING = "Examples to columns"
 WHOLE = "from files to batches"
+BY_SIZE = "from files to batches, by batch size"
 MEMORY = "memory"
 CRC_ALONE = "crc32c package, no frames"
 PARSED = {False: "tf.io.parse_example", True: "the same in a tf.function"}
@@ -41,6 +46,10 @@ STREAMS: dict[str, dict[str, Any]] = {
     'for, engine="thread"': {"loop": None, "engine": "thread"},
     "for": {"loop": None},
 }
+BATCH_SIZES = (128, 512, 2048, 8192)
+BY_SIZE_WAY = "async for"
+BY_SIZE_KINDS = ("recsys", "tokens")
+"""What is small: of large records no trainer takes thousands at a time."""
 MEMORY_EPOCHS = 10
 READ_BYTES = 1 << 20
 """Of tf.data's readers: on two cores faster than 8 MiB, and than TensorFlow's default."""
@@ -76,6 +85,11 @@ def title(level: str, kind: str, name: str) -> str:
     return f"{level}, {kind}: {name}"
 
 
+def by_size(name: str, batch_size: int) -> str:
+    """What a reader is called among those of all batch sizes."""
+    return f"{name}, batches of {batch_size}"
+
+
 def all_cases(scene: Scene) -> list[Case]:
     """In the order of the tables. Raw images are framed as the others: they are only parsed."""
     framed = [dataset for dataset in scene.datasets if dataset.kind != "raw-images"]
@@ -83,6 +97,13 @@ def all_cases(scene: Scene) -> list[Case]:
         *(case for dataset in framed for case in _frames(scene, dataset)),
         *(case for dataset in scene.datasets for case in _parsing(scene, dataset)),
         *(case for dataset in scene.datasets for case in _whole(scene, dataset)),
+        *(
+            case
+            for dataset in scene.datasets
+            if dataset.kind in BY_SIZE_KINDS
+            for batch_size in BATCH_SIZES
+            for case in _whole_by_size(scene, dataset, batch_size)
+        ),
     ]
 
 
@@ -174,12 +195,14 @@ def _of(names: Mapping[bool, str]) -> dict[str, str]:
     return {f"of {name}": name for name in names.values()}
 
 
-def _pipelines(group: _Group, module: str, **order: Any) -> list[Case]:
+def _pipelines(
+    group: _Group, module: str, names: Mapping[bool, str] = PIPELINES, **order: Any
+) -> list[Case]:
     """tf.data over all files."""
     shards = group.dataset.shards
     return [
         case
-        for within, name in PIPELINES.items()
+        for within, name in names.items()
         for case in group.of_tensorflow(name, module, shards=shards, within_files=within, **order)
     ]
 
@@ -205,14 +228,35 @@ def _parsing(scene: Scene, dataset: Dataset) -> list[Case]:
 
 def _whole(scene: Scene, dataset: Dataset) -> list[Case]:
     group = _Group(WHOLE, scene, dataset, "labels", _of(PIPELINES))
-    epochs = scene.epochs * MORE_EPOCHS.get(dataset.kind, 1)
-    order = {"source": dataset.pattern, "epochs": epochs, "storage_options": None}
-    idle = {"iterations": 0, "beside": None}
-    streams = [
-        group.case(f"sr.open, {name}", "stream", shards=dataset.shards, **{**order, **idle, **way})
-        for name, way in STREAMS.items()
+    streams = [_stream(group, f"sr.open, {way}", way) for way in STREAMS]
+    return streams + _pipelines(group, "tf_data", epochs=_epochs(scene, dataset))
+
+
+def _whole_by_size(scene: Scene, dataset: Dataset, batch_size: int) -> list[Case]:
+    """One way to iterate, and both of tf.data."""
+    names = {within: by_size(name, batch_size) for within, name in PIPELINES.items()}
+    against = dict(zip(_of(PIPELINES), names.values(), strict=True))
+    group = _Group(BY_SIZE, scene, dataset, "labels", against)
+    own = by_size(f"sr.open, {BY_SIZE_WAY}", batch_size)
+    order = {"epochs": _epochs(scene, dataset), "batch_size": batch_size}
+    return [
+        _stream(group, own, BY_SIZE_WAY, batch_size=batch_size),
+        *_pipelines(group, "tf_data", names, **order),
     ]
-    return streams + _pipelines(group, "tf_data", epochs=epochs)
+
+
+def _epochs(scene: Scene, dataset: Dataset) -> int:
+    return scene.epochs * MORE_EPOCHS.get(dataset.kind, 1)
+
+
+def _stream(group: _Group, name: str, way: str, **order: Any) -> Case:
+    """``sr.open`` over all files."""
+    dataset = group.dataset
+    source = {"source": dataset.pattern, "storage_options": None}
+    idle = {"iterations": 0, "beside": None}
+    epochs = _epochs(group.scene, dataset)
+    every = {**source, **idle, **STREAMS[way], "epochs": epochs, **order}
+    return group.case(name, "stream", shards=dataset.shards, **every)
 
 
 def memory_cases(scene: Scene) -> list[Case]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import groupby
+from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.decoding.cases import MEMORY
+from bench.decoding.cases import BATCH_SIZES, BY_SIZE, BY_SIZE_WAY, MEMORY, PIPELINES, by_size
 from bench.markdown import MISSING, number, table
 from bench.measure import Result, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["as_markdown"]
 
@@ -31,10 +32,14 @@ def as_markdown(results: Sequence[Result]) -> str:
     """A table for each group; medians, and the least and largest rate."""
     decoded = [result for result in results if not result.case.group.startswith(MEMORY)]
     parts = [
-        f"### {group}\n\n{_table(list(members), results)}\n"
+        f"### {group}\n\n{_table_of(group)(list(members), results)}\n"
         for group, members in groupby(decoded, lambda result: result.case.group)
     ]
     return "\n".join([*parts, _memory_table(results)])
+
+
+def _table_of(group: str) -> Callable[[Sequence[Result], Sequence[Result]], str]:
+    return _size_table if group.startswith(BY_SIZE) else _table
 
 
 def _table(members: Sequence[Result], results: Sequence[Result]) -> str:
@@ -59,6 +64,33 @@ def _name(result: Result) -> str:
 def _scaled(result: Result, quantity: str, scale: float) -> str:
     value = result.median(quantity)
     return MISSING if value is None else number(value / scale)
+
+
+def _size_table(members: Sequence[Result], results: Sequence[Result]) -> str:
+    """A row for each batch size: how the rates grow, and their ratios."""
+    named = {result.case.name: result for result in members}
+    readers = [f"sr.open, {BY_SIZE_WAY}", *PIPELINES.values()]
+    labels = [comparison.label for comparison in members[0].case.comparisons]
+    rows = []
+    for size in BATCH_SIZES:
+        row = [named.get(by_size(name, size)) for name in readers]
+        if any(row):
+            compared = _ratios(row[0], results) or [None] * len(labels)
+            rows.append([f"{size:,}", *map(_rate, row), *map(number, compared)])
+    return table(["batch size", *(f"{name}, krec/s" for name in readers), *labels], rows)
+
+
+def _ratios(result: Result | None, results: Sequence[Result]) -> list[float | None]:
+    return [ratio(result, one, results) for one in result.case.comparisons] if result else []
+
+
+def _rate(result: Result | None) -> str:
+    """The median, and between which it lies."""
+    if result is None:
+        return MISSING
+    rates = [rate / 1e3 for rate in result.values("records_per_second")]
+    span = f"{number(median(rates))} ({number(min(rates))}-{number(max(rates))})" if rates else ""
+    return f"{span} (failed)".lstrip() if result.failures else span
 
 
 def _memory_table(results: Sequence[Result]) -> str:
