@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from streamrec import config
-from streamrec.errors import ConfigError, MalformedPosition, StoreUnavailable
-from streamrec.formats.descriptions import describe
-from streamrec.formats.features import infer_features
-from streamrec.formats.index import index_url
+from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
-from streamrec.pipeline.indexed import load_index
+from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.pipeline.sample import first_records
 from streamrec.plan.fingerprint import digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder, default_lanes
@@ -28,12 +22,11 @@ from streamrec.plan.ranges import MemoryPlan
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
-from streamrec.stores.base import display_url
 from streamrec.stores.open import Stores
 from streamrec.types import Components
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.index import Index
@@ -143,10 +136,10 @@ class Dataset:
             objects = [found for part in parts for found in part]
             index = None
             if settings.index is not None:
-                index = await _read_index(settings, settings.index, stores, objects)
-                settings = _indexed_settings(settings, index)
+                index = await read_index(settings, settings.index, stores, objects)
+                settings = indexed_settings(settings, index)
             if settings.features == "infer":
-                settings = await _with_inferred_features(settings, stores, objects)
+                settings = await with_inferred_features(settings, stores, objects)
             return cls(settings, stores, objects, index, [len(part) for part in parts])
         except BaseException:
             await stores.aclose()
@@ -426,22 +419,6 @@ class Dataset:
         )
 
 
-def _indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:
-    """An index is of shards that are not compressed; nothing is cut into lanes but records."""
-    if settings.compression not in ("auto", "none"):
-        raise ConfigError(
-            "an index is of shards that are not compressed, and compression is "
-            f"{settings.compression!r}; leave one of the two out"
-        )
-    if not settings.ordered:
-        raise ConfigError(
-            "ordered=False keeps no order, and an index makes one; leave one of the two out"
-        )
-    if not index.records:
-        raise ConfigError("the index counts no record in these shards: there is nothing to read")
-    return settings.model_copy(update={"compression": "none"})
-
-
 def _uncounted(settings: DatasetSettings) -> str:
     """The stage of which nobody knows how many rows it makes of records; "" where all do."""
     return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
@@ -459,40 +436,3 @@ def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "
             "are damaged, and single records have no mask; set batch_size, or leave out index"
         )
-
-
-@asynccontextmanager
-async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
-    """Do not wait for ever; what is read here is short."""
-    seconds = settings.stall_timeout
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise StoreUnavailable(
-            f"opening stalls: {what} took more than {seconds:g} s; check the store and the "
-            "network, or raise stall_timeout",
-            url=display_url(url),
-        ) from None
-
-
-async def _read_index(
-    settings: DatasetSettings,
-    named: Literal[True] | str,
-    stores: Stores,
-    objects: Sequence[ObjectInfo],
-) -> Index:
-    url = index_url([found.url for found in objects]) if named is True else named
-    async with _limit(settings, "reading the index", url):
-        return await load_index(stores, named, objects)
-
-
-async def _with_inferred_features(
-    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
-) -> DatasetSettings:
-    urls = (found.url for found in objects)
-    async with _limit(settings, "inferring features", objects[0].url):
-        records = await first_records(stores, urls, compression=settings.compression)
-    if not records:
-        raise ConfigError("no features can be inferred: no shard holds a record")
-    return settings.model_copy(update={"features": describe(infer_features(records))})

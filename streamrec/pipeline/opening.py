@@ -1,0 +1,97 @@
+"""What is read before a dataset is there: its index, or records to infer features from."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+from streamrec.errors import ConfigError, StoreUnavailable
+from streamrec.formats.descriptions import describe
+from streamrec.formats.features import infer_features
+from streamrec.formats.index import index_url
+from streamrec.pipeline.indexed import load_index
+from streamrec.pipeline.sample import first_records
+from streamrec.stores.base import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.index import Index
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.open import Stores
+
+__all__ = ["indexed_settings", "read_index", "with_inferred_features"]
+
+
+async def read_index(
+    settings: DatasetSettings,
+    named: Literal[True] | str,
+    stores: Stores,
+    objects: Sequence[ObjectInfo],
+) -> Index:
+    """The index that is named, or the one beside the shards.
+
+    Raises:
+        ObjectNotFound: There is none.
+        MalformedIndex: It cannot be read.
+        StaleIndex: It does not describe the shards.
+        StoreUnavailable: The store stalls.
+    """
+    url = index_url([found.url for found in objects]) if named is True else named
+    async with _limit(settings, "reading the index", url):
+        return await load_index(stores, named, objects)
+
+
+def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:
+    """An index is of shards that are not compressed; nothing is cut into lanes but records.
+
+    Raises:
+        ConfigError: The settings, or the index, say otherwise.
+    """
+    if settings.compression not in ("auto", "none"):
+        raise ConfigError(
+            "an index is of shards that are not compressed, and compression is "
+            f"{settings.compression!r}; leave one of the two out"
+        )
+    if not settings.ordered:
+        raise ConfigError(
+            "ordered=False keeps no order, and an index makes one; leave one of the two out"
+        )
+    if not index.records:
+        raise ConfigError("the index counts no record in these shards: there is nothing to read")
+    return settings.model_copy(update={"compression": "none"})
+
+
+async def with_inferred_features(
+    settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
+) -> DatasetSettings:
+    """Features as the first records have them.
+
+    Raises:
+        ConfigError: There is no record.
+        MalformedExample: They are no Examples.
+        StoreUnavailable: The store stalls.
+    """
+    urls = (found.url for found in objects)
+    async with _limit(settings, "inferring features", objects[0].url):
+        records = await first_records(stores, urls, compression=settings.compression)
+    if not records:
+        raise ConfigError("no features can be inferred: no shard holds a record")
+    return settings.model_copy(update={"features": describe(infer_features(records))})
+
+
+@asynccontextmanager
+async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
+    """Do not wait for ever; what is read here is short."""
+    seconds = settings.stall_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"opening stalls: {what} took more than {seconds:g} s; check the store and the "
+            "network, or raise stall_timeout",
+            url=display_url(url),
+        ) from None
