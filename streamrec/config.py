@@ -8,7 +8,6 @@ that names the setting, what is wrong with it, and the nearest right name.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import tomllib
 from collections.abc import Callable
@@ -429,30 +428,3 @@ def _names_beside(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
     if issubclass(model, DaemonSettings) and len(path) > 1:
         model = DaemonSettings.Server if path[0] == "server" else DatasetSettings
     return list(model.model_fields)
-
-
-def memory_budget(settings: DatasetSettings) -> int:
-    """The budget in bytes: as set, or min(1 GiB, a quarter of the memory limit / local ranks).
-
-    The ranks on this machine are those of ``LOCAL_WORLD_SIZE``, which torchrun and others set.
-    """
-    if settings.memory_budget != "auto":
-        return int(settings.memory_budget)
-    return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * _local_ranks())))
-
-
-def _local_ranks() -> int:
-    number = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return int(number) if number.isdigit() and int(number) else 1
-
-
-def _memory_limit() -> int:
-    """Bytes: the cgroup's limit where one is set (v2, then v1), else the machine's memory."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            limit = Path("/sys/fs/cgroup", name).read_text().strip()
-        except OSError:
-            continue
-        return min(physical, int(limit)) if limit.isdigit() else physical
-    return physical

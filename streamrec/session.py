@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamrec.config import ends, memory_budget
+from streamrec.config import ends
 from streamrec.feeder.engine import Engine
 from streamrec.flow.bridge import Bridge
+from streamrec.memory import memory_budget
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
 

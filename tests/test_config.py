@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec import config
 from streamrec.config import DaemonSettings, DatasetSettings, StreamSettings, load_daemon, validate
 from streamrec.errors import ConfigError
 
@@ -149,24 +148,6 @@ def test_a_wrong_daemon_file_is_refused_by_name(tmp_path: Path, text: str, messa
 def test_a_missing_daemon_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_daemon(tmp_path / "none.toml")
-
-
-def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    automatic = validate(DatasetSettings, {"source": "x"})
-    explicit = validate(DatasetSettings, {"source": "x", "memory_budget": "64MiB"})
-    assert config.memory_budget(explicit) == 64 << 20
-    monkeypatch.setattr(config, "_memory_limit", lambda: 2 << 30)
-    assert config.memory_budget(automatic) == 512 << 20
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert config.memory_budget(automatic) == 128 << 20
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "four")
-    assert config.memory_budget(automatic) == 512 << 20
-    monkeypatch.setattr(config, "_memory_limit", lambda: 1 << 40)
-    assert config.memory_budget(automatic) == 1 << 30
-
-
-def test_the_memory_limit_is_a_number_of_this_machine() -> None:
-    assert 1 << 26 < config._memory_limit() < 1 << 50
 
 
 def test_daemon_settings_have_the_same_names_as_a_streams() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(streamrec.__file__).parent
 LAYERS = [
-    {"errors", "config", "mixing", "schema", "types"},
+    {"errors", "config", "memory", "mixing", "schema", "types"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow", "stores"},
@@ -29,6 +29,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
     ("config", "mixing"),
+    ("memory", "config"),
     ("read", "ranks"),
     ("read", "session"),
     ("readers", "session"),

@@ -10,7 +10,8 @@ from bench.datasets import LABELS
 from bench.fetching.scene import BATCH_SIZE, FOR, WAYS
 from bench.measure import Case, Failure
 from bench.services import STORE_KEYS
-from streamrec.config import DatasetSettings, memory_budget, validate
+from streamrec.config import DatasetSettings, validate
+from streamrec.memory import memory_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

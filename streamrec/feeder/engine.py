@@ -29,11 +29,12 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from pydantic_core import PydanticSerializationError
 
-from streamrec.config import DatasetSettings, memory_budget, validate
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
+from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
 

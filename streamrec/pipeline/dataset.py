@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from streamrec import config
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.memory import memory_budget
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
@@ -401,7 +402,7 @@ class Dataset:
 
     def _memory(self, world_size: int) -> MemoryPlan:
         settings = self.settings
-        total, lanes = config.memory_budget(settings), self.lanes // world_size
+        total, lanes = memory_budget(settings), self.lanes // world_size
         packs = lanes * settings.pack.held_bytes if settings.pack else 0
         if packs > total // 2:
             raise ConfigError(
