@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from streamrec.columns import (
+    Bytes,
+    BytesColumn,
+    Column,
+    Indices,
+    Octets,
+    Pictures,
+    Ragged,
+    Sparse,
+    Values,
+    cut,
+    offsets_of,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,18 +32,19 @@ __all__ = [
     "Bytes",
     "BytesColumn",
     "Column",
+    "Components",
+    "Indices",
+    "Octets",
     "Origin",
     "Pictures",
     "Ragged",
     "RecordBlock",
     "RecordRows",
     "Sparse",
+    "Values",
+    "cut",
+    "offsets_of",
 ]
-
-Bytes: TypeAlias = bytes | bytearray | memoryview
-Indices: TypeAlias = "npt.NDArray[np.int64]"
-Octets: TypeAlias = "npt.NDArray[np.uint8]"
-Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,228 +185,6 @@ class RecordRows:
         )
         for index, offset, length in rows:
             yield views[index][offset : offset + length]
-
-
-def offsets_of(lengths: Indices) -> Indices:
-    """Running sums with a leading 0: ``[n]`` lengths to ``[n + 1]`` offsets."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BytesColumn:
-    """Byte strings end to end in one buffer; indexing gives ``bytes``.
-
-    Args:
-        values: uint8, all strings joined.
-        offsets: int64 ``[count + 1]``: string ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
-        item_shape: With ``(k,)``, row ``i`` is the list of strings ``i*k … i*k+k-1``; more
-            dimensions nest lists; ``()`` means one string a row.
-    """
-
-    values: Octets
-    offsets: Indices
-    item_shape: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
-        """Join strings into a column of its own memory."""
-        lengths = np.fromiter((len(string) for string in strings), np.int64, len(strings))
-        values = np.frombuffer(bytearray(b"").join(strings), np.uint8)
-        return cls(values, offsets_of(lengths), item_shape)
-
-    @property
-    def strings_per_row(self) -> int:
-        """How many strings one row holds."""
-        return int(np.prod(self.item_shape, dtype=np.int64))
-
-    def __len__(self) -> int:
-        per_row = self.strings_per_row
-        return (len(self.offsets) - 1) // per_row if per_row else 0
-
-    def __getitem__(self, row: int) -> Any:
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        first = (row % len(self)) * self.strings_per_row
-        return _nest(self._strings(first, first + self.strings_per_row), self.item_shape)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
-
-    def to_list(self) -> list[Any]:
-        """All rows: ``bytes``, or nested lists of them."""
-        return list(self) if self.item_shape else self._strings(0, len(self))
-
-    def _strings(self, first: int, last: int) -> list[bytes]:
-        bounds = self.offsets[first : last + 1].tolist()
-        view = self.values.data
-        return [bytes(view[a:b]) for a, b in pairwise(bounds)]
-
-
-def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
-    if not shape:
-        return strings[0]
-    if len(shape) == 1:
-        return strings
-    step = len(strings) // shape[0] if shape[0] else 0
-    return [_nest(strings[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
-    """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
-
-    Args:
-        values: uint8, all pictures end to end, row by row.
-        offsets: int64 ``[count + 1]``: picture ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
-        shapes: int64 ``[count, 3]``: the heights, widths and channels.
-    """
-
-    values: Octets
-    offsets: Indices
-    shapes: Indices
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-    def __getitem__(self, row: int) -> Octets:
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        first, last = self.offsets[row % len(self) :][:2].tolist()
-        return self.values[first:last].reshape(self.shapes[row])
-
-    def __iter__(self) -> Iterator[Octets]:
-        return (self[row] for row in range(len(self)))
-
-    def to_list(self) -> list[Octets]:
-        """All pictures, as views."""
-        return list(self)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ragged:
-    """Rows of different lengths.
-
-    Args:
-        values: All rows' values end to end: an array, a :class:`BytesColumn`, :class:`Pictures`,
-            or a :class:`Ragged` where the values are of different lengths too.
-        row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
-    """
-
-    values: Values
-    row_splits: Indices
-
-    def __len__(self) -> int:
-        return len(self.row_splits) - 1
-
-    def __getitem__(self, row: int) -> Any:
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        first, last = self.row_splits[row % len(self) :][:2].tolist()
-        part = cut(self.values, first, last)
-        return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
-
-    def to_list(self) -> list[list[Any]]:
-        """Each row as a list, at every depth."""
-        first = int(self.row_splits[0])
-        values = cut(self.values, first, int(self.row_splits[-1]))
-        items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
-        return [items[a:b] for a, b in pairwise((self.row_splits - first).tolist())]
-
-    def to_dense(self, default: Any = None, width: int | None = None) -> npt.NDArray[Any]:
-        """One array ``[rows, width, ...]``, short rows filled up; every ragged dimension is.
-
-        Args:
-            default: The filling; ``None`` means 0 for numbers and ``b""`` for strings.
-            width: Values a row; ``None`` means those of the longest row. Longer rows are cut.
-                Dimensions further in are always as long as their longest row.
-        """
-        first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
-        values = _array(cut(self.values, first, int(self.row_splits[-1])), default)
-        places = np.arange(int(lengths.max(initial=0)) if width is None else width)
-        dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
-        taken = places < lengths[:, None]
-        dense[taken] = values[(self.row_splits[:-1, None] - first + places)[taken]]
-        return dense
-
-
-def cut(values: Values, first: int, last: int) -> Values:
-    """The values ``first … last-1``, as views of the same memory."""
-    if isinstance(values, Ragged):
-        return Ragged(values.values, values.row_splits[first : last + 1])
-    if isinstance(values, BytesColumn):
-        strings = values.strings_per_row
-        offsets = values.offsets[first * strings : last * strings + 1]
-        return BytesColumn(values.values, offsets, values.item_shape)
-    if isinstance(values, Pictures):
-        return Pictures(values.values, values.offsets[first : last + 1], values.shapes[first:last])
-    return values[first:last]
-
-
-def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
-    """The values as an array that NumPy can index: strings as objects, ragged ones filled up."""
-    if isinstance(values, Ragged):
-        return values.to_dense(default)
-    if isinstance(values, np.ndarray):
-        return values
-    if isinstance(values, Pictures):
-        raise TypeError("pictures of any size make no array; give sr.Image a shape")
-    objects = np.empty(len(values.offsets) - 1, object)
-    objects[:] = BytesColumn(values.values, values.offsets).to_list()
-    return objects.reshape(len(values), *values.item_shape)
-
-
-def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
-    """An array for such values, filled with the default, or with their kind's own."""
-    none = b"" if values.dtype == object else 0
-    return np.full(shape, none if default is None else default, values.dtype)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sparse:
-    """Coordinates and values.
-
-    Args:
-        indices: int64 ``[count, dimensions]``, sorted.
-        values: ``[count]``: an array or a :class:`BytesColumn`.
-        dense_shape: The shape of the whole; rows first.
-    """
-
-    indices: Indices
-    values: npt.NDArray[Any] | BytesColumn
-    dense_shape: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return self.dense_shape[0]
-
-    def __getitem__(self, row: int) -> Sparse:
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        places = np.flatnonzero(self.indices[:, 0] == row % len(self))
-        return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
-
-    def __iter__(self) -> Iterator[Sparse]:
-        return (self[row] for row in range(len(self)))
-
-    def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
-        """One array of ``dense_shape``; what has no value gets ``default`` (0 or ``b""``)."""
-        values = _array(self.values)
-        dense = _filled(self.dense_shape, values, default)
-        dense[tuple(self.indices.T)] = values
-        return dense
-
-
-def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
-    if isinstance(values, np.ndarray):
-        return values[places]
-    return BytesColumn.of([values[place] for place in places.tolist()])
-
-
-Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
 
 
 class Origin(NamedTuple):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(streamrec.__file__).parent
 LAYERS = [
-    {"errors", "config", "memory", "mixing", "schema", "types"},
+    {"columns", "errors", "config", "memory", "mixing", "schema", "types"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow", "stores"},
@@ -30,6 +30,7 @@ WITHIN_A_LEVEL = {
     ("config", "errors"),
     ("config", "mixing"),
     ("memory", "config"),
+    ("types", "columns"),
     ("read", "ranks"),
     ("read", "session"),
     ("readers", "session"),
