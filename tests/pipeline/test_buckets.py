@@ -22,6 +22,7 @@ from streamrec.plan.place import Beginning
 from streamrec.plan.position import ROW, TAKEN, Position
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
+from tests.pipeline.drawn import Shards, orders, shards_of
 from tests.pipeline.mixes import mix_of
 from tests.pipeline.shards import (
     contents,
@@ -40,23 +41,13 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from streamrec.types import Batch
 
-Shards = tuple[tuple[int, ...], ...]
-
-SHARDS = (
-    st.lists(st.lists(st.integers(0, 300), max_size=12).map(tuple), min_size=1, max_size=6)
-    .map(tuple)
-    .filter(any)
-)
-ORDERS = st.fixed_dictionaries(
-    {
-        "length_buckets": st.integers(2, 5),
-        "batch_size": st.integers(1, 9),
-        "shuffle": st.booleans(),
-        "seed": st.integers(0, 9),
-        "shuffle_window": st.integers(0, 9000),
-        "epochs": st.integers(1, 3),
-        "filter": st.sampled_from([None, own.is_short]),
-    }
+SHARDS = shards_of(6, 12, 300)
+ORDERS = orders(
+    9000,
+    3,
+    length_buckets=st.integers(2, 5),
+    batch_size=st.integers(1, 9),
+    filter=st.sampled_from([None, own.is_short]),
 )
 FEW = settings(max_examples=40, deadline=None)
 BY = pytest.mark.parametrize("by", ["shard", "record"])

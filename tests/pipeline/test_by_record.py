@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder
 from streamrec.pipeline.dataset import Dataset
+from tests.pipeline.drawn import Shards, orders, shards_of
 from tests.pipeline.shards import (
     again,
     contents,
@@ -30,27 +31,14 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.types import Batch
 
-SHARDS = (
-    st.lists(st.lists(st.integers(0, 300), max_size=12).map(tuple), min_size=1, max_size=6)
-    .map(tuple)
-    .filter(any)
-)
-ORDERS = st.fixed_dictionaries(
-    {
-        "shuffle": st.booleans(),
-        "seed": st.integers(0, 9),
-        "shuffle_window": st.integers(0, 6000),
-        "epochs": st.integers(1, 3),
-    }
-)
+SHARDS = shards_of(6, 12, 300)
+ORDERS = orders(6000, 3)
 CHUNKS = st.integers(1, 900)
 FEW = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-Shards = tuple[tuple[int, ...], ...]
 
 
 def written(tmp_path: Path, shards: Shards, chunk_bytes: int, order: object = None) -> str:

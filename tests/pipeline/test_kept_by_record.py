@@ -27,6 +27,7 @@ from streamrec.plan.place import Beginning
 from streamrec.plan.position import OFFSET, RECORD, Position
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
+from tests.pipeline.drawn import Shards, orders, shards_of
 from tests.pipeline.shards import (
     again,
     contents,
@@ -48,22 +49,9 @@ if TYPE_CHECKING:
 
     from streamrec.types import Batch
 
-Shards = tuple[tuple[int, ...], ...]
-
-SHARDS = (
-    st.lists(st.lists(st.integers(0, 60), max_size=9).map(tuple), min_size=1, max_size=4)
-    .map(tuple)
-    .filter(any)
-)
-ORDERS = st.fixed_dictionaries(
-    {
-        "shuffle": st.booleans(),
-        "seed": st.integers(0, 9),
-        "shuffle_window": st.integers(0, 1500),
-        "lanes": st.integers(1, 6),
-        "batch_size": st.one_of(st.none(), st.integers(1, 9)),
-        "epochs": st.integers(1, 2),
-    }
+SHARDS = shards_of(4, 9, 60)
+ORDERS = orders(
+    1500, 2, lanes=st.integers(1, 6), batch_size=st.one_of(st.none(), st.integers(1, 9))
 )
 PACKS = st.sampled_from(
     [Pack(6, bins=1), Pack(8, bins=3), Pack(5, split=True), Pack(4, documents=1)]
