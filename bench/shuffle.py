@@ -14,13 +14,14 @@ by class, which is the worst that a shuffle is given.
   largest of those that come 1 to 128 apart. 0 is perfect.
 
 ``--first-batch`` also measures what the shuffle costs: seconds to the first batch from a store with
-50 ms to the first byte.
+50 ms to the first byte, by shard and by record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median
@@ -37,6 +38,7 @@ from bench.markdown import table
 from bench.services import STORE_KEYS, store
 from bench.shuffling.orders import ORDERS, Data
 from bench.shuffling.quality import quality
+from streamrec.verify import check, index_of
 
 BATCH_SIZE = 256
 WINDOW = 256 << 20
@@ -50,6 +52,7 @@ FIGURES = ("chi_square", "displacement", "neighbours", "neighbours_most")
 HEAD = ("", "chi-square", "displacement", "neighbours", "most of 128")
 SHARDS = 128
 """From which the first batch is read: more than there are lanes."""
+SOURCE = "s3://pictures/*.tfrecord"
 
 
 @click.command()
@@ -105,22 +108,32 @@ def measured(data: Data, seeds: int) -> dict[str, dict[str, float]]:
 
 
 def first_batches(root: Path, megabytes: float, repeat: int) -> dict[str, list[float]]:
-    """Seconds to the first batch, each round with and without the shuffle."""
+    """Seconds to the first batch, each round with and without the shuffle, in either order."""
     paths = [str(path) for path in images(root, megabytes).paths]
     recipe = {"templates": paths, "name": "shard-{:05}.tfrecord", "objects": SHARDS}
-    seconds: dict[str, list[float]] = {"in order": [], "shuffled": []}
-    with store(recipes={"pictures": recipe}, latency=0.05, bandwidth=60e6) as served:
+    with (
+        store(recipes={"pictures": recipe}, latency=0.05, bandwidth=60e6) as served,
+        tempfile.TemporaryDirectory() as directory,
+    ):
         options = {"endpoint_url": served.endpoint, **STORE_KEYS}
+        index = Path(directory, "index")
+        index.write_bytes(index_of(asyncio.run(check([SOURCE], options))).encode())
+        ways: dict[str, dict[str, Any]] = {
+            "by shard, in order": {},
+            "by shard, shuffled": {"shuffle": True},
+            "by record, in order": {"index": str(index)},
+            "by record, shuffled": {"index": str(index), "shuffle": True},
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(repeat):
-            for name, times in seconds.items():
-                times.append(asyncio.run(_first(options, shuffle=name == "shuffled")))
+            for name, settings in ways.items():
+                seconds[name].append(asyncio.run(_first(options, settings)))
     return seconds
 
 
-async def _first(options: dict[str, Any], *, shuffle: bool) -> float:
+async def _first(options: dict[str, Any], settings: dict[str, Any]) -> float:
     began = perf_counter()
-    source = "s3://pictures/*.tfrecord"
-    stream = sr.open(source, batch_size=BATCH_SIZE, shuffle=shuffle, storage_options=options)
+    stream = sr.open(SOURCE, batch_size=BATCH_SIZE, storage_options=options, **settings)
     async with stream:
         await anext(stream)
         return perf_counter() - began
