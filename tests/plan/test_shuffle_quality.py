@@ -1,0 +1,58 @@
+"""With small chunks the shuffle by record mixes classes nearly as well as a permutation of all."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import numpy as np
+import pytest
+
+from streamrec.config import DEFAULT_LANES
+from streamrec.formats.index import Index
+from streamrec.plan.record_order import ChunkWindows, RecordOrder
+from streamrec.plan.window import Windows
+from tests.plan.record_orders import entry
+
+WINDOW = 256 << 20
+CHUNK_BYTES = 384 << 10
+"""Windows hold 680 of them: a batch has few records of any one."""
+BATCH = 256
+CLASSES = 100
+
+
+def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) -> list[int]:
+    """The records of the lane's first epoch, by their numbers in the dataset."""
+    extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
+    firsts = [(e.shard * shard + e.first_record + e.skip, e.records or 0) for e in extents]
+    read = np.concatenate([np.arange(first, first + count) for first, count in firsts])
+    out: list[int] = []
+    number = 0
+    while len(out) < len(read):
+        size = windows.opens(lane, 0, number)
+        drawn = windows.permutation(lane, 0, number, size)
+        out += read[len(out) : len(out) + size][drawn].tolist()
+        number += 1
+    return out
+
+
+@pytest.mark.parametrize(
+    ("shards", "records", "length"),
+    [(128, 1024, 110_000), (1024, 128, 110_000), (128, 4096, 2_000)],
+)
+def test_batches_of_data_sorted_by_class_are_nearly_fair_samples(
+    shards: int, records: int, length: int
+) -> None:
+    """By the default window: chi-square over its degrees of freedom; a perfect shuffle has 1."""
+    one = entry("shard", (length,) * records, CHUNK_BYTES)
+    order = RecordOrder(Index((one,) * shards).chunks(), DEFAULT_LANES, shuffle=True)
+    windows = ChunkWindows(order, Windows(WINDOW, DEFAULT_LANES, seed=0))
+    lanes = [lane_of(order, windows, lane, records) for lane in range(DEFAULT_LANES)]
+    turns = np.concatenate([np.arange(len(lane)) for lane in lanes])
+    numbers = np.concatenate(lanes)[np.argsort(turns, kind="stable")]
+    assert np.bincount(numbers, minlength=order.records).tolist() == [1] * order.records
+    classes = numbers * CLASSES // order.records
+    batches = classes[: len(classes) // BATCH * BATCH].reshape(-1, BATCH)
+    observed = np.stack([np.bincount(batch, minlength=CLASSES) for batch in batches])
+    expected = BATCH / CLASSES
+    chi_squares = ((observed - expected) ** 2 / expected).sum(axis=1) / (CLASSES - 1)
+    assert chi_squares.mean() < 1.5
