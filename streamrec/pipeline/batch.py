@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.pipeline.column_rows import joined
-from streamrec.plan.position import TAKEN
+from streamrec.plan.position import COORDINATES, PART, TAKEN
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 
 if TYPE_CHECKING:
@@ -151,15 +151,11 @@ class Batcher:
 
     def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
         """The lanes' part of the position after what was cut; and, of a mix, its sources."""
+        array = np.empty((len(COORDINATES), len(self._lanes)), np.int64)
         places = [lane.coordinates for lane in self._lanes]
-        delivered = self._delivered.tolist()
-        array = np.array(
-            [
-                (*place[:TAKEN], taken, place.part)
-                for place, taken in zip(places, delivered, strict=True)
-            ],
-            np.int64,
-        ).T
+        coordinates = np.array([place[:PART] for place in places], np.int64).T
+        array[:TAKEN], array[PART] = coordinates[:-1], coordinates[-1]
+        array[TAKEN] = self._delivered
         if not places[0].sources:
             return array, None
         sources = np.array([place.sources for place in places], np.int64)
