@@ -29,7 +29,6 @@ class Whereabouts:
         self._numbers = np.full(len(plan.feeds), -1, np.int64)
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
-        self._seen = b""  # their numbers, as they were looked up
         self._inside: bytes | None = None  # which are inside of their extents; None: look up all
         self._tags: tuple[str | None, ...] = ()
         self.epoch = 0
@@ -37,11 +36,10 @@ class Whereabouts:
 
     def follow(self, points: Numbers) -> None:
         """Look up the extents that are others than before; ``points`` as in a position."""
-        seen = points[EXTENT].tobytes()
-        if seen == self._seen:
+        if points[EXTENT].tobytes() == self._numbers.tobytes():
             return
         changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
-        self._numbers, self._seen = points[EXTENT].copy(), seen
+        self._numbers = points[EXTENT].copy()
         for feed in changed:
             order, lane = self._plan.feeds[feed]
             extent = order.extent(lane, int(self._numbers[feed]))
