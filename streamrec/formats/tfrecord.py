@@ -15,18 +15,22 @@ import numpy as np
 from streamrec import kernel
 from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
 from streamrec.formats.resync import LARGEST, Resync
-from streamrec.kernel.contract import FOOTER, HEADER, Fault, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, fresh
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate, FrameScan
-    from streamrec.types import Bytes, Octets
+    from streamrec.types import Bytes, Octets, RecordRows
 
-__all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "frame"]
+__all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
+
+LARGE = 32 << 10
+"""Bytes from which on a payload is better checked where it is decoded: it is in that core's cache
+then. Of smaller ones the scan has the next bytes in its own cache anyway."""
 
 _FIRST_RESERVE = 1 << 20
 """Bytes to set aside for a straddling record while the shard's size is not known."""
@@ -37,6 +41,11 @@ def frame(payload: Bytes) -> bytes:
     length = _LENGTH.pack(len(payload))
     crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
     return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
+
+
+def corrupt_row(rows: RecordRows) -> int:
+    """The first row that a scanner left unchecked, and that does not match its CRC; else -1."""
+    return kernel.corrupt_row(rows, LARGE)
 
 
 class Lost(NamedTuple):
@@ -72,6 +81,7 @@ class FrameScanner:
         url: The shard, for errors.
         shard: Its number in the dataset, for blocks.
         check_crc: Check both CRCs of every record; else neither.
+        leaves_large: Leave it to :func:`corrupt_row` to check payloads of ``LARGE`` bytes or more.
         offset: Where in the shard the first byte that is fed stands: the begin of a frame.
         ordinal: That record's number in the shard.
         allocate: Memory for a record that straddles views.
@@ -85,6 +95,7 @@ class FrameScanner:
         url: str,
         shard: int = 0,
         check_crc: bool = True,
+        leaves_large: bool = False,
         offset: int = 0,
         ordinal: int = 0,
         allocate: Allocate = fresh,
@@ -92,7 +103,8 @@ class FrameScanner:
     ) -> None:
         self.url = url
         self.shard = shard
-        self.check_crc = check_crc
+        self._check_crc = check_crc
+        self._large = LARGE if leaves_large else MAX_NEEDED
         self.offset = offset
         """Where the next record's frame begins in the shard, in bytes."""
         self.ordinal = ordinal
@@ -233,7 +245,7 @@ class FrameScanner:
         Returns:
             The first byte not consumed, and the size of the incomplete frame there (0: unknown).
         """
-        found = kernel.scan_frames(buffer, begin, end, self.check_crc)
+        found = kernel.scan_frames(buffer, begin, end, self._check_crc, self._large)
         base = self.offset - begin
         if len(found.offsets):
             blocks.append(

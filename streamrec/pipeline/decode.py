@@ -12,6 +12,7 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.formats.image_columns import growth_of
 from streamrec.formats.needs import one_by_one
 from streamrec.formats.sequences import parser_of
+from streamrec.formats.tfrecord import corrupt_row
 from streamrec.pipeline.column_rows import ColumnRows
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.types import Batch, BytesColumn, Column, Origin, Pictures, Ragged, Sparse
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.types import Components, RecordRows
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "Suspect"]
+
+
+class Suspect(Exception):
+    """A payload does not match its CRC: its bytes are to be read once more."""
 
 
 class Decoder:
@@ -42,6 +47,7 @@ class Decoder:
         functions: Of the user; what is mapped is so here, since it is mapped record by record.
         masks: Whether every batch has a mask, since rows may be those of damaged records.
         components: Of a mix.
+        checks_large: Whether large payloads are still to be checked.
         allocate: Memory for the columns of batches, in place of its own. Not for what is delivered
             record by record, nor for what passes through the user's functions: they may keep it.
 
@@ -59,10 +65,12 @@ class Decoder:
         functions: Functions = NONE,
         masks: bool = False,
         components: Components | None = None,
+        checks_large: bool = False,
         allocate: Allocate | None = None,
     ) -> None:
         self._masks = masks
         self._components = components
+        self._checks_large = checks_large
         self._urls = urls
         self._functions = functions
         if allocate is None or single or functions.map or functions.transform:
@@ -90,6 +98,11 @@ class Decoder:
             padding: Rows to add behind, or ``None`` where the last batch is not filled up.
             count: How many of the chunk's rows are delivered: all, or none of a row that only lends
                 its content to padding.
+
+        Raises:
+            Suspect: A large payload is corrupt.
+            DataError: A record cannot be parsed.
+            FunctionFailed: One of the user's functions raised.
         """
         rows, mask = chunk.rows, None
         count = len(rows) if count is None else count
@@ -131,6 +144,8 @@ class Decoder:
         return self.columns(rows.take(lenders))
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
+        if self._checks_large and corrupt_row(rows) >= 0:
+            raise Suspect
         if self._parser is None:
             return {"records": kernel.gather(rows, self._allocate)}
         return self._parser.parse(rows, self._urls.__getitem__)

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher, empty_chunk
-from streamrec.pipeline.decode import Decoder
+from streamrec.pipeline.decode import Decoder, Suspect
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
@@ -41,11 +41,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
+THREADS = min(4, os.cpu_count() or 1)
+"""That decode."""
 MOST_TOGETHER = 256
 """Records that travel together, at most, in a stream of single records."""
 RAISE = "look at what this machine is busy with, or raise stall_timeout"
 LONGEST_TURN = 0.005
 """Seconds for which batches are cut before others on the loop have their turn."""
+
+
+class _Decoding(NamedTuple):
+    """A batch on its way."""
+
+    batch: asyncio.Future[Batch]
+    used: int
+    """Bytes of its records' frames."""
 
 
 class Run:
@@ -73,37 +83,30 @@ class Run:
         self._shards = shards
         self._stores = stores
         self._allocate = allocate
-        self._sent = plan.position
         self._task: asyncio.Task[None] | None = None
-        self._next: asyncio.Future[Batch] | None = None
-        self._hangs = False
+        self._next: _Decoding | None = None
+        self._hangs = self._doubts = False
         self._batches = self._records = 0
         self._of_components: Counter[str] = Counter()
         self._yield_at = 0.0
-        self._donor = empty_chunk()
 
     def __repr__(self) -> str:
         state = "new" if self._task is None else "done" if self._task.done() else "running"
         return f"<Run {state}, step {self.position.step}>"
 
     async def __aenter__(self) -> Self:
+        self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
+        self._losses = losses_of(self._plan.settings, self._shards.urls)
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Have all read from the plan's position on."""
         plan = self._plan
-        features: Any = plan.settings.features
-        threads = min(4, os.cpu_count() or 1)
-        self._threads = ThreadPoolExecutor(threads, "streamrec-decode")
-        self._decoder = Decoder(
-            features,
-            self._shards.urls,
-            single=plan.batch_size is None or plan.settings.pack is not None,
-            share=Crew(self._threads, threads - 1).share,
-            functions=plan.functions,
-            masks=plan.keeps_places,
-            components=plan.components,
-            allocate=self._allocate,
-        )
-        self._losses = losses_of(plan.settings, self._shards.urls)
+        self._sent, self._donor = plan.position, empty_chunk()
+        self._decoder = self._make_decoder()
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
-        self._channel: Channel[asyncio.Future[Batch]] = Channel(plan.memory.waiting, channel_most)
+        self._channel: Channel[_Decoding] = Channel(plan.memory.waiting, channel_most)
         self._starts, self._points = plan.starts, plan.points
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
@@ -116,15 +119,17 @@ class Run:
         skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def _stop(self) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
-        self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._inflater is not None:
             self._inflater.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+        self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._losses is not None:
             self._losses.close()
 
@@ -135,12 +140,19 @@ class Run:
             EndOfStream: The run is at its end; ``position`` is then where the next one begins.
             StreamrecError: The first cause of a failure; what came before it was delivered.
         """
+        if self._doubts:
+            await self._begin_again()
         try:
             self._next = self._next or await self._channel.receive()
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
             raise
-        batch = await self._decoded(self._next)
+        try:
+            batch = await self._decoded(self._next.batch)
+        except Suspect:
+            self._doubts = True
+            return await self.receive()
+        self._fetcher.counts["bytes_used"] += self._next.used
         self._next = None
         self.position = batch.next_position
         self._batches += 1
@@ -148,6 +160,18 @@ class Run:
         if batch.components is not None:
             self._of_components.update(batch.components.rows_of(batch.origin.shards))
         return batch
+
+    async def _begin_again(self) -> None:
+        """Read once more from the last batch on; every payload is checked before it is merged.
+
+        There it is known what is to be done with one that is corrupt.
+        """
+        await self._stop()
+        counts = self._fetcher.counts
+        self._plan = replace(self._plan, position=self.position, is_suspicious=True)
+        self._begin()
+        self._fetcher.counts.update(counts)
+        self._next, self._doubts = None, False
 
     async def _decoded(self, batch: asyncio.Future[Batch]) -> Batch:
         """The batch; it is not lost when the wait for it is cancelled."""
@@ -159,6 +183,7 @@ class Run:
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start."""
+        is_whole_now = self._plan.is_suspicious and self.position is not self._plan.position
         return {
             "batches": self._batches,
             "records": self._records,
@@ -166,10 +191,25 @@ class Run:
             **({"components": dict(self._of_components)} if self._plan.components else {}),
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
-            "refetched": sum(lane.refetched for lane in self._lanes),
+            "refetched": is_whole_now + sum(lane.refetched for lane in self._lanes),
             **self._workers.left_out(),
             **(self._losses.statistics() if self._losses else {}),
         }
+
+    def _make_decoder(self) -> Decoder:
+        plan = self._plan
+        features: Any = plan.settings.features
+        return Decoder(
+            features,
+            self._shards.urls,
+            single=plan.batch_size is None or plan.settings.pack is not None,
+            share=Crew(self._threads, THREADS - 1).share,
+            functions=plan.functions,
+            masks=plan.keeps_places,
+            components=plan.components,
+            checks_large=plan.checks_late,
+            allocate=self._allocate,
+        )
 
     def _make_fetcher(self) -> Fetcher:
         plan, position = self._plan, self._plan.position
@@ -251,6 +291,7 @@ class Run:
             start,
             plan.lane_end(lane),
             check_crc=plan.settings.check_crc,
+            leaves_large=plan.checks_late,
             allocate=partial(self._fetcher.acquire, feed),
             losses=self._losses,
             keeps_places=plan.keeps_places,
@@ -369,7 +410,7 @@ class Run:
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
         chunk = chunk if rows else self._donor
-        self._fetcher.counts["bytes_used"] += chunk.nbytes + FRAME_OVERHEAD * rows
+        used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
         decoding = asyncio.get_running_loop().run_in_executor(
@@ -377,7 +418,7 @@ class Run:
         )
         decoding.add_done_callback(_retrieve)
         del chunk  # the thread's reference is the last: decoding it frees the ranges
-        await self._channel.send(decoding, size)
+        await self._channel.send(_Decoding(decoding, used), size)
 
     def _position(self, step: int) -> Position:
         run = self._plan.by_record

@@ -53,6 +53,20 @@ class RunPlan:
     """``None``: nothing is mixed."""
     components: Components | None = None
     """``None``: nothing is mixed."""
+    is_suspicious: bool = False
+    """Whether bytes have come that were corrupt."""
+
+    @property
+    def checks_late(self) -> bool:
+        """Whether large payloads are checked where they are decoded, and not where they are found.
+
+        If one of them is corrupt the run begins again before its batch, with suspicion. So this is
+        for runs that read nothing before they decode it, and that can begin again.
+        """
+        settings = self.settings
+        reads_before = self.functions.filter is not None or settings.pack is not None
+        goes_on = settings.on_corrupt == "raise" and settings.ordered
+        return settings.check_crc and goes_on and not (reads_before or self.is_suspicious)
 
     @cached_property
     def by_record(self) -> RecordRun | None:

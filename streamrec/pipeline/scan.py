@@ -79,7 +79,8 @@ class Scan:
         shards: Names and sizes.
         start: Where the lane stands.
         end: The coordinates at which a finite run leaves it.
-        check_crc: Whether payloads are checked.
+        check_crc: Whether records are checked.
+        leaves_large: Whether large payloads are not: they are when they are decoded.
         allocate: Memory for a record that straddles ranges.
         losses: Takes what is skipped; ``None``: damage ends the lane.
         keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
@@ -98,6 +99,7 @@ class Scan:
         end: Coordinates,
         *,
         check_crc: bool,
+        leaves_large: bool = False,
         allocate: Allocate = fresh,
         losses: Losses | None = None,
         keeps_places: bool = False,
@@ -114,6 +116,7 @@ class Scan:
         self._first_record = start.record
         self._end = end
         self._check_crc = check_crc
+        self._leaves_large = leaves_large
         self._allocate = allocate
         self._suspect: DataError | None = None
         self._reread = (0, 0)
@@ -353,6 +356,7 @@ class Scan:
             url=self._shards.urls[extent.shard],
             shard=extent.shard,
             check_crc=self._check_crc,
+            leaves_large=self._leaves_large,
             offset=offset,
             ordinal=ordinal,
             allocate=self._allocate,

@@ -111,6 +111,8 @@ class TestGlue:
     def test_rows_outside_of_their_buffer_are_refused(self, changes: Any) -> None:
         with pytest.raises(ValueError, match="row 0 lies outside"):
             _native.gather(held(b"abc", **changes), np.empty(3, np.uint8), np.empty(2, np.int64))
+        with pytest.raises(ValueError, match="row 0 lies outside"):
+            _native.corrupt_row(held(b"abc", **changes), 0)
 
     @pytest.mark.parametrize(("size", "count"), [(2, 2), (4, 2), (3, 1)])
     def test_memory_of_another_size_is_refused(self, size: int, count: int) -> None:
@@ -140,7 +142,7 @@ class TestGlue:
     def test_a_scan_stays_in_its_buffer(self, begin: int, end: int) -> None:
         room = np.empty(1, np.int64)
         with pytest.raises(ValueError, match="begin and end"):
-            _native.scan(bytes(4), begin, end, True, room, room)
+            _native.scan(bytes(4), begin, end, True, 2**63 - 1, room, room)
 
     @pytest.mark.parametrize(
         "plan",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, fresh, mask
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
 from streamrec.kernel.native.columns import memory
 from streamrec.kernel.native.rows import hold
 from streamrec.types import BytesColumn
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.types import Bytes, Indices, Octets, RecordRows
 
-__all__ = ["crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 
 _FIRST_CAPACITY = 1024
 """Records for which a scan sets room aside before it has seen how long they are."""
@@ -37,7 +37,9 @@ def masked_crc32c(data: Bytes) -> int:
     return mask(_native.crc32c(data, 0))
 
 
-def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameScan:
+def scan_frames(
+    buffer: Octets, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
+) -> FrameScan:
     """Find the TFRecord frames that stand end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
@@ -47,6 +49,7 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
         begin: Where the first frame begins in it, in bytes.
         end: Where to stop, in bytes.
         check_crc: Check both CRCs of every frame; else neither.
+        large: Bytes from which on a payload is not checked: :func:`corrupt_row` may do so later.
     """
     offsets: list[Indices] = []
     lengths: list[Indices] = []
@@ -56,7 +59,7 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
         capacity = min(capacity, (end - stop) // (HEADER + FOOTER) + 1)
         arrays = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         before = stop
-        records, stop, needed, fault = _native.scan(buffer, before, end, check_crc, *arrays)
+        records, stop, needed, fault = _native.scan(buffer, before, end, check_crc, large, *arrays)
         offsets.append(arrays[0][:records])
         lengths.append(arrays[1][:records])
         full = records == capacity
@@ -68,6 +71,16 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
 def _joined(arrays: list[Indices]) -> Indices:
     """One array of just the size: a view would keep what was set aside too."""
     return np.concatenate(arrays)
+
+
+def corrupt_row(rows: RecordRows, large: int = 0) -> int:
+    """The first row that does not match the CRC behind it, or has none there; else -1.
+
+    Args:
+        rows: Payloads that stand in frames.
+        large: Bytes from which on a payload is checked; those that are smaller are not.
+    """
+    return _native.corrupt_row(hold(rows), large)
 
 
 def frame_records(rows: RecordRows) -> Octets:

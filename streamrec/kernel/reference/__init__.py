@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from streamrec.kernel.reference.examples import Parser
 from streamrec.kernel.reference.frames import (
+    corrupt_row,
     crc32c,
     frame_records,
     gather,
@@ -15,4 +16,12 @@ from streamrec.kernel.reference.frames import (
     scan_frames,
 )
 
-__all__ = ["Parser", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+__all__ = [
+    "Parser",
+    "corrupt_row",
+    "crc32c",
+    "frame_records",
+    "gather",
+    "masked_crc32c",
+    "scan_frames",
+]

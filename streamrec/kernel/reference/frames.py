@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.types import Bytes, Octets, RecordRows
 
-__all__ = ["crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -37,7 +37,9 @@ def masked_crc32c(data: Bytes) -> int:
     return mask(_crc32c.crc32c(data))
 
 
-def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameScan:
+def scan_frames(
+    buffer: Octets, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
+) -> FrameScan:
     """Find the TFRecord frames that stand end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
@@ -47,11 +49,12 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
         begin: Where the first frame begins in it, in bytes.
         end: Where to stop, in bytes.
         check_crc: Check both CRCs of every frame; else neither.
+        large: Bytes from which on a payload is not checked: :func:`corrupt_row` may do so later.
     """
     offsets: list[int] = []
     lengths: list[int] = []
     view = buffer.data
-    checksum, unpack_header, unpack_footer = _crc32c.crc32c, _HEADER.unpack_from, _CRC.unpack_from
+    checksum, unpack_header = _crc32c.crc32c, _HEADER.unpack_from
     stop, needed, fault = begin, 0, Fault.NONE
     while stop + HEADER <= end:
         length, length_crc = unpack_header(view, stop)
@@ -63,13 +66,35 @@ def scan_frames(buffer: Octets, begin: int, end: int, check_crc: bool) -> FrameS
         if footer + FOOTER > end:
             needed = min(HEADER + length + FOOTER, MAX_NEEDED)
             break
-        if check_crc and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
+        if check_crc and length < large and not _is_intact(view, payload, footer):
             fault = Fault.DATA_CRC
             break
         offsets.append(payload)
         lengths.append(length)
         stop = footer + FOOTER
     return FrameScan(np.array(offsets, np.int64), np.array(lengths, np.int64), stop, needed, fault)
+
+
+def _is_intact(view: memoryview, begin: int, end: int) -> bool:
+    """Whether a payload matches the CRC behind it."""
+    stored = view[end : end + FOOTER]
+    return len(stored) == FOOTER and mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack(stored)[0]
+
+
+def corrupt_row(rows: RecordRows, large: int = 0) -> int:
+    """The first row that does not match the CRC behind it, or has none there; else -1.
+
+    Args:
+        rows: Payloads that stand in frames.
+        large: Bytes from which on a payload is checked; those that are smaller are not.
+    """
+    views = [buffer.data for buffer in rows.buffers]
+    ends = (rows.offsets + rows.lengths).tolist()
+    places = zip(rows.buffer_index.tolist(), rows.offsets.tolist(), ends, strict=True)
+    for row, (index, begin, end) in enumerate(places):
+        if end - begin >= large and not _is_intact(views[index], begin, end):
+            return row
+    return -1
 
 
 def frame_records(rows: RecordRows) -> Octets:

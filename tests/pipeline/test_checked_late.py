@@ -1,0 +1,199 @@
+"""Large payloads are checked where they are decoded; one that is corrupt is read once more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamrec.errors import CorruptRecord
+from streamrec.flow.channel import EndOfStream
+from streamrec.formats import tfrecord
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline import run as run_module
+from tests.pipeline.drawn import orders, shards_of
+from tests.pipeline.shards import contents, identities, oracle, payload
+from tests.pipeline.simulated import (
+    NO_TROUBLE,
+    InlineExecutor,
+    SimulatedStore,
+    Trouble,
+    simulated,
+)
+from tests.pipeline.test_corners import dataset_over, receive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.pipeline.dataset import Dataset
+    from tests.pipeline.drawn import Shards
+
+MANY = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+WIDE = orders(
+    3000,
+    2,
+    lanes=st.integers(1, 5),
+    batch_size=st.one_of(st.none(), st.integers(1, 9)),
+)
+
+
+@pytest.fixture(autouse=True)
+def _all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(tfrecord, "LARGE", 0)
+
+
+def store_of(shards: Shards) -> SimulatedStore:
+    records = {
+        f"o{s:03}": [payload(s, i, length) for i, length in enumerate(lengths)]
+        for s, lengths in enumerate(shards)
+    }
+    return SimulatedStore({url: b"".join(map(frame, them)) for url, them in records.items()})
+
+
+def flip_once(url: str, offset: int) -> Callable[[int, str, int, int], Trouble]:
+    """A byte that comes wrong the first time that it is read."""
+    seen: list[int] = []
+
+    def trouble(number: int, asked: str, start: int, stop: int) -> Trouble:
+        if asked == url and start <= offset < stop and not seen:
+            seen.append(number)
+            return Trouble(flips=offset)
+        return NO_TROUBLE
+
+    return trouble
+
+
+@MANY
+@given(shards_of(6, 8, 300), WIDE, st.randoms(use_true_random=False))
+def test_a_byte_that_is_wrong_once_changes_nothing(
+    shards: Shards, order: dict[str, Any], random: Any
+) -> None:
+    store = store_of(shards)
+    url = random.choice([url for url, data in store.objects.items() if data])
+    store.trouble = flip_once(url, random.randrange(len(store.objects[url])))
+    delivers_what_the_oracle_says(store, shards, order)
+
+
+@simulated
+async def delivers_what_the_oracle_says(
+    store: SimulatedStore, shards: Shards, order: dict[str, Any]
+) -> None:
+    dataset = dataset_over(store, known=True, **order)
+    run = dataset.run(rank=0, world_size=1, batch_size=order["batch_size"], position=None)
+    batches = await receive(run)
+    expected = oracle(shards, dataset.settings, dataset.lanes).rank(0, 1, range(order["epochs"]))
+    pairs = [(shard, record) for _, shard, record in expected]
+    assert identities(batches) == pairs
+    assert contents(batches) == [payload(s, i, shards[s][i]) for s, i in pairs]
+    statistics = run.statistics()
+    assert statistics["refetched"] == 1
+    assert statistics["bytes_used"] == order["epochs"] * sum(map(len, store.objects.values()))
+    assert statistics["requests"] == len(store.asked)
+    await dataset.aclose()
+
+
+SHARDS = ((40,) * 6,) * 3
+"""In one lane the records come shard by shard."""
+PLACE = 2 * (40 + 16) + 20
+"""In the third record's payload."""
+
+
+def one_lane(trouble: Callable[[int, str, int, int], Trouble], **values: Any) -> Dataset:
+    store = store_of(SHARDS)
+    store.trouble = trouble
+    return dataset_over(store, known=True, lanes=1, shuffle=False, batch_size=2, **values)
+
+
+@simulated
+async def test_what_comes_before_a_corrupt_record_is_delivered_and_then_the_error() -> None:
+    dataset = one_lane(lambda _, url, *__: Trouble(flips=PLACE) if url == "o001" else NO_TROUBLE)
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    async with run:
+        batches = [await run.receive() for _ in range(4)]
+        assert identities(batches) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
+        for _ in range(2):
+            with pytest.raises(CorruptRecord) as caught:
+                await run.receive()
+            assert (caught.value.url, caught.value.record) == ("o001", 2)
+            assert run.position == batches[-1].next_position
+    await dataset.aclose()
+
+
+@simulated
+async def test_a_receive_that_is_cancelled_while_it_begins_again_loses_nothing() -> None:
+    for steps in range(1, 30):
+        dataset = one_lane(flip_once("o000", PLACE))
+        run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+        async with run:
+            batches = [await run.receive()]
+            waiting = asyncio.ensure_future(run.receive())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if not waiting.done():
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            else:
+                batches.append(waiting.result())
+            with pytest.raises(EndOfStream):
+                while True:
+                    batches.append(await run.receive())
+        assert identities(batches) == [(s, i) for s in range(3) for i in range(6)]
+        await dataset.aclose()
+
+
+@simulated
+async def test_what_is_unchecked_stays_so() -> None:
+    dataset = one_lane(flip_once("o000", PLACE), check_crc=False)
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    batches = await receive(run)
+    assert len(identities(batches)) == 18
+    assert run.statistics()["refetched"] == 0
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("early", [{"ordered": False}, {"on_corrupt": "skip", "corrupt_budget": 1}])
+@simulated
+async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) -> None:
+    """The lane reads the one range again: the run does not begin again."""
+    dataset = one_lane(flip_once("o000", PLACE), **early)
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    batches = await receive(run)
+    assert sorted(identities(batches)) == [(s, i) for s in range(3) for i in range(6)]
+    assert run.statistics()["refetched"] == 1
+    assert not run._plan.is_suspicious
+    await dataset.aclose()
+
+
+SEEN: list[bytes] = []
+
+
+def note(columns: Any) -> Any:
+    SEEN.extend(columns["records"].to_list())
+    return np.ones(len(columns["records"]), bool)
+
+
+def noted(columns: Any) -> Any:
+    note(columns)
+    return columns
+
+
+@pytest.mark.parametrize("function", [{"filter": note}, {"map": noted}, {"transform": noted}])
+@simulated
+async def test_a_function_never_sees_what_is_corrupt(function: dict[str, Any]) -> None:
+    SEEN.clear()
+    dataset = one_lane(flip_once("o000", PLACE), **function)
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    await receive(run)
+    assert run.statistics()["refetched"] == 1
+    assert set(SEEN) == {payload(s, i, 40) for s in range(3) for i in range(6)}
+    await dataset.aclose()
