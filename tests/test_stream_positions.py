@@ -145,7 +145,7 @@ class TestByRecord:
             ({"seed": 5}, "seed was 0 and is 5"),
             ({"lanes": 2}, "lanes was 4 and is 2"),
             ({"batch_size": 5}, "global_batch was 4 and is 5"),
-            ({"index": None}, "order was 'record:.*' and is 'shard'"),
+            ({"index": None}, "order was 'record, even windows:.*' and is 'shard'"),
         ],
     )
     def test_of_another_order(
@@ -156,12 +156,20 @@ class TestByRecord:
         with pytest.raises(OtherOrder, match=match):
             mode.enter(stream)
 
+    def test_of_before_windows_were_even(self, mode: Mode, source: str) -> None:
+        state = self.state(source)
+        order = state["fingerprint"]["order"].replace(", even windows", "")
+        stream = mode.open(source, **self.values)
+        stream.load_state_dict({**state, "fingerprint": {**state["fingerprint"], "order": order}})
+        with pytest.raises(OtherOrder, match="go on with the streamrec of then, or begin"):
+            mode.enter(stream)
+
     def test_of_another_index(self, mode: Mode, source: str) -> None:
         state = self.state(source)
         write_index(source, 90)
         stream = mode.open(source, **self.values)
         stream.load_state_dict(state)
-        with pytest.raises(OtherOrder, match=r"order was 'record:.*' and is 'record:"):
+        with pytest.raises(OtherOrder, match=r"order was 'record, .*' and is 'record, "):
             mode.enter(stream)
 
     def test_of_other_shards(self, mode: Mode, source: str, tmp_path: Path) -> None:

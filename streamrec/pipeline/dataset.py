@@ -14,7 +14,7 @@ from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.fingerprint import digest
+from streamrec.plan.fingerprint import AS_KEPT, COUNTED, WINDOWED, digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder, default_lanes
 from streamrec.plan.place import Beginning
@@ -88,8 +88,9 @@ class Dataset:
         settings = self.settings
         seed = settings.seed if settings.shuffle else 0
         if self._index is not None:
-            as_kept = "" if self._is_counted else ", as kept"
-            self._kind = f"record{as_kept}:{self._index.digest()}"
+            counted = WINDOWED if settings.has_windows else COUNTED
+            kind = counted if self._is_counted else AS_KEPT
+            self._kind = f"{kind}{self._index.digest()}"
             # states count extents where records are not counted; damage ends with its chunk
             joins = self._is_counted and settings.on_corrupt == "raise" and not settings.has_windows
             chunks = self._index.chunks()

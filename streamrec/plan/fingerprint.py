@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Fingerprint", "digest", "names_digest", "relative_names"]
 
+AS_KEPT = "record, as kept:"
+COUNTED = "record:"
+WINDOWED = "record, even windows:"
 _OPTIONAL = {"stages": "", "mix": ""}
 
 
@@ -30,7 +33,8 @@ class Fingerprint:
     shards: int
     order: str
     """``"shard"``, or ``"record"``, a colon and the digest of the index; in between ``", as kept"``
-    where nobody knows how many records, or packs of them, the lanes give."""
+    where nobody knows how many records, or packs of them, the lanes give, and else, where there are
+    windows, ``", even windows"``."""
     lanes: int
     shuffle: bool
     seed: int
@@ -47,7 +51,7 @@ class Fingerprint:
     @property
     def by_record(self) -> bool:
         """Whether the order is by record, and counts are known: a step says where lanes stand."""
-        return self.order.startswith("record:")
+        return self.order.startswith((COUNTED, WINDOWED))
 
     @property
     def digest(self) -> str:
@@ -98,10 +102,18 @@ class Fingerprint:
             if mine[name] != theirs[name]
         ]
         if differing:
-            raise OtherOrder(
-                f"{what} belongs to another order: {'; '.join(differing)}; restore these "
-                f"settings, or begin without {what}"
+            remedy = f"{self._remedy(saved)}, or begin without {what}"
+            raise OtherOrder(f"{what} belongs to another order: {'; '.join(differing)}; {remedy}")
+
+    def _remedy(self, saved: Fingerprint) -> str:
+        """What serves instead, where the saved order differs."""
+        had_windows = saved.shuffle_window and saved.order.startswith(COUNTED)
+        if had_windows and self.order.startswith(WINDOWED):
+            return (
+                "it is of a time when windows by record had other sizes and did not draw from "
+                "their chunks evenly, which no setting restores; go on with the streamrec of then"
             )
+        return "restore these settings"
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.order import Extent
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.permutation import permutation, seed_of, stratified
 from streamrec.plan.position import RECORD
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["ChunkTable", "ChunkWindows", "RecordOrder", "Start"]
 
 CHUNKS = 0x4348554E4B53  # "CHUNKS": keeps the permutation of chunks apart from those of windows
+GROWTH = (2,)
+"""The first window of an epoch is a half. A lane's full one has only five chunks by default, and a
+sixteenth, as by shard, would be one: its batches would have few classes."""
 KEPT = 3
 """Epochs whose permutations are kept: lanes are at most about two epochs apart."""
 
@@ -236,6 +239,19 @@ class RecordOrder:
         sizes = self.table.end[chunks] - self.table.begin[chunks]
         return sizes * (piece.last - piece.first) // self.table.records[chunks], piece.before
 
+    def parts(self, lane: int, epoch: int, begin: int, end: int) -> Numbers:
+        """Of the lane's records from ``begin`` to before ``end`` of an epoch, those of each extent.
+
+        Only where an extent is a chunk: none are joined.
+
+        Returns:
+            int64 ``[extents]``: how many, at least one.
+        """
+        _, before = self._sequence(epoch)
+        low, high = self._cut(lane, epoch) + np.array([begin, end])
+        first, last = np.searchsorted(before, low, "right"), np.searchsorted(before, high, "left")
+        return np.diff(before[first:last], prepend=low, append=high)
+
     def _chunk(self, record: int) -> int:
         return int(np.searchsorted(self._before, record, "right")) - 1
 
@@ -356,8 +372,16 @@ class ChunkWindows:
         return missing * int((table.end - table.begin).sum()) // max(1, self.order.records)
 
     def permutation(self, lane: int, epoch: int, number: int, records: int) -> Numbers:
-        """The order in which the window's records leave it."""
-        return self.windows.permutation(lane, epoch, number, records)
+        """The order in which the window's records leave it: of all its chunks evenly.
+
+        A batch has a few records of each lane. Were they drawn from the whole window, some would
+        be of one chunk by chance, and neighbours in a shard are often alike.
+        """
+        if not self.windows.shuffles:
+            return self.windows.permutation(lane, epoch, number, records)
+        begin = self.begin(lane, epoch, number)
+        parts = self.order.parts(lane, epoch, begin, begin + records)
+        return stratified(parts, self.windows.seed_of(lane, epoch, number))
 
     def _of(self, lane: int, epoch: int) -> Numbers:
         known = self._bounds.get(lane)
@@ -371,7 +395,7 @@ class ChunkWindows:
         ends: list[int] = np.cumsum(sizes).tolist()  # there may be 200,000: lists are faster here
         places = [0]
         while (place := places[-1]) < len(ends):
-            room = self.windows.size(lane, len(places) - 1)
+            room = self.windows.size(lane, len(places) - 1, GROWTH)
             limit = (ends[place - 1] if place else 0) + room
             places.append(max(place + 1, bisect_right(ends, limit, place)))
         return before.take(places)

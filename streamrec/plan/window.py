@@ -14,6 +14,8 @@ import numpy as np
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
 __all__ = ["FRAME_OVERHEAD", "Windows"]
@@ -44,17 +46,18 @@ class Windows:
     seed: int
     shuffles: bool = True
 
-    def size(self, lane: int, number: int) -> int:
+    def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
         """How many bytes of frames close the window: the record that reaches them is its last.
 
         Args:
             lane: The lane's number.
             number: The window's number within its epoch.
+            growth: What parts of a full one the first are; the one after them is staggered.
         """
         full = self.total // self.lanes
-        if number < len(GROWTH):
-            return full // GROWTH[number]
-        return full // 2 + full * lane // (2 * self.lanes) if number == len(GROWTH) else full
+        if number < len(growth):
+            return full // growth[number]
+        return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
         """What closes the window of that number: bytes of frames."""
@@ -75,7 +78,11 @@ class Windows:
         """The order in which the window's records leave it; with buckets, those of each."""
         if not self.shuffles:
             return np.arange(records)
-        return permutation(records, seed_of(WINDOW, self.seed, epoch, lane, number))
+        return permutation(records, self.seed_of(lane, epoch, number))
+
+    def seed_of(self, lane: int, epoch: int, number: int) -> int:
+        """Of the window's permutation."""
+        return seed_of(WINDOW, self.seed, epoch, lane, number)
 
 
 def records_until(lengths: npt.NDArray[np.int64], missing: int) -> int:

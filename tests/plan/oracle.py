@@ -10,9 +10,17 @@ import numpy as np
 
 from streamrec.plan.buckets import BUCKETS, Buckets
 from streamrec.plan.mixture import DRAW, NOTHING
-from streamrec.plan.permutation import GOLDEN_GAMMA, MASK, MIX_1, MIX_2, permutation, seed_of
-from streamrec.plan.record_order import CHUNKS
-from streamrec.plan.window import Windows, records_until
+from streamrec.plan.permutation import (
+    GOLDEN_GAMMA,
+    MASK,
+    MIX_1,
+    MIX_2,
+    WHOLE,
+    permutation,
+    seed_of,
+)
+from streamrec.plan.record_order import CHUNKS, GROWTH
+from streamrec.plan.window import WINDOW, Windows, records_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -152,7 +160,12 @@ class RecordOracle:
         """The order in which a window's records leave it."""
         if self.windows is None:
             return list(range(len(window)))
-        drawn: list[int] = self.windows.permutation(lane, epoch, number, len(window)).tolist()
+        if self.keep is None and self.shuffle:
+            numbered = {r: i for i, chunk in enumerate(self.chunks()) for r in chunk}
+            seed = seed_of(WINDOW, self.windows.seed, epoch, lane, number)
+            drawn = plainly_stratified([numbered[record] for record in window], seed)
+        else:
+            drawn = self.windows.permutation(lane, epoch, number, len(window)).tolist()
         if self.buckets is None:
             return drawn
         lengths = [self.shards[shard][record] for shard, record in window]
@@ -168,7 +181,7 @@ class RecordOracle:
             return [part for part, _ in parts]
         out: list[list[tuple[int, int]]] = []
         while parts:
-            room = self.windows.size(lane, len(out))
+            room = self.windows.size(lane, len(out), GROWTH)
             count, size = 1, parts[0][1]
             while count < len(parts) and size + parts[count][1] <= room:
                 size += parts[count][1]
@@ -204,6 +217,18 @@ def number(place: int, seed: int) -> int:
     z = (z ^ (z >> 30)) * MIX_1 & MASK
     z = (z ^ (z >> 27)) * MIX_2 & MASK
     return z ^ (z >> 31)
+
+
+def plainly_stratified(chunks: Sequence[int], seed: int) -> list[int]:
+    """The order in which a window's records leave it, of these chunks, as docs/order.md says it."""
+    count, points, place = len(chunks), {}, 0
+    for chunk in dict.fromkeys(chunks):
+        own = [i for i, other in enumerate(chunks) if other == chunk]
+        width = WHOLE // len(own)
+        for rank, i in enumerate(sorted(own, key=lambda i: number(i, seed))):
+            points[i] = rank * width + number(count + place, seed) % width
+            place += 1
+    return sorted(range(count), key=lambda i: points[i])
 
 
 def plainly_bucketed(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.errors import MalformedPosition, StateError
+from streamrec.errors import MalformedPosition, OtherOrder, StateError
 from streamrec.plan.place import Beginning, read_place
 from streamrec.plan.position import COORDINATES, MOST_TAG, TAKEN, Position
 from tests.plan.test_position import JSON, positions
@@ -80,6 +80,28 @@ def test_it_is_saved_in_the_present_form(state: dict[str, Any]) -> None:
     again = json.loads(json.dumps(position.to_dict()))
     assert again["version"] == 2
     assert Position.from_dict(again) == position
+
+
+def test_one_of_windows_by_record_before_they_were_even() -> None:
+    saved = Position.from_dict(BY_RECORD).fingerprint
+    present = replace(saved, order="record, even windows:0123456789abcdef")
+    with pytest.raises(OtherOrder) as raised:
+        present.check(saved)
+    assert str(raised.value) == (
+        "the state belongs to another order: order was 'record:0123456789abcdef' and is 'record, "
+        "even windows:0123456789abcdef'; it is of a time when windows by record had other sizes "
+        "and did not draw from their chunks evenly, which no setting restores; go on with the "
+        "streamrec of then, or begin without the state"
+    )
+
+
+def test_one_by_record_without_windows_still_fits() -> None:
+    fingerprint = {**BY_RECORD["fingerprint"], "shuffle": False, "seed": 0, "shuffle_window": 0}
+    saved = Position.from_dict({**BY_RECORD, "fingerprint": fingerprint}).fingerprint
+    saved.check(saved)
+    shuffled = replace(saved, shuffle=True, order="record, even windows:0123456789abcdef")
+    with pytest.raises(OtherOrder, match="shuffle was False and is True; restore these settings"):
+        shuffled.check(saved)
 
 
 def test_beginnings() -> None:

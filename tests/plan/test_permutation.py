@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.permutation import permutation, seed_of, stratified
+from tests.plan.oracle import plainly_stratified
 
 WORDS = st.integers(0, 2**64 - 1)
+SIZES = st.lists(st.integers(1, 40), max_size=12)
 
 
 @given(st.integers(0, 2000), WORDS)
@@ -50,3 +54,78 @@ def test_matches_splitmix64() -> None:
         16408922859458223821,
     ]
     assert permutation(5, 1234567).tolist() == np.argsort(np.array(published, np.uint64)).tolist()
+
+
+# -- of groups -------------------------------------------------------------------------------------
+
+
+def groups_of(sizes: list[int]) -> list[int]:
+    """The group of each member."""
+    return [group for group, size in enumerate(sizes) for _ in range(size)]
+
+
+def drawn(sizes: list[int], seed: int) -> list[int]:
+    order: list[int] = stratified(np.array(sizes, np.int64), seed).tolist()
+    return order
+
+
+@given(SIZES, WORDS)
+def test_every_member_once(sizes: list[int], seed: int) -> None:
+    assert sorted(drawn(sizes, seed)) == list(range(sum(sizes)))
+
+
+@given(SIZES, WORDS)
+def test_members_are_drawn_as_it_is_written_down(sizes: list[int], seed: int) -> None:
+    assert drawn(sizes, seed) == plainly_stratified(groups_of(sizes), seed)
+
+
+@given(SIZES, WORDS)
+def test_a_member_comes_behind_those_whose_stratum_ends_where_its_own_begins(
+    sizes: list[int], seed: int
+) -> None:
+    """Member ``i`` of a group of ``n`` is between ``i / n`` and ``(i + 1) / n`` of the whole."""
+    groups, come, latest = groups_of(sizes), [0] * len(sizes), Fraction(0)
+    for group in (groups[member] for member in drawn(sizes, seed)):
+        latest = max(latest, Fraction(come[group], sizes[group]))
+        come[group] += 1
+        assert latest < Fraction(come[group], sizes[group])
+
+
+@given(SIZES, WORDS)
+def test_whatever_is_cut_off_has_of_each_group_as_much_as_of_all(
+    sizes: list[int], seed: int
+) -> None:
+    """Of ``k``, a group with a part ``p`` of all has ``p * k`` +- ``1 + p * (groups - 2)``."""
+    groups, whole, found = groups_of(sizes), sum(sizes), np.zeros(len(sizes), np.int64)
+    of_all = np.array(sizes, np.int64)
+    for count, member in enumerate(drawn(sizes, seed), 1):
+        found[groups[member]] += 1
+        assert (abs(found * whole - of_all * count) <= whole + of_all * (len(sizes) - 2)).all()
+
+
+@given(st.integers(1, 30), st.integers(1, 30), WORDS)
+def test_groups_of_equal_sizes_take_turns(groups: int, size: int, seed: int) -> None:
+    taken = np.array(drawn([size] * groups, seed)) // size
+    assert (np.sort(taken.reshape(size, groups)) == np.arange(groups)).all()
+
+
+def test_each_turn_is_in_another_order() -> None:
+    turns = np.array(drawn([50] * 20, 3)).reshape(50, 20) // 50
+    assert len({tuple(turn) for turn in turns.tolist()}) == 50
+
+
+def test_members_of_groups_never_change() -> None:
+    """These values are in people's checkpoints."""
+    assert drawn([4, 1, 3], 0) == [4, 6, 2, 1, 5, 0, 7, 3]
+
+
+def test_members_of_every_group_are_uniform() -> None:
+    """As above, of the places of one group's members among each other, and of single members."""
+    draws = 4000
+    table, ones = np.zeros((8, 8)), np.zeros((8, 8))
+    for seed in range(draws):
+        order = np.array(drawn([3, 8, 5], seed_of(seed)))
+        table[np.arange(8), order[(order >= 3) & (order < 11)] - 3] += 1
+        ones[np.arange(8), drawn([1] * 8, seed_of(seed))] += 1
+    for found in (table, ones):
+        assert 20 < ((found - draws / 8) ** 2 / (draws / 8)).sum() < 90

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition
-from streamrec.plan.record_order import RecordOrder, taken
+from streamrec.plan.record_order import ChunkWindows, RecordOrder, taken
 from streamrec.plan.window import Windows
 from tests.plan.oracle import RecordOracle
 from tests.plan.record_orders import index_of, oracles, order_of, windows_of
@@ -158,6 +158,35 @@ def test_a_lane_starts_where_any_record_needs_it(oracle: RecordOracle, data: st.
 
 
 @given(oracles(), EPOCHS)
+def test_parts_of_windows_are_what_they_have_of_each_extent(
+    oracle: RecordOracle, epoch: int
+) -> None:
+    order = RecordOrder(order_of(oracle).table, oracle.lanes, oracle.shuffle, joins=False)
+    windows = ChunkWindows(order, Windows(2000, order.lanes, 0))
+    for lane in range(order.lanes):
+        begin, found = 0, list[int]()
+        for number in range(len(extents := extents_of_epoch(order, lane, epoch))):
+            end = begin + windows.opens(lane, epoch, number)
+            found += order.parts(lane, epoch, begin, end).tolist() if end > begin else []
+            begin = end
+        assert found == [extent.records for extent in extents]
+
+
+@given(oracles(), EPOCHS)
+def test_windows_draw_from_their_chunks_evenly(oracle: RecordOracle, epoch: int) -> None:
+    order = order_of(oracle)
+    windows = windows_of(oracle, order)
+    for lane in range(order.lanes) if windows else ():
+        assert windows is not None
+        records = [r for window in oracle.windowed(lane, epoch) for r in window]
+        found: list[tuple[int, int]] = []
+        for number, window in enumerate(oracle.windowed(lane, epoch)):
+            drawn = windows.permutation(lane, epoch, number, len(window))
+            found += [records[len(found) + i] for i in drawn.tolist()]
+        assert [(epoch, *record) for record in found] == oracle.lane(lane, range(epoch, epoch + 1))
+
+
+@given(oracles(), EPOCHS)
 def test_windows_are_the_oracles(oracle: RecordOracle, epoch: int) -> None:
     order = order_of(oracle)
     windows = windows_of(oracle, order)
@@ -173,10 +202,8 @@ def test_a_window_holds_no_more_than_its_bytes() -> None:
     order = order_of(oracle)
     windows = windows_of(oracle, order)
     assert windows is not None
-    sizes = [windows.opens(0, 0, number) * 100 for number in range(8)]
-    assert sizes[:4] == [500, 500, 1000, 2000]
-    assert all(size <= 4000 for size in sizes)
-    assert sizes[4] == 4000
+    sizes = [windows.opens(0, 0, number) * 100 for number in range(6)]
+    assert sizes == [2000, 2000, 4000, 4000, 4000, 4000]
     assert windows.lacks(3) == 300
     assert windows.takes(np.array([1, 2, 3]), 2) == (2, 2)
 

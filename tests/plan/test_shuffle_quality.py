@@ -1,23 +1,25 @@
-"""With small chunks the shuffle by record mixes classes nearly as well as a permutation of all."""
+"""The shuffle by record mixes classes nearly as well as a permutation of all."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from streamrec.config import DEFAULT_LANES
-from streamrec.formats.index import Index
+from streamrec.formats.index import CHUNK_BYTES, Index
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import Windows
 from tests.plan.record_orders import entry
 
 WINDOW = 256 << 20
-CHUNK_BYTES = 384 << 10
-"""Windows hold 680 of them: a batch has few records of any one."""
 BATCH = 256
 CLASSES = 100
+PICTURES = 128, 1024, 110_000
+ROUNDS = 12
+"""Of the lanes: more than twice as many as a lane's full window has chunks, which is five."""
 
 
 def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) -> list[int]:
@@ -35,24 +37,40 @@ def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) ->
     return out
 
 
-@pytest.mark.parametrize(
-    ("shards", "records", "length"),
-    [(128, 1024, 110_000), (1024, 128, 110_000), (128, 4096, 2_000)],
-)
-def test_batches_of_data_sorted_by_class_are_nearly_fair_samples(
-    shards: int, records: int, length: int
-) -> None:
-    """By the default window: chi-square over its degrees of freedom; a perfect shuffle has 1."""
+def epoch_of(shards: int, records: int, length: int, seed: int) -> npt.NDArray[np.int64]:
+    """The records of all lanes in the order of the round robin, by their numbers."""
     one = entry("shard", (length,) * records, CHUNK_BYTES)
-    order = RecordOrder(Index((one,) * shards).chunks(), DEFAULT_LANES, shuffle=True)
-    windows = ChunkWindows(order, Windows(WINDOW, DEFAULT_LANES, seed=0))
+    order = RecordOrder(Index((one,) * shards).chunks(), DEFAULT_LANES, shuffle=True, seed=seed)
+    windows = ChunkWindows(order, Windows(WINDOW, DEFAULT_LANES, seed))
     lanes = [lane_of(order, windows, lane, records) for lane in range(DEFAULT_LANES)]
     turns = np.concatenate([np.arange(len(lane)) for lane in lanes])
     numbers = np.concatenate(lanes)[np.argsort(turns, kind="stable")]
     assert np.bincount(numbers, minlength=order.records).tolist() == [1] * order.records
-    classes = numbers * CLASSES // order.records
+    return numbers
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("shards", "records", "length"),
+    [PICTURES, (1024, 128, 110_000), (128, 4096, 2_000), (512, 4096, 2_000)],
+)
+def test_batches_of_data_sorted_by_class_are_nearly_fair_samples(
+    shards: int, records: int, length: int, seed: int
+) -> None:
+    """By default settings: chi-square over its degrees of freedom; a perfect shuffle has 1."""
+    numbers = epoch_of(shards, records, length, seed)
+    classes = numbers * CLASSES // len(numbers)
     batches = classes[: len(classes) // BATCH * BATCH].reshape(-1, BATCH)
     observed = np.stack([np.bincount(batch, minlength=CLASSES) for batch in batches])
     expected = BATCH / CLASSES
     chi_squares = ((observed - expected) ** 2 / expected).sum(axis=1) / (CLASSES - 1)
     assert chi_squares.mean() < 1.5
+
+
+def test_chunks_do_not_come_round_in_the_same_order() -> None:
+    """Else the records of one chunk would come at equal distances."""
+    numbers = epoch_of(*PICTURES, seed=0)
+    distances = [rounds * DEFAULT_LANES for rounds in range(1, ROUNDS)]
+    found = [float(np.corrcoef(numbers[:-n], numbers[n:])[0, 1]) for n in distances]
+    assert 0 < found[0] < 0.07  # of one lane's records, few that follow each other are of one chunk
+    assert max(found) < 0.25

@@ -24,6 +24,11 @@ def test_windows_start_small_and_grow_to_the_lanes_share() -> None:
     assert [windows.size(0, number) for number in range(6)] == [6, 12, 25, 50, 100, 100]
 
 
+def test_windows_that_grow_otherwise_are_staggered_behind_that() -> None:
+    windows = Windows(total=4800, lanes=48, seed=0)
+    assert [windows.size(24, number, (2,)) for number in range(4)] == [50, 75, 100, 100]
+
+
 def test_the_fourth_window_is_staggered_by_lane() -> None:
     windows = Windows(total=64000, lanes=64, seed=0)
     sizes = [windows.size(lane, 3) for lane in range(64)]
