@@ -28,8 +28,8 @@ from bench.markdown import table
 from streamrec.formats.index import index_url
 from streamrec.verify import check, index_of
 
-SHARDS, RECORDS = 112, 430
-"""48 lanes: by shard 16 of them have three shards, and the others two."""
+SHARDS, RECORDS, LANES = 112, 430, 48
+"""By shard 16 of the lanes have three shards, and the others two."""
 MEAN, SPREAD = 6.0, 0.7
 """Of the lengths' logarithms: half of them are below 403 bytes, one of 20 is above 1,275."""
 BUCKETS = (None, 4, 8, 16, 32, 64)
@@ -92,6 +92,7 @@ def measured(
     stream = sr.open(
         source,
         batch_size=size,
+        lanes=LANES,
         shuffle=True,
         shuffle_window=window,
         length_buckets=buckets,
