@@ -33,7 +33,7 @@ class Channel(Generic[T]):
         self.waiting_bytes = 0
         self._values: deque[tuple[T, int]] = deque()
         self._closed_by: BaseException | None = None
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
     def __repr__(self) -> str:
         state = "open" if self._closed_by is None else f"closed by {self._closed_by!r}"
@@ -48,13 +48,10 @@ class Channel(Generic[T]):
         Raises:
             RuntimeError: The channel was closed.
         """
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._has_room(size) or self._closed_by)
-            if self._closed_by is not None:
-                raise RuntimeError("send on a closed channel")
-            self._values.append((value, size))
-            self.waiting_bytes += size
-            self._changed.notify_all()
+        await self.wait_for_room(size)
+        self._values.append((value, size))
+        self.waiting_bytes += size
+        self._tell()
 
     async def wait_for_room(self, size: int) -> None:
         """Wait until a value of so many bytes could be sent, before it is made.
@@ -62,10 +59,10 @@ class Channel(Generic[T]):
         Raises:
             RuntimeError: The channel was closed.
         """
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._has_room(size) or self._closed_by)
-            if self._closed_by is not None:
-                raise RuntimeError("the channel is closed")
+        while self._closed_by is None and not self._has_room(size):
+            await self._changed.wait()
+        if self._closed_by is not None:
+            raise RuntimeError("the channel is closed")
 
     async def receive(self) -> T:
         """Take the next value.
@@ -74,21 +71,24 @@ class Channel(Generic[T]):
             EndOfStream: The sender closed it, and all that it sent is taken.
             BaseException: What the sender closed it with.
         """
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._values or self._closed_by)
-            if not self._values:
-                assert self._closed_by is not None
+        while not self._values:
+            if self._closed_by is not None:
                 raise self._closed_by
-            value, size = self._values.popleft()
-            self.waiting_bytes -= size
-            self._changed.notify_all()
-            return value
+            await self._changed.wait()
+        value, size = self._values.popleft()
+        self.waiting_bytes -= size
+        self._tell()
+        return value
 
     async def close(self, error: BaseException | None = None) -> None:
         """End it; what waits can still be received. Closing again changes nothing."""
-        async with self._changed:
-            self._closed_by = self._closed_by or error or EndOfStream()
-            self._changed.notify_all()
+        self._closed_by = self._closed_by or error or EndOfStream()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have all who wait look again."""
+        self._changed.set()
+        self._changed.clear()
 
     def _has_room(self, size: int) -> bool:
         if not self._values:

@@ -104,6 +104,35 @@ async def test_a_cancelled_receiver_loses_nothing() -> None:
 
 
 @asynchronous
+async def test_a_value_reaches_one_of_those_who_wait() -> None:
+    channel: Channel[int] = Channel(100)
+    receivers = [asyncio.create_task(channel.receive()) for _ in range(3)]
+    await settle()
+    await channel.send(1, 1)
+    await settle()
+    assert sum(receiver.done() for receiver in receivers) == 1
+    await channel.send(2, 1)
+    await channel.close()
+    outcomes = await asyncio.gather(*receivers, return_exceptions=True)
+    assert sorted(value for value in outcomes if isinstance(value, int)) == [1, 2]
+    assert sum(isinstance(error, EndOfStream) for error in outcomes) == 1
+
+
+@asynchronous
+async def test_room_goes_to_one_of_those_who_wait_for_it() -> None:
+    channel: Channel[int] = Channel(100, most=1)
+    await channel.send(0, 1)
+    senders = [asyncio.create_task(channel.send(value, 1)) for value in (1, 2)]
+    await settle()
+    for expected in range(3):
+        assert len(channel) == 1
+        assert sum(sender.done() for sender in senders) == max(0, expected)
+        assert await channel.receive() == expected
+        await settle()
+    await asyncio.gather(*senders)
+
+
+@asynchronous
 async def test_room_is_waited_for_before_a_value_is_made() -> None:
     channel: Channel[str] = Channel(10)
     await channel.wait_for_room(1000)  # one may always wait alone
