@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -53,7 +53,7 @@ LONGEST_TURN = 0.005
 class _Decoding(NamedTuple):
     """A batch on its way."""
 
-    batch: asyncio.Future[Batch]
+    batch: Future[Batch]
     used: int
     """Bytes of its records' frames."""
 
@@ -173,12 +173,16 @@ class Run:
         self._fetcher.counts.update(counts)
         self._next, self._doubts = None, False
 
-    async def _decoded(self, batch: asyncio.Future[Batch]) -> Batch:
+    async def _decoded(self, batch: Future[Batch]) -> Batch:
         """The batch; it is not lost when the wait for it is cancelled."""
-        seconds = self._plan.settings.stall_timeout
-        if not batch.done() and not (await asyncio.wait([batch], timeout=seconds))[0]:
-            self._hangs = True
-            raise Stalled(f"a batch took more than {seconds:g} s; {RAISE}", stage="decode")
+        if not batch.done():
+            seconds = self._plan.settings.stall_timeout
+            arrival = asyncio.wrap_future(batch)
+            arrival.add_done_callback(_retrieve)
+            if not (await asyncio.wait([arrival], timeout=seconds))[0]:
+                self._hangs = True
+                raise Stalled(f"a batch took more than {seconds:g} s; {RAISE}", stage="decode")
+            return arrival.result()
         return batch.result()
 
     def statistics(self) -> dict[str, Any]:
@@ -413,10 +417,7 @@ class Run:
         used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
-        decoding = asyncio.get_running_loop().run_in_executor(
-            self._threads, self._decoder.decode, chunk, position, padding, rows
-        )
-        decoding.add_done_callback(_retrieve)
+        decoding = self._threads.submit(self._decoder.decode, chunk, position, padding, rows)
         del chunk  # the thread's reference is the last: decoding it frees the ranges
         await self._channel.send(_Decoding(decoding, used), size)
 
@@ -439,6 +440,6 @@ class Run:
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:
-    """Look at the outcome of a batch that nobody may take any more, so that nothing warns."""
+    """Look at the outcome of a batch that nobody may wait for any more, so that nothing warns."""
     if not future.cancelled():
         future.exception()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from streamrec.errors import Stalled, StoreUnavailable
+from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import inflate as inflate_module
 from streamrec.pipeline import quarantine as quarantine_module
@@ -43,6 +44,16 @@ class LateExecutor(InlineExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         inline, future = super().submit(*args, **kwargs), Future[Any]()
         asyncio.get_running_loop().call_later(1.0, lambda: future.set_result(inline.result()))
+        return future
+
+
+class LateFailure(InlineExecutor):
+    """Its threads fail after a second."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        error = DataError("it cannot be decoded")
+        asyncio.get_running_loop().call_later(1.0, lambda: future.set_exception(error))
         return future
 
 
@@ -143,4 +154,55 @@ async def test_a_wait_that_is_cancelled_loses_no_batch(monkeypatch: pytest.Monke
             except EndOfStream:
                 break
     assert identities(batches) == [(s, r) for r in range(RECORDS) for s in range(SHARDS)]
+    await dataset.aclose()
+
+
+@simulated
+async def test_a_batch_that_is_there_is_taken_without_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even for the event loop."""
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    dataset = dataset_over(plain(), known=True, batch_size=8)
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    async with run:
+        first = await run.receive()
+        await asyncio.sleep(60)  # in which all is read
+        for step in (2, 3):
+            with pytest.raises(StopIteration) as taken:
+                run.receive().send(None)
+            assert taken.value.value.next_position.step == first.next_position.step + step - 1
+    await dataset.aclose()
+
+
+@simulated
+async def test_a_failure_that_nobody_waits_for_any_more_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateFailure)
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    dataset = dataset_over(plain(), known=True, batch_size=8)
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    async with run:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await run.receive()
+        await asyncio.sleep(5)
+    await dataset.aclose()
+    del run
+    gc.collect()
+    assert not reported
+
+
+@simulated
+async def test_a_failure_comes_again_to_whoever_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "ThreadPoolExecutor", LateFailure)
+    dataset = dataset_over(plain(), known=True, batch_size=8)
+    run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
+    async with run:
+        for _ in range(2):
+            with pytest.raises(DataError, match="cannot be decoded"):
+                await run.receive()
     await dataset.aclose()
