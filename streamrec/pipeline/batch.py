@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.pipeline.column_rows import joined
-from streamrec.plan.position import COORDINATES, PART, TAKEN
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Batcher:
         self._plan = merge if ordered else first_come
         self._taken_before = taken_before if ordered else first_come_before
         self._merged = taken.copy()
-        self._delivered = taken.copy()
+        self._delivered = taken.tolist()
         self._skip = skip
         self._chunk = empty_chunk()
         self._first = 0  # of the chunk's rows that are in no batch yet
@@ -136,30 +135,27 @@ class Batcher:
         """Take so many pending rows; the lanes move past them."""
         chunk = self._chunk.cut(self._first, self._first + rows)
         self._first += rows
+        delivered = self._merged.tolist()
         if self.pending:
-            delivered = self._taken_before(self._chunk.keys[self._first :], self._merged)
-            # a hostile position may say that a lane is far ahead of the others
-            delivered = np.maximum(delivered, self._delivered)
+            delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
         else:
-            delivered = self._merged.copy()
             self._chunk, self._first = empty_chunk(), 0
-        counts = (delivered - self._delivered).tolist()
-        self._delivered = delivered
-        for lane, count in zip(self._lanes, counts, strict=True):
-            lane.deliver(count)
+        for lane, taken in enumerate(delivered):
+            count = taken - self._delivered[lane]
+            if count > 0:  # a hostile position may say that a lane is far ahead of the others
+                self._lanes[lane].deliver(count)
+                self._delivered[lane] = taken
         return chunk
 
     def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
         """The lanes' part of the position after what was cut; and, of a mix, its sources."""
-        array = np.empty((len(COORDINATES), len(self._lanes)), np.int64)
         places = [lane.coordinates for lane in self._lanes]
-        coordinates = np.array([place[:PART] for place in places], np.int64).T
-        array[:TAKEN], array[PART] = coordinates[:-1], coordinates[-1]
-        array[TAKEN] = self._delivered
-        if not places[0].sources:
+        *begins, parts, sources = zip(*places, strict=True)
+        array = np.array([*begins, self._delivered, parts], np.int64)
+        if not sources[0]:
             return array, None
-        sources = np.array([place.sources for place in places], np.int64)
-        return array, sources.transpose(2, 1, 0).reshape(sources.shape[2], -1)
+        points = np.array(sources, np.int64)
+        return array, points.transpose(2, 1, 0).reshape(points.shape[2], -1)
 
     def _poll(self, wanted: int) -> None:
         share = 2 * wanted // len(self._lanes) + 1

@@ -55,8 +55,9 @@ class Lane:
     @property
     def coordinates(self) -> Coordinates:
         """Where the lane stands after what was delivered."""
-        if self._segments and self._segments[0].delivered:
-            return self._segments[0].at(self._segments[0].delivered)
+        segments = self._segments
+        if segments and (delivered := segments[0].delivered):
+            return segments[0].at(delivered)
         return self._state
 
     def poll(self, wanted: int) -> None:
@@ -89,11 +90,11 @@ class Lane:
         """So many rows more are in a batch: the lane's coordinates move past them."""
         while count:
             segment = self._segments[0]
-            step = min(count, len(segment.rows) - segment.delivered)
-            segment.delivered += step
-            count -= step
-            if segment.delivered == len(segment.rows):
-                self._state = segment.at(segment.delivered)
+            rows = len(segment.rows)
+            segment.delivered += count
+            count = max(0, segment.delivered - rows)
+            if segment.delivered >= rows:
+                self._state = segment.at(rows)
                 self._segments.popleft()
 
     @property

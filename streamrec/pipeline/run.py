@@ -428,14 +428,12 @@ class Run:
         lanes, sources = self._batcher.coordinates()
         points = lanes if sources is None else sources
         self._whereabouts.follow(points)
-        return replace(
-            self._plan.position,
-            step=step,
-            epoch=self._whereabouts.epoch if sources is None else int(lanes[EXTENT].min()),
-            lanes=lanes,
-            tags=self._whereabouts.tags(points, lanes),
-            skip=0,
-            sources=self._plan.position.sources if sources is None else sources,
+        return self._plan.position.at(
+            step,
+            self._whereabouts.epoch if sources is None else int(lanes[EXTENT].min()),
+            lanes,
+            self._whereabouts.tags(points, lanes),
+            sources,
         )
 
 

@@ -123,16 +123,16 @@ class Stretch:
 
     def before(self, row: int) -> Coordinates:
         """Where a lane stands whose next record is this one."""
-        return Coordinates(self.extent.number, int(self.begins[row]), self._ordinal(row))
+        return Coordinates(self.extent.number, self.begins.item(row), self._ordinal(row))
 
     def after(self, row: int) -> Coordinates:
         """Where a lane stands whose last record was this one."""
-        end = int(self.begins[row] + self.lengths[row]) + FRAME_OVERHEAD
+        end = self.begins.item(row) + self.lengths.item(row) + FRAME_OVERHEAD
         return Coordinates(self.extent.number, end, self._ordinal(row) + 1)
 
     def _ordinal(self, row: int) -> int:
-        ordinal = int(self.rows.ordinals[row])
-        return max(ordinal, ~ordinal)
+        ordinal: int = self.rows.ordinals.item(row)
+        return ordinal if ordinal >= 0 else ~ordinal
 
 
 @dataclass(slots=True, eq=False)

@@ -50,7 +50,7 @@ class Whereabouts:
 
     def tags(self, points: Numbers, lanes: Numbers) -> tuple[str | None, ...]:
         """The versions of the objects in the middle of which the feeds stand."""
-        begun = (lanes[ROW] > 0) | (lanes[PART] > 0)
+        begun = (lanes[ROW] | lanes[PART]) > 0
         beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
         inside = beyond | begun
         if self._inside != inside.tobytes():

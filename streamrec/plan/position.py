@@ -93,6 +93,27 @@ class Position:
     def __hash__(self) -> int:
         return hash((self.fingerprint, self.step, self.rank, self.world_size, self.skip))
 
+    def at(
+        self,
+        step: int,
+        epoch: int,
+        lanes: npt.NDArray[np.int64],
+        tags: tuple[str | None, ...],
+        sources: npt.NDArray[np.int64] | None = None,
+    ) -> Position:
+        """The same rank's in the same run, at a step at which its lanes stand there."""
+        return Position(
+            self.fingerprint,
+            step,
+            self.rank,
+            self.world_size,
+            self.run_epoch,
+            epoch,
+            lanes,
+            tags,
+            sources=_NO_SOURCES if sources is None else sources,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON-able data, a few KB at most."""
         common = {

@@ -80,12 +80,11 @@ def first_come(
     return plan._replace(blocking=behind)
 
 
-def first_come_before(
-    keys: npt.NDArray[np.int64], merged: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def first_come_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
     """As :func:`taken_before`, of what :func:`first_come` has merged."""
     lanes = len(merged)
-    return merged - np.bincount(keys % lanes, minlength=lanes)
+    counts = np.bincount(keys % lanes, minlength=lanes)
+    return [given - count for given, count in zip(merged, counts.tolist(), strict=True)]
 
 
 def _below(end: int, taken: Sequence[int], most: Sequence[int]) -> list[int]:
@@ -138,15 +137,12 @@ def _with_gaps(
     return Merge(counts, (before - first)[lane] + number, keys + begin * len(taken), blocking)
 
 
-def taken_before(
-    keys: npt.NDArray[np.int64], merged: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def taken_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
     """How many records each lane has given before those that come last.
 
     Args:
         keys: int64 ``[rows]``: of the last rows that are merged; at least one.
-        merged: int64 ``[lanes]``: how many each lane has given to what is merged.
+        merged: How many each lane has given to what is merged.
     """
-    number, lane = divmod(int(keys[0]), len(merged))
-    taken: npt.NDArray[np.int64] = np.minimum(number + (np.arange(len(merged)) < lane), merged)
-    return taken
+    number, first = divmod(keys.item(0), len(merged))
+    return [min(number + (lane < first), given) for lane, given in enumerate(merged)]

@@ -54,8 +54,38 @@ def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) ->
         given = [sum(lane == i for _, lane in out) for i in range(len(counts))]
         assert coordinates[TAKEN].tolist() == given
         assert coordinates[RECORD].tolist() == given
+        assert coordinates.flags.c_contiguous
+        assert coordinates.dtype == np.int64
     out += keys(batcher.cut(batcher.pending))
     assert out == sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
+
+
+def test_the_coordinates_of_a_batch_are_its_own() -> None:
+    batcher = Batcher([lane_of(i, 9) for i in range(3)], np.zeros(3, np.int64))
+    assert batcher.gather(9) == -1
+    batcher.cut(4)
+    coordinates, _ = batcher.coordinates()
+    before = coordinates.copy()
+    batcher.cut(5)
+    assert (coordinates == before).all()
+    assert batcher.coordinates()[0][TAKEN].tolist() == [3, 3, 3]
+
+
+@given(COUNTS, st.lists(st.integers(0, 30), min_size=6, max_size=6), st.integers(1, 4))
+def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
+    counts: list[int], ahead: list[int], size: int
+) -> None:
+    """As a hostile position may say."""
+    taken = np.array(ahead[: len(counts)], np.int64)
+    batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)], taken)
+    before, out = taken.tolist(), 0
+    while batcher.gather(size) == -1 and batcher.pending:
+        out += len(batcher.cut(min(size, batcher.pending)))
+        given = batcher.coordinates()[0][TAKEN].tolist()
+        assert all(now >= then for now, then in zip(given, before, strict=True))
+        before = given
+    assert out == sum(counts)
+    assert before == [start + n for start, n in zip(taken.tolist(), counts, strict=True)]
 
 
 @given(COUNTS, st.integers(0, 15))

@@ -28,7 +28,7 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
         assert plan.keys.tolist() == keys[plan.order].tolist()
         for i in range(len(plan.keys)):
             given = taken + np.bincount(owners[plan.order][:i], minlength=len(lengths))
-            assert taken_before(plan.keys[i:], taken + plan.counts).tolist() == given.tolist()
+            assert taken_before(plan.keys[i:], (taken + plan.counts).tolist()) == given.tolist()
         out += zip(owners[plan.order].tolist(), numbers[plan.order].tolist(), strict=True)
         taken += plan.counts
         if plan.blocking < 0 and not len(plan.order):
@@ -122,9 +122,10 @@ class TestFirstCome:
         keys = [(number, lane) for lane, n in enumerate(have) for number in range(n)]
         lanes = [lane for _, lane in sorted(keys)[: len(plan.order)]]
         assert (plan.keys % len(have)).tolist() == lanes
+        merged = (taken + plan.counts).tolist()
         for i in range(len(lanes) + 1):
             before = taken + np.bincount(lanes[:i], minlength=len(have))
-            assert first_come_before(plan.keys[i:], taken + plan.counts).tolist() == before.tolist()
+            assert first_come_before(plan.keys[i:], merged) == before.tolist()
 
     def test_waits_for_the_lane_that_is_furthest_behind(self) -> None:
         taken, none = np.array([5, 3, 1, 2]), np.zeros(4, np.int64)
