@@ -68,6 +68,7 @@ def test_the_coordinates_of_a_batch_are_its_own() -> None:
     before = coordinates.copy()
     batcher.cut(5)
     assert (coordinates == before).all()
+    assert coordinates.base is None
     assert batcher.coordinates()[0][TAKEN].tolist() == [3, 3, 3]
 
 
