@@ -76,7 +76,10 @@ class RecordBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordRows:
-    """Records in the order in which they are delivered, as references into buffers."""
+    """Records in the order in which they are delivered, as references into buffers.
+
+    The arrays are contiguous.
+    """
 
     buffers: tuple[Octets, ...]
     buffer_index: npt.NDArray[np.int32]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,9 +30,11 @@ __all__ = [
     "DataType",
     "Fault",
     "FrameScan",
+    "Interleaved",
     "KernelFault",
     "Kind",
     "Parser",
+    "Run",
     "fresh",
     "mask",
     "unmask",
@@ -113,6 +115,33 @@ class FrameScan(NamedTuple):
     """The whole size of the frame at ``stop``, if its header is complete and no fault; else 0."""
     fault: Fault
     """What is wrong with the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Run(NamedTuple, Generic[R_co]):
+    """Consecutive rows of a lane; what a kernel takes are :class:`RecordRows`."""
+
+    rows: R_co
+    """Those that it is of; their arrays are contiguous."""
+    first: int
+    """The run's first row in them."""
+    last: int
+    """The row behind its last one."""
+    epoch: int
+    """The epoch of them all."""
+
+
+class Interleaved(NamedTuple):
+    """The rows of several lanes in one order."""
+
+    rows: RecordRows
+    """With the buffers of all runs, end to end."""
+    epochs: Indices
+    """int64 ``[rows]``."""
+    ends: Indices
+    """int64 ``[rows]``: running sums of the payloads' sizes, in bytes."""
 
 
 class Kind(Enum):

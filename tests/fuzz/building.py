@@ -19,12 +19,13 @@ __all__ = [
     "CannotBuildError",
     "build",
     "find_clang",
+    "kernel_sources",
     "sources",
 ]
 
 HERE = Path(__file__).parent
 KERNEL = HERE.parents[1] / "streamrec/kernel/c"
-TARGETS = ("crc32c", "scan", "packed", "rows", "examples", "sequences")
+TARGETS = ("crc32c", "scan", "packed", "rows", "interleave", "examples", "sequences")
 """One for each entry of the kernel: each is a C file of this directory."""
 
 # -O2: ten million executions take minutes, and what the optimizer does with undefined behaviour is
@@ -69,8 +70,12 @@ def _links(clang: str) -> bool:
 
 def sources() -> list[Path]:
     """Every file that a target is made of, the kernel's glue to Python not among them."""
-    kernel = [path for path in sorted(KERNEL.glob("*.[ch]")) if path.name != "module.c"]
-    return [*kernel, *sorted(HERE.glob("*.[ch]"))]
+    return [*kernel_sources(), *sorted(HERE.glob("*.[ch]"))]
+
+
+def kernel_sources() -> list[Path]:
+    """Those of them that are the kernel's."""
+    return [path for path in sorted(KERNEL.glob("*.[ch]")) if not path.stem.startswith("module")]
 
 
 def build(clang: str, coverage: bool = False) -> Path:

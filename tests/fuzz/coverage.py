@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz.building import KERNEL, TARGETS, build, find_clang
+from tests.fuzz.building import TARGETS, build, find_clang, kernel_sources
 from tests.fuzz.running import Settings, run_target
 
 
@@ -35,7 +35,7 @@ def _report(built: Path, work: Path, what: str) -> int:
     profiles = [str(work / f"{target}.profraw") for target in TARGETS]
     subprocess.run(["llvm-profdata", "merge", "-o", merged, *profiles], check=True)
     others = [f"-object={built / target}" for target in TARGETS[1:]]
-    files = [str(path) for path in sorted(KERNEL.glob("*.[ch]")) if path.name != "module.c"]
+    files = [str(path) for path in kernel_sources()]
     command = ["llvm-cov", what, str(built / TARGETS[0]), *others, f"-instr-profile={merged}"]
     return subprocess.run([*command, *files], check=False).returncode
 

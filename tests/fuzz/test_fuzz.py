@@ -37,7 +37,7 @@ def test_nothing_is_found(built: Path, target: str, tmp_path: Path) -> None:
     report = run_target(built, target, Settings(RUNS, findings=tmp_path / "findings"))
     assert report.finding is None
     assert report.executions >= RUNS
-    assert report.edges > 20
+    assert report.edges >= 20
 
 
 def test_a_finding_is_reported(built: Path, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ class TestCorpus:
     def test_the_glue_is_not_among_the_sources(self) -> None:
         names = {path.name for path in sources()}
         assert {"crc32c.c", "measure.c", "parsing.c", "input.h"} <= names
-        assert "module.c" not in names
+        assert not any(name.startswith("module") for name in names)
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_it_is_what_the_script_writes(self, target: str) -> None:

@@ -1,9 +1,7 @@
 /* The glue between Python and the kernel: buffers in, buffers that the caller allocated out, codes
    back. It checks sizes, holds the buffers, and releases the GIL. Nothing here knows what bytes
    mean, and nothing elsewhere knows Python. */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
-#include <Python.h>
+#include "module.h"
 
 #include <stdlib.h>
 
@@ -14,56 +12,6 @@
 
 /* Below so many bytes a thread switch costs more than the work. */
 enum { WORTH_RELEASING = 1 << 15 };
-
-/* Buffers that are held until the call is over. */
-struct views {
-    Py_buffer *all;
-    Py_ssize_t count, room;
-};
-
-static bool views_init(struct views *views, Py_ssize_t room) {
-    *views = (struct views){PyMem_Malloc((size_t)(room > 0 ? room : 1) * sizeof(Py_buffer)), 0, room};
-    if (!views->all) PyErr_NoMemory();
-    return views->all != NULL;
-}
-
-static void views_release(struct views *views) {
-    while (views->count) PyBuffer_Release(&views->all[--views->count]);
-    PyMem_Free(views->all);
-}
-
-enum access { READ, WRITE };
-
-/* An object's memory as items of a size, and how many of them there are. Does nothing once there is
-   an error, so that several calls need one look at it. */
-static void *view(struct views *views, PyObject *object, Py_ssize_t item, enum access access, int64_t *count) {
-    *count = 0;
-    if (PyErr_Occurred()) return NULL;
-    if (views->count == views->room) {
-        PyErr_SetString(PyExc_SystemError, "more buffers than were counted");
-        return NULL;
-    }
-    Py_buffer *buffer = &views->all[views->count];
-    if (PyObject_GetBuffer(object, buffer, access == WRITE ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
-    views->count++;
-    if (buffer->len % item || (uintptr_t)buffer->buf % (uintptr_t)item) {
-        PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes holds no aligned items of %zd bytes", buffer->len, item);
-        return NULL;
-    }
-    *count = buffer->len / item;
-    return buffer->buf;
-}
-
-/* The same of memory that may be left out: None gives NULL. */
-static void *view_if_any(struct views *views, PyObject *object, Py_ssize_t item, int64_t *count) {
-    *count = 0;
-    return object == Py_None ? NULL : view(views, object, item, WRITE, count);
-}
-
-static bool fail(PyObject *kind, const char *message) {
-    PyErr_SetString(kind, message);
-    return false;
-}
 
 /* Rows of records: (buffers, buffer_index, offsets, lengths). */
 struct held_rows {
@@ -503,6 +451,7 @@ static PyMethodDef functions[] = {
     {"frame", py_frame, METH_VARARGS, NULL},
     {"corrupt_row", py_corrupt_row, METH_VARARGS, NULL},
     {"gather", py_gather, METH_VARARGS, NULL},
+    {"interleave", py_interleave, METH_VARARGS, NULL},
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},

@@ -15,6 +15,7 @@ from streamrec.kernel.reference.frames import (
     masked_crc32c,
     scan_frames,
 )
+from streamrec.kernel.reference.interleaving import interleave
 
 __all__ = [
     "Parser",
@@ -22,6 +23,7 @@ __all__ = [
     "crc32c",
     "frame_records",
     "gather",
+    "interleave",
     "masked_crc32c",
     "scan_frames",
 ]
