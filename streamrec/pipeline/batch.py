@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.pipeline.column_rows import joined
+from streamrec.pipeline.column_rows import interleaved, joined
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class Batcher:
         self._lanes = lanes
         self._plan = merge if ordered else first_come
         self._taken_before = taken_before if ordered else first_come_before
-        self._merged = taken.copy()
-        self._delivered = taken.tolist()
+        self._merged: list[int] = taken.tolist()
+        self._delivered: list[int] = taken.tolist()
         self._skip = skip
         self._chunk = empty_chunk()
         self._first = 0  # of the chunk's rows that are in no batch yet
@@ -135,7 +135,7 @@ class Batcher:
         """Take so many pending rows; the lanes move past them."""
         chunk = self._chunk.cut(self._first, self._first + rows)
         self._first += rows
-        delivered = self._merged.tolist()
+        delivered = self._merged
         if self.pending:
             delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
         else:
@@ -163,13 +163,13 @@ class Batcher:
             lane.poll(share)
 
     def _merge(self, most: int) -> tuple[int, int]:
-        available = np.array([lane.available for lane in self._lanes], np.int64)
-        ended = np.array([lane.ended for lane in self._lanes])
+        available = [lane.available for lane in self._lanes]
+        ended = [lane.ended for lane in self._lanes]
         plan = self._plan(self._merged, available, ended, most)
-        if len(plan.order):
-            self._merged += plan.counts
+        if len(plan.keys):
+            self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
             self._append(self._collect(plan))
-        return plan.blocking, len(plan.order)
+        return plan.blocking, len(plan.keys)
 
     def _append(self, chunk: Chunk) -> None:
         row_bytes = chunk.nbytes // len(chunk) + 1
@@ -188,11 +188,12 @@ class Batcher:
             self._chunk, self._first = replace(rest, rows=rest.rows.prune()), 0
 
     def _collect(self, plan: Merge) -> Chunk:
-        given = np.flatnonzero(plan.counts).tolist()
-        parts = [part for lane in given for part in self._lanes[lane].take(int(plan.counts[lane]))]
-        rows = joined([rows for rows, _ in parts]).reorder(plan.order)
-        epochs = np.repeat([epoch for _, epoch in parts], [len(rows) for rows, _ in parts])
-        return Chunk.of(rows, plan.keys, epochs[plan.order].astype(np.int64, copy=False))
+        runs = [
+            lane.take(count) if count else ()
+            for lane, count in zip(self._lanes, plan.counts, strict=True)
+        ]
+        rows, epochs, ends = interleaved(runs, plan.keys)
+        return Chunk(rows, plan.keys, epochs, ends)
 
     def _drop_skipped(self) -> None:
         dropped = min(self._skip, self.pending)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import numpy as np
 
+from streamrec import kernel
+from streamrec.kernel.contract import Run
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.types import Indices
+    from streamrec.types import Indices, Octets
 
-__all__ = ["ColumnRows", "Rows", "joined"]
+__all__ = ["ColumnRows", "Rows", "interleaved", "joined"]
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
@@ -25,7 +28,8 @@ Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 class ColumnRows:
     """Rows of dense columns in the order in which they are delivered, as references to them.
 
-    So rows are merged, ordered and cut by their indices, and copied once, into their batch.
+    So rows are merged, ordered and cut by their indices, and copied once, into their batch. The
+    arrays of indices are contiguous.
     """
 
     buffers: tuple[Columns, ...]
@@ -44,6 +48,12 @@ class ColumnRows:
         """All rows of some columns."""
         n = len(shards)
         return cls((columns,), np.zeros(n, np.int32), np.arange(n), shards, ordinals)
+
+    @classmethod
+    def from_references(cls, rows: RecordRows) -> Self:
+        """Those of which these are the :attr:`references`, in another order or number."""
+        columns = cast("tuple[Columns, ...]", rows.buffers)
+        return cls(columns, rows.buffer_index, rows.offsets, rows.shards, rows.ordinals)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ColumnRows]) -> ColumnRows:
@@ -69,10 +79,6 @@ class ColumnRows:
     def take(self, rows: Indices) -> ColumnRows:
         """Some of the rows, in the order of the indices; holds the buffers of these alone."""
         return self._pick(rows).prune()
-
-    def reorder(self, order: Indices) -> ColumnRows:
-        """All of the rows in another order, which is a permutation of them."""
-        return self._pick(order)
 
     def prune(self) -> ColumnRows:
         """The same rows, without the buffers that none of them is in."""
@@ -104,6 +110,13 @@ class ColumnRows:
         return len(self.shards)
 
     @property
+    def references(self) -> RecordRows:
+        """The rows as the kernel moves rows, which looks into no buffer: by place, not offset."""
+        buffers = cast("tuple[Octets, ...]", self.buffers)
+        places, lengths = self.places, self.lengths
+        return RecordRows(buffers, self.buffer_index, places, lengths, self.shards, self.ordinals)
+
+    @property
     def lengths(self) -> Indices:
         """int64 ``[n]``: the bytes of each row, the same for all."""
         columns = self.buffers[0].values() if self.buffers else ()
@@ -122,3 +135,23 @@ def joined(parts: Sequence[Rows]) -> Rows:
     """All rows of all parts, which are of one kind; of no parts, no records."""
     kind: Any = type(parts[0]) if parts else RecordRows
     return kind.concatenate(parts)  # type: ignore[no-any-return]
+
+
+def interleaved(
+    lanes: Sequence[Sequence[Run[Rows]]], keys: Indices
+) -> tuple[Rows, Indices, Indices]:
+    """The rows of several lanes, which are of one kind, in the order of their keys.
+
+    Returns:
+        Them, their epochs and the running sums of their sizes: see :func:`kernel.interleave`.
+    """
+    if isinstance(next(chain.from_iterable(lanes)).rows, RecordRows):
+        return kernel.interleave(cast("Sequence[Sequence[Run[RecordRows]]]", lanes), keys)
+    references = [[_by_reference(run) for run in runs] for runs in lanes]
+    rows, epochs, ends = kernel.interleave(references, keys)
+    return ColumnRows.from_references(rows), epochs, ends
+
+
+def _by_reference(run: Run[Rows]) -> Run[RecordRows]:
+    rows = run.rows.references if isinstance(run.rows, ColumnRows) else run.rows
+    return Run(rows, run.first, run.last, run.epoch)

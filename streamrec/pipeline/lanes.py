@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
+from streamrec.kernel.contract import Run
 from streamrec.pipeline.stages import Coordinates, Segment, WindowShuffle, check_delivered
 
 if TYPE_CHECKING:
@@ -69,22 +70,22 @@ class Lane:
             self.error = error
         self._source.progress.lacks = self._stage.lacks
 
-    def take(self, count: int) -> list[tuple[Rows, int]]:
-        """The next ``count`` rows for the round robin: parts in order, each with its epoch."""
-        parts, progress = [], self._source.progress
+    def take(self, count: int) -> list[Run[Rows]]:
+        """The next ``count`` rows for the round robin."""
+        runs, progress = [], self._source.progress
         self.available -= count
         for segment in self._segments:
-            if count == 0:
+            if not count:
                 break
-            first = segment.merged
-            segment.merged = min(first + count, len(segment.rows))
-            if segment.merged > first:
-                parts.append((segment.rows.part(first, segment.merged), segment.epoch))
-                progress.ready -= segment.row_bytes * (segment.merged - first)
-            count -= segment.merged - first
+            first, rows = segment.merged, segment.rows
+            if given := min(count, len(rows) - first):
+                count -= given
+                segment.merged = first + given
+                runs.append(Run(rows, first, first + given, segment.epoch))
+                progress.ready -= segment.row_bytes * given
         if not self.available:
             progress.ready = 0  # it is a sum of fractions
-        return parts
+        return runs
 
     def deliver(self, count: int) -> None:
         """So many rows more are in a batch: the lane's coordinates move past them."""

@@ -161,7 +161,7 @@ class Packing:
         nexts, parts = packs.next.tolist(), packs.part.tolist()
         points = [self._at(n)._replace(part=k) for n, k in zip(nexts, parts, strict=True)]
         origins = [self._origin(number) for number in packs.first.tolist()]
-        shards, ordinals = np.array(origins, np.int64).T
+        shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
         self._fruitful = points[-1].extent
         rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
         return Segment(rows, self._epoch, lambda count: points[count - 1])

@@ -7,7 +7,6 @@ the order never depends on timing.
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,10 +24,8 @@ _NONE = np.empty(0, np.int64)
 class Merge(NamedTuple):
     """What can be delivered now."""
 
-    counts: npt.NDArray[np.int64]
-    """int64 ``[lanes]``: how many records each lane gives."""
-    order: npt.NDArray[np.int64]
-    """int64 ``[rows]``: the delivery order, as indices into the lanes' records end to end."""
+    counts: list[int]
+    """How many records each lane gives."""
     keys: npt.NDArray[np.int64]
     """int64 ``[rows]``: the rows' keys, ``number * lanes + lane``, which rise."""
     blocking: int
@@ -36,48 +33,42 @@ class Merge(NamedTuple):
 
 
 def merge(
-    taken: npt.NDArray[np.int64],
-    available: npt.NDArray[np.int64],
-    ended: npt.NDArray[np.bool_],
-    most: int,
+    taken: Sequence[int], available: Sequence[int], ended: Sequence[bool], most: int
 ) -> Merge:
     """Merge what the lanes have, ``most`` rows at most.
 
     Args:
-        taken: int64 ``[lanes]``: how many records each lane has given so far.
-        available: int64 ``[lanes]``: how many more it has at hand.
-        ended: bool ``[lanes]``: whether nothing will follow these.
+        taken: How many records each lane has given so far.
+        available: How many more it has at hand.
+        ended: Whether nothing will follow these.
         most: Rows wanted.
     """
-    given, ready, over = taken.tolist(), available.tolist(), ended.tolist()
-    lanes = len(given)
-    waiting = [lane for lane in range(lanes) if ready[lane] or not over[lane]]
+    lanes = list(zip(taken, available, ended, strict=True))
+    waiting = [given for given, ready, over in lanes if ready or not over]
     if not waiting:
-        return Merge(np.zeros(lanes, np.int64), _NONE, _NONE, -1)
-    horizon = min(given[lane] for lane in waiting) + -(-most // len(waiting)) + 1
-    first_missing = min(
-        (horizon if over[lane] else min(given[lane] + ready[lane], horizon)) * lanes + lane
-        for lane in waiting
-    )
-    counts = _below(first_missing, given, ready)
-    return _in_order(given, counts, most, first_missing % lanes)
+        return Merge([0] * len(lanes), _NONE, -1)
+    horizon = min(waiting) + -(-most // len(waiting)) + 1
+    missing = [  # of each lane; one that has ended and is empty misses nothing
+        (horizon if ready else horizon + 1)
+        if over
+        else (given + ready if given + ready < horizon else horizon)  # noqa: FURB136 - calls cost
+        for given, ready, over in lanes
+    ]
+    number = min(missing)
+    return _in_order(taken, available, most, (number, missing.index(number)))
 
 
 def first_come(
-    taken: npt.NDArray[np.int64],
-    available: npt.NDArray[np.int64],
-    ended: npt.NDArray[np.bool_],
-    most: int,
+    taken: Sequence[int], available: Sequence[int], ended: Sequence[bool], most: int
 ) -> Merge:
     """Merge what the lanes have, as :func:`merge`, but let none of them hold back the others.
 
     ``blocking`` is the lane that is furthest behind of those that lack records.
     """
-    nobody_waits = np.ones(len(taken), np.bool_)
-    plan = merge(np.zeros(len(taken), np.int64), available, nobody_waits, most)
-    lacking = np.flatnonzero(~ended & (available == 0))
-    behind = int(lacking[np.argmin(taken[lacking])]) if len(lacking) else -1
-    return plan._replace(blocking=behind)
+    lanes = len(taken)
+    plan = merge([0] * lanes, available, [True] * lanes, most)
+    lacking = [lane for lane in range(lanes) if not (ended[lane] or available[lane])]
+    return plan._replace(blocking=min(lacking, key=taken.__getitem__, default=-1))
 
 
 def first_come_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
@@ -87,39 +78,30 @@ def first_come_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> lis
     return [given - count for given, count in zip(merged, counts.tolist(), strict=True)]
 
 
-def _below(end: int, taken: Sequence[int], most: Sequence[int]) -> list[int]:
-    """How many keys below ``end`` each lane has that it has not given, and so many at most."""
-    lanes = len(taken)
+def _below(number: int, lane: int, taken: Sequence[int], most: Sequence[int]) -> list[int]:
+    """How many keys below one each lane has that it has not given, and so many at most."""
+    ends = [number + 1] * lane + [number] * (len(taken) - lane)
     return [
-        max(0, min(most[lane], (end - lane + lanes - 1) // lanes - taken[lane]))
-        for lane in range(lanes)
+        (n if given + n < end else end - given) if given < end else 0
+        for end, given, n in zip(ends, taken, most, strict=True)
     ]
 
 
-def _in_order(taken: list[int], counts: list[int], most: int, blocking: int) -> Merge:
-    """The first ``most`` of the rows that the lanes can give."""
-    lanes = len(taken)
-    gives = [lane for lane in range(lanes) if counts[lane]]
-    if not gives:
-        return Merge(np.zeros(lanes, np.int64), _NONE, _NONE, blocking)
-    begin = min(taken[lane] * lanes + lane for lane in gives)
-    end = max((taken[lane] + counts[lane] - 1) * lanes + lane for lane in gives) + 1
-    rows = sum(counts)
-    if rows == end - begin:
-        return _without_gaps(taken, counts, range(begin, begin + min(rows, most)), blocking)
-    return _with_gaps(np.array(taken), np.array(counts), most, blocking)
-
-
-def _without_gaps(taken: list[int], counts: list[int], keys: range, blocking: int) -> Merge:
-    """The rows with these keys, every one of which some lane gives."""
-    lanes = len(taken)
-    counts = _below(keys.stop, taken, counts)
-    first, skipped = divmod(keys.start, lanes)
-    before = [0, *accumulate(counts)]
-    place_of_first = np.array([before[lane] - taken[lane] + first for lane in range(lanes)])
-    numbers = np.arange(-(-keys.stop // lanes) - first)[:, None]
-    order = (place_of_first + numbers).ravel()[skipped : skipped + len(keys)]
-    return Merge(np.array(counts), order, np.arange(keys.start, keys.stop), blocking)
+def _in_order(
+    taken: Sequence[int], available: Sequence[int], most: int, missing: tuple[int, int]
+) -> Merge:
+    """The first ``most`` of the rows with keys below the one that is missing."""
+    lanes, (number, blocking) = len(taken), missing
+    counts = _below(number, blocking, taken, available)
+    if not (rows := sum(counts)):
+        return Merge(counts, _NONE, blocking)
+    gives = zip(taken, counts, range(lanes), strict=True)
+    begin = min([given * lanes + lane for given, n, lane in gives if n])
+    if rows < number * lanes + blocking - begin:
+        return _with_gaps(np.array(taken), np.array(counts), most, blocking)
+    if rows > most:
+        counts = _below(*divmod(begin + most, lanes), taken, counts)
+    return Merge(counts, np.arange(begin, begin + min(rows, most)), blocking)
 
 
 def _with_gaps(
@@ -131,10 +113,8 @@ def _with_gaps(
     first = taken - begin
     numbers = np.arange(int((first + counts)[gives].max()))[:, None]
     keys = np.flatnonzero((numbers >= first) & (numbers < first + counts))[:most]
-    number, lane = np.divmod(keys, len(taken))
-    counts = np.bincount(lane, minlength=len(taken))
-    before = np.cumsum(counts) - counts
-    return Merge(counts, (before - first)[lane] + number, keys + begin * len(taken), blocking)
+    given = np.bincount(keys % len(taken), minlength=len(taken))
+    return Merge(given.tolist(), keys + begin * len(taken), blocking)
 
 
 def taken_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:

@@ -15,24 +15,36 @@ from streamrec.pipeline.stages import Coordinates, InOrder
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
 from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.types import RecordRows
 
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
-def lane_of(number: int, records: int) -> Lane:
-    data = b"".join(frame(b"%d" % i) for i in range(records))
-    request = RangeRequest(Extent(0, number, shard=number), 0, len(data))
-    memory = np.frombuffer(data, np.uint8)
-    read = RangeRead(request, memory, filled=len(data), done=True)
-    shards = Shards([str(n) for n in range(10)], sizes={number: len(data)})
-    feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, deque([read]))
+def lane_of(number: int, records: int, pieces: int = 1) -> Lane:
+    """A lane of one shard, in ranges of about as many records."""
+    frames = [frame(b"%d" % i) for i in range(records)]
+    extent = Extent(0, number, shard=number)
+    size, reads, begin = sum(map(len, frames)), deque[RangeRead](), 0
+    for some in np.array_split(np.arange(records), pieces):
+        data = b"".join(frames[i] for i in some)
+        request = RangeRequest(extent, begin, begin + len(data))
+        memory = np.frombuffer(data, np.uint8)
+        reads.append(RangeRead(request, memory, filled=len(data), done=True))
+        begin += len(data)
+    shards = Shards([str(n) for n in range(10)], sizes={number: size})
+    feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0)
     return Lane(Scan(feed, shards, start, start, check_crc=True), InOrder(), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:
-    assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
     assert (np.diff(chunk.keys) > 0).all()
+    return rows_of(chunk)
+
+
+def rows_of(chunk: Chunk) -> list[tuple[int, int]]:
+    """Of each row its number in its lane, and the lane's."""
+    assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
     assert chunk.nbytes == chunk.rows.nbytes
     return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
 
@@ -87,6 +99,34 @@ def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
         before = given
     assert out == sum(counts)
     assert before == [start + n for start, n in zip(taken.tolist(), counts, strict=True)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=6),
+    st.integers(1, 10),
+    st.booleans(),
+)
+def test_lanes_of_any_number_of_parts(
+    lanes: list[tuple[int, int]], size: int, ordered: bool
+) -> None:
+    taken = np.zeros(len(lanes), np.int64)
+    made = [lane_of(i, n, pieces) for i, (n, pieces) in enumerate(lanes)]
+    batcher = Batcher(made, taken, ordered=ordered)
+    out: list[tuple[int, int]] = []
+    while batcher.gather(size) == -1 and batcher.pending >= size:
+        chunk = batcher.cut(size)
+        rows = rows_of(chunk)
+        assert isinstance(chunk.rows, RecordRows)
+        assert [bytes(payload) for payload in chunk.rows.payloads()] == [b"%d" % i for i, _ in rows]
+        assert np.diff(chunk.ends).tolist() == chunk.rows.lengths[1:].tolist()
+        out += rows
+    out += rows_of(batcher.cut(batcher.pending))
+    expected = [(i, lane) for lane, (n, _) in enumerate(lanes) for i in range(n)]
+    assert sorted(out) == sorted(expected)
+    if ordered:
+        assert out == sorted(expected)
+    for lane in range(len(lanes)):
+        assert [i for i, other in out if other == lane] == list(range(lanes[lane][0]))
 
 
 @given(COUNTS, st.integers(0, 15))

@@ -31,8 +31,8 @@ def lane_over(
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
     """Take and deliver rows: (epoch, record)."""
     out = []
-    for rows, epoch in lane.take(count):
-        out += [(epoch, number) for number in rows.ordinals.tolist()]
+    for rows, first, last, epoch in lane.take(count):
+        out += [(epoch, number) for number in rows.ordinals[first:last].tolist()]
     lane.deliver(count)
     return out
 
@@ -55,6 +55,21 @@ def test_rows_of_several_blocks_in_one_take() -> None:
     lane.poll(100)
     assert numbers(lane, 8) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
     assert lane.coordinates == Coordinates(1, STARTS[2], 2)
+
+
+def test_runs_refer_to_rows_and_cut_none() -> None:
+    extents = [Extent(n, n, shard=n) for n in range(3)]
+    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(100)
+    taken = [lane.take(count) for count in (4, 0, 3, 11)]
+    assert [[run[1:] for run in runs] for runs in taken] == [
+        [(0, 4, 0)],
+        [],
+        [(4, 6, 0), (0, 1, 1)],
+        [(1, 6, 1), (0, 6, 2)],
+    ]
+    assert taken[0][0].rows is taken[2][0].rows
+    assert lane.available == 0
 
 
 def test_poll_scans_no_more_than_is_wanted() -> None:
@@ -141,8 +156,8 @@ class TestWindows:
         extents = [Extent(n, 0, shard=n) for n in range(3)]
         lane = lane_over(*(landed(e, 0, len(SHARD)) for e in extents), windows=large)
         lane.poll(100)
-        parts = [rows for rows, _ in lane.take(18)]
-        assert len({int(s) for rows in parts for s in rows.shards[:6]}) > 1
+        runs = lane.take(18)
+        assert len({int(s) for run in runs for s in run.rows.shards[:6]}) > 1
 
 
 def test_a_lane_of_empty_shards_ends() -> None:

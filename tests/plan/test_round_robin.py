@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.plan.order import ShardOrder
-from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
+from streamrec.plan.round_robin import Merge, first_come, first_come_before, merge, taken_before
 from streamrec.plan.window import Windows
 from tests.plan.oracle import Oracle
 
@@ -14,29 +14,35 @@ LANES = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 
 def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, int]]:
     """Merge whole lanes whose records land in drawn portions: (lane, number) as delivered."""
-    total = np.array(lengths, np.int64)
-    landed, taken = np.zeros_like(total), np.zeros_like(total)
+    lanes = len(lengths)
+    landed, taken = [0] * lanes, [0] * lanes
     out: list[tuple[int, int]] = []
     while True:
         most = landings.draw(st.integers(1, 20))
-        plan = merge(taken, landed - taken, landed == total, most)
-        assert len(plan.order) == plan.counts.sum() <= most
-        owners = np.repeat(np.arange(len(lengths)), plan.counts)
-        starts = np.cumsum(plan.counts) - plan.counts
-        numbers = np.arange(len(owners)) - starts[owners] + taken[owners]
-        keys = numbers * len(lengths) + owners
-        assert plan.keys.tolist() == keys[plan.order].tolist()
-        for i in range(len(plan.keys)):
-            given = taken + np.bincount(owners[plan.order][:i], minlength=len(lengths))
-            assert taken_before(plan.keys[i:], (taken + plan.counts).tolist()) == given.tolist()
-        out += zip(owners[plan.order].tolist(), numbers[plan.order].tolist(), strict=True)
-        taken += plan.counts
-        if plan.blocking < 0 and not len(plan.order):
+        available = [a - b for a, b in zip(landed, taken, strict=True)]
+        ended = [a == b for a, b in zip(landed, lengths, strict=True)]
+        plan = merge(taken, available, ended, most)
+        assert len(plan.keys) == sum(plan.counts) <= most
+        after = [a + b for a, b in zip(taken, plan.counts, strict=True)]
+        given = list(taken)
+        for i, (number, lane) in enumerate(divided(plan, lanes)):
+            assert taken_before(plan.keys[i:], after) == given
+            assert number == given[lane]
+            given[lane] += 1
+            out.append((lane, number))
+        assert given == after
+        taken = after
+        if plan.blocking < 0 and not len(plan.keys):
             return out
-        if not len(plan.order):
-            missing = int(total[plan.blocking] - landed[plan.blocking])
+        if not len(plan.keys):
+            missing = lengths[plan.blocking] - landed[plan.blocking]
             assert missing > 0, "blocked by a lane that has all it will ever have"
             landed[plan.blocking] += landings.draw(st.integers(1, missing))
+
+
+def divided(plan: Merge, lanes: int) -> list[tuple[int, int]]:
+    """Number and lane of each key."""
+    return [divmod(key, lanes) for key in plan.keys.tolist()]
 
 
 @given(LANES, st.data())
@@ -48,21 +54,50 @@ def test_the_order_is_that_of_the_keys_whatever_the_timing(
 
 
 def test_lanes_that_were_taken_unevenly_catch_up() -> None:
-    plan = merge(np.array([3, 1]), np.array([2, 4]), np.array([True, True]), 10)
-    owners = np.repeat([0, 1], plan.counts)[plan.order]
-    assert owners.tolist() == [1, 1, 0, 1, 0, 1]
+    plan = merge([3, 1], [2, 4], [True, True], 10)
+    assert [lane for _, lane in divided(plan, 2)] == [1, 1, 0, 1, 0, 1]
 
 
 def test_all_lanes_ended_and_empty() -> None:
-    plan = merge(np.array([3, 1]), np.array([0, 0]), np.array([True, True]), 10)
+    plan = merge([3, 1], [0, 0], [True, True], 10)
     assert plan.blocking == -1
-    assert not len(plan.order)
+    assert not len(plan.keys)
 
 
 def test_a_missing_lane_holds_back_later_keys_only() -> None:
-    plan = merge(np.array([0, 0, 0]), np.array([5, 0, 5]), np.array([False, False, False]), 100)
-    assert plan.counts.tolist() == [1, 0, 0]
+    plan = merge([0, 0, 0], [5, 0, 5], [False, False, False], 100)
+    assert plan.counts == [1, 0, 0]
     assert plan.blocking == 1
+
+
+LANE = st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans())
+
+
+@given(st.lists(LANE, min_size=1, max_size=8), st.integers(1, 60), st.integers(0, 2**40))
+def test_a_merge_is_what_comes_before_the_first_missing_key(
+    lanes: list[tuple[int, int, bool]], most: int, before: int
+) -> None:
+    """Of lanes that stand anywhere, as a hostile position may have it."""
+    taken, available, ended = map(list, zip(*lanes, strict=True))
+    plan = merge([before + n for n in taken], available, ended, most)
+    keys = [
+        (before + taken[lane] + number, lane)
+        for lane in range(len(lanes))
+        for number in range(available[lane])
+    ]
+    missing = [
+        (before + taken[lane] + available[lane], lane)
+        for lane in range(len(lanes))
+        if not ended[lane]
+    ]
+    expected = sorted(key for key in keys if not missing or key < min(missing))
+    found = divided(plan, len(lanes))
+    assert found == expected[: len(found)]
+    assert len(found) <= most
+    assert found or not expected
+    assert plan.counts == np.bincount([lane for _, lane in found], minlength=len(lanes)).tolist()
+    if not found and missing:
+        assert plan.blocking == min(missing)[1]
 
 
 SHARDS = st.lists(st.lists(st.integers(0, 40), max_size=8).map(tuple), min_size=1, max_size=12).map(
@@ -114,26 +149,22 @@ class TestFirstCome:
     def test_gives_what_is_there_in_turns(
         self, have: list[int], ahead: list[int], most: int
     ) -> None:
-        taken = np.resize(np.array(ahead, np.int64), len(have))
-        available = np.array(have, np.int64)
-        plan = first_come(taken, available, np.zeros(len(have), np.bool_), most)
-        assert plan.counts.sum() == len(plan.order) <= most
-        assert len(plan.order) > 0 or not available.any()
+        taken = np.resize(np.array(ahead, np.int64), len(have)).tolist()
+        plan = first_come(taken, have, [False] * len(have), most)
+        assert sum(plan.counts) == len(plan.keys) <= most
+        assert len(plan.keys) > 0 or not any(have)
         keys = [(number, lane) for lane, n in enumerate(have) for number in range(n)]
-        lanes = [lane for _, lane in sorted(keys)[: len(plan.order)]]
+        lanes = [lane for _, lane in sorted(keys)[: len(plan.keys)]]
         assert (plan.keys % len(have)).tolist() == lanes
-        merged = (taken + plan.counts).tolist()
+        merged = [a + b for a, b in zip(taken, plan.counts, strict=True)]
         for i in range(len(lanes) + 1):
             before = taken + np.bincount(lanes[:i], minlength=len(have))
             assert first_come_before(plan.keys[i:], merged) == before.tolist()
 
     def test_waits_for_the_lane_that_is_furthest_behind(self) -> None:
-        taken, none = np.array([5, 3, 1, 2]), np.zeros(4, np.int64)
-        plan = first_come(taken, none, np.array([False, False, True, False]), 10)
+        plan = first_come([5, 3, 1, 2, 2], [0] * 5, [False, False, True, False, False], 10)
         assert plan.blocking == 3
-        assert not len(plan.order)
+        assert not len(plan.keys)
 
     def test_all_lanes_ended(self) -> None:
-        assert (
-            first_come(np.array([0, 0]), np.array([0, 0]), np.array([True, True]), 9).blocking == -1
-        )
+        assert first_come([0, 0], [0, 0], [True, True], 9).blocking == -1
