@@ -96,6 +96,7 @@ class Batcher:
         ordered: bool = True,
     ) -> None:
         self._lanes = lanes
+        self._ordered = ordered
         self._plan = merge if ordered else first_come
         self._taken_before = taken_before if ordered else first_come_before
         self._merged: list[int] = taken.tolist()
@@ -121,9 +122,8 @@ class Batcher:
         while (missing := wanted + self._skip - self.pending) > 0:
             # whole batches: what is left of one would be copied to stand before the next rows
             most = missing + max(0, self._merge_rows - missing) // wanted * wanted
-            self._poll(most)
-            blocking, rows = self._merge(most)
-            if not rows:
+            blocking, goes_on = self._merge(most)
+            if not goes_on:
                 break
         self._drop_skipped()
         if self.pending >= wanted:
@@ -157,19 +157,25 @@ class Batcher:
         points = np.array(sources, np.int64)
         return array, points.transpose(2, 1, 0).reshape(points.shape[2], -1)
 
-    def _poll(self, wanted: int) -> None:
-        share = 2 * wanted // len(self._lanes) + 1
-        for lane in self._lanes:
-            lane.poll(share)
+    def _merge(self, most: int) -> tuple[int, bool]:
+        """Merge what is there: the lane that holds back the others, and whether more may be there.
 
-    def _merge(self, most: int) -> tuple[int, int]:
+        A lane that has less than its share has nothing more, before something else lands.
+        """
+        share = 2 * most // len(self._lanes) + 1
+        for lane in self._lanes:
+            if lane.available < share:
+                lane.poll(share)
         available = [lane.available for lane in self._lanes]
         ended = [lane.ended for lane in self._lanes]
         plan = self._plan(self._merged, available, ended, most)
-        if len(plan.keys):
-            self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
-            self._append(self._collect(plan))
-        return plan.blocking, len(plan.keys)
+        if not len(plan.keys):
+            return plan.blocking, False
+        self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
+        self._append(self._collect(plan))
+        first = plan.blocking
+        stalls = not ended[first] and available[first] == plan.counts[first] < share
+        return first, not (stalls and self._ordered)
 
     def _append(self, chunk: Chunk) -> None:
         row_bytes = chunk.nbytes // len(chunk) + 1

@@ -20,16 +20,17 @@ from streamrec.types import RecordRows
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
-def lane_of(number: int, records: int, pieces: int = 1) -> Lane:
-    """A lane of one shard, in ranges of about as many records."""
+def lane_of(number: int, records: int, pieces: int = 1, *, landed: int | None = None) -> Lane:
+    """A lane of one shard, in ranges of about as many records, of which so many ranges landed."""
     frames = [frame(b"%d" % i) for i in range(records)]
     extent = Extent(0, number, shard=number)
     size, reads, begin = sum(map(len, frames)), deque[RangeRead](), 0
-    for some in np.array_split(np.arange(records), pieces):
+    for piece, some in enumerate(np.array_split(np.arange(records), pieces)):
         data = b"".join(frames[i] for i in some)
         request = RangeRequest(extent, begin, begin + len(data))
         memory = np.frombuffer(data, np.uint8)
-        reads.append(RangeRead(request, memory, filled=len(data), done=True))
+        is_there = landed is None or piece < landed
+        reads.append(RangeRead(request, memory, len(data) if is_there else 0, done=is_there))
         begin += len(data)
     shards = Shards([str(n) for n in range(10)], sizes={number: size})
     feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, reads)
@@ -127,6 +128,32 @@ def test_lanes_of_any_number_of_parts(
         assert out == sorted(expected)
     for lane in range(len(lanes)):
         assert [i for i, other in out if other == lane] == list(range(lanes[lane][0]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), min_size=1, max_size=6), st.data()
+)
+def test_what_is_missing_holds_back_what_follows_alone(
+    lanes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Of each lane so many of four ranges have landed."""
+    made = [lane_of(i, n, 4, landed=landed) for i, (n, landed) in enumerate(lanes)]
+    batcher = Batcher(made, np.zeros(len(lanes), np.int64))
+    there = [sum(map(len, np.array_split(range(n), 4)[:landed])) for n, landed in lanes]
+    missing = [(n, i) for i, n in enumerate(there) if lanes[i][1] < 4]
+    expected = sorted(
+        (number, lane)
+        for lane, n in enumerate(there)
+        for number in range(n)
+        if not missing or (number, lane) < min(missing)
+    )
+    out: list[tuple[int, int]] = []
+    while (lane := batcher.gather(wanted := data.draw(st.integers(1, 9)))) < 0:
+        if not batcher.pending:
+            break
+        out += keys(batcher.cut(min(wanted, batcher.pending)))
+    assert lane == (min(missing)[1] if missing else -1)
+    assert out + keys(batcher.cut(batcher.pending)) == expected
 
 
 @given(COUNTS, st.integers(0, 15))
