@@ -174,8 +174,8 @@ class Batcher:
         self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
         self._append(self._collect(plan))
         first = plan.blocking
-        stalls = not ended[first] and available[first] == plan.counts[first] < share
-        return first, not (stalls and self._ordered)
+        has_given_all = available[first] == plan.counts[first] < share
+        return first, not (self._ordered and has_given_all and not ended[first])
 
     def _append(self, chunk: Chunk) -> None:
         row_bytes = chunk.nbytes // len(chunk) + 1

@@ -5,7 +5,7 @@
 
 #include "interleave.h"
 
-/* Rows that are worth letting go of the GIL for, some 100 us. */
+/* Rows that are worth letting go of the GIL for, a quarter of a millisecond. */
 enum { MANY_ROWS = 1 << 15 };
 
 struct interleaving {
