@@ -110,7 +110,8 @@ PLACE = 2 * (40 + 16) + 20
 def one_lane(trouble: Callable[[int, str, int, int], Trouble], **values: Any) -> Dataset:
     store = store_of(SHARDS)
     store.trouble = trouble
-    return dataset_over(store, known=True, lanes=1, shuffle=False, batch_size=2, **values)
+    values = {"lanes": 1, "shuffle": False, "shuffle_window": 4000, "batch_size": 2, **values}
+    return dataset_over(store, known=True, **values)
 
 
 @simulated
@@ -161,7 +162,15 @@ async def test_what_is_unchecked_stays_so() -> None:
     await dataset.aclose()
 
 
-@pytest.mark.parametrize("early", [{"ordered": False}, {"on_corrupt": "skip", "corrupt_budget": 1}])
+@pytest.mark.parametrize(
+    "early",
+    [
+        {"ordered": False},
+        {"on_corrupt": "skip", "corrupt_budget": 1},
+        {"shuffle": True},
+        {"length_buckets": 2},
+    ],
+)
 @simulated
 async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) -> None:
     """The lane reads the one range again: the run does not begin again."""
@@ -172,6 +181,46 @@ async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) 
     assert run.statistics()["refetched"] == 1
     assert not run._plan.is_suspicious
     await dataset.aclose()
+
+
+@MANY
+@given(shards_of(4, 8, 300), WIDE, st.randoms(use_true_random=False))
+def test_behind_a_corrupt_record_a_run_that_skips_it_has_the_rest(
+    shards: Shards, order: dict[str, Any], random: Any
+) -> None:
+    """What a window has given of its permutation is not given again, and none of the rest is lost.
+
+    Without damage the window of a run that skips it would hold a record less.
+    """
+    store = store_of(shards)
+    url = random.choice([url for url, data in store.objects.items() if data])
+    place = random.randrange(len(shards[int(url[1:])]))
+    begin = sum(length + 16 for length in shards[int(url[1:])][:place])
+    content = bytearray(store.objects[url])
+    content[begin + 12 + random.randrange(shards[int(url[1:])][place] + 4)] ^= 1
+    store.objects = {**store.objects, url: bytes(content)}
+    goes_on_behind(store, shards, {**order, "epochs": 1}, (int(url[1:]), place))
+
+
+@simulated
+async def goes_on_behind(
+    store: SimulatedStore, shards: Shards, order: dict[str, Any], corrupt: tuple[int, int]
+) -> None:
+    dataset = dataset_over(store, known=True, **order)
+    size, batches = order["batch_size"], []
+    run = dataset.run(rank=0, world_size=1, batch_size=size, position=None)
+    async with run:
+        with pytest.raises(CorruptRecord):
+            while True:
+                batches.append(await run.receive())
+    skips = dataset_over(store, known=True, **order, on_corrupt="skip", corrupt_budget=1)
+    batches += await receive(
+        skips.run(rank=0, world_size=1, batch_size=size, position=run.position)
+    )
+    every = [(s, i) for s, lengths in enumerate(shards) for i in range(len(lengths))]
+    assert sorted([*identities(batches), corrupt]) == every
+    await dataset.aclose()
+    await skips.aclose()
 
 
 SEEN: list[bytes] = []

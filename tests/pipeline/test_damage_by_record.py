@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamrec.errors import ConfigError, CorruptBudgetExceeded, CorruptRecord
+from streamrec.errors import (
+    ConfigError,
+    CorruptBudgetExceeded,
+    CorruptRecord,
+    DataError,
+    StaleIndex,
+)
+from streamrec.flow.channel import EndOfStream
+from streamrec.formats import tfrecord
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.damaged_index import Damaged, damaged
@@ -100,6 +109,34 @@ def test_stop_at_every_k(few: Damaged, order: dict[str, Any], size: int, ends: s
         await dataset.aclose()
 
     with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(main(few.write(Path(directory))))
+
+
+@settings(max_examples=40)
+@given(damaged(4), ORDERS, st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]))
+def test_where_a_run_ended_with_an_error_one_that_skips_goes_on(
+    few: Damaged, order: dict[str, Any], size: int, ends: str
+) -> None:
+    """Also where payloads are checked as late as can be, in the middle of their window."""
+    values: dict[str, Any] = {"lanes": 4, "batch_size": size, "remainder": ends, **order}
+
+    async def main(source: str) -> None:
+        skips = await opened(source, **values)
+        raises = await opened(source, **values, on_corrupt="raise", corrupt_budget=0)
+        run, before = raises.run(rank=0, world_size=1, batch_size=size, position=None), []
+        async with run:
+            with suppress(DataError, StaleIndex, EndOfStream):
+                while True:
+                    before.append(await run.receive())
+        whole = await receive_all(skips)
+        if len(before) < len(whole):
+            before += await receive_all(skips, position=run.position)
+        assert rows(before) == rows(whole)
+        await raises.aclose()
+        await skips.aclose()
+
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "LARGE", 0)
         asyncio.run(main(few.write(Path(directory))))
 
 
