@@ -18,7 +18,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.place import Beginning, Place, for_rank, read_place
-from tests.pipeline.shards import identities, settings_of, write
+from tests.pipeline.shards import identities, settings_of, write, write_index
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -207,16 +207,21 @@ def test_resized_again_and_again(
     [(48, 96, 3), (35, 105, 4), (12, 84, 17)],
 )
 @pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("by", ["shard", "record"])
 def test_the_same_records_on_every_number_of_ranks(
-    tmp_path: Path, lanes: int, global_batch: int, records: int, shuffle: bool
+    tmp_path: Path, lanes: int, global_batch: int, records: int, shuffle: bool, by: str
 ) -> None:
     """All world sizes that divide the lanes; uneven lanes; batches that divide nothing."""
     shards = tuple((20,) * (1 + (5 * shard) % records) for shard in range(lanes + 5))
     steps = sum(map(len, shards)) // global_batch + 2
 
+    source = write(tmp_path, shards)
+    values: Any = {"lanes": lanes, "shuffle": shuffle, "shuffle_window": 5000, "epochs": None}
+    if by == "record":
+        write_index(source, 100)
+        values["index"] = True
+
     async def main() -> None:
-        source = write(tmp_path, shards)
-        values: Any = {"lanes": lanes, "shuffle": shuffle, "shuffle_window": 5000, "epochs": None}
         async with Reading.of(source, "in process", **values) as reading:
             whole, _ = await reading.ranks(1, global_batch, [Beginning()], steps)
             for world_size in range(2, lanes + 1):

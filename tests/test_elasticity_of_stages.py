@@ -119,6 +119,37 @@ def test_stop_at_every_k(
 
 
 @WAYS
+@FEW
+@given(
+    components=st.lists(SHARDS, min_size=2, max_size=3),
+    order=ORDERS,
+    stage=st.sampled_from(sorted(STAGES)),
+    ends=st.sampled_from([{"exhausted": "rest"}, {"exhausted": "stop"}, {"steps_per_epoch": 7}]),
+)
+def test_a_mix_stopped_at_every_k(
+    way: str, components: list[Shards], order: Any, stage: str, ends: Any
+) -> None:
+    full = [tuple((*lengths, 8, 2) for lengths in shards) for shards in components]
+    names = [str(n) for n in range(len(full))]
+    weights = [(0, {name: 1.0 + int(name) for name in names}), (9, dict.fromkeys(names, 1.0))]
+    values: Any = {**order, **settings_by("shard", stage), **ends, "weights": weights}
+
+    async def main(source: Any) -> None:
+        async with Reading.of(source, way, **values, lanes=2, batch_size=3) as reading:
+            whole = await reading.rank(Beginning())
+            for k, batch in enumerate(whole, 1):
+                tail = await reading.rank(_saved(batch.next_position))
+                found = [row for batch in whole[:k] + tail for row in rows_of(batch)]
+                assert found == [row for batch in whole for row in rows_of(batch)]
+                assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
+
+    with tempfile.TemporaryDirectory() as directory:
+        each = zip(names, full, strict=True)
+        source = {name: write(Path(directory) / name, shards) for name, shards in each}
+        asyncio.run(main(source))
+
+
+@WAYS
 @BY
 @FEW
 @given(

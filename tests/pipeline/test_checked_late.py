@@ -88,7 +88,8 @@ async def delivers_what_the_oracle_says(
     store: SimulatedStore, shards: Shards, order: dict[str, Any]
 ) -> None:
     dataset = dataset_over(store, known=True, **order)
-    run = dataset.run(rank=0, world_size=1, batch_size=order["batch_size"], position=None)
+    size = order["batch_size"]
+    run = dataset.run(rank=0, world_size=1, batch_size=size, position=None)
     batches = await receive(run)
     expected = oracle(shards, dataset.settings, dataset.lanes).rank(0, 1, range(order["epochs"]))
     pairs = [(shard, record) for _, shard, record in expected]
@@ -98,6 +99,9 @@ async def delivers_what_the_oracle_says(
     assert statistics["refetched"] == 1
     assert statistics["bytes_used"] == order["epochs"] * sum(map(len, store.objects.values()))
     assert statistics["requests"] == len(store.asked)
+    again = await receive(dataset.run(rank=0, world_size=1, batch_size=size, position=None))
+    if size:
+        assert [b.next_position for b in batches] == [b.next_position for b in again]
     await dataset.aclose()
 
 
