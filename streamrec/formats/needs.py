@@ -48,6 +48,7 @@ class Needs:
 
     def __init__(self, allocate: Allocate = fresh, share: Share = one_by_one) -> None:
         self.by_name: dict[str, Need] = {}
+        self.numbers: dict[str, int] = {}
         self.allocate = allocate
         self.share = share
 
@@ -76,7 +77,7 @@ class Needs:
                 f"feature {plan.name!r} is needed as {_words(known.plan)} and as {_words(plan)}; "
                 "a feature can be parsed in one way at a time: leave one of the specs out"
             )
-        return list(self.by_name).index(plan.name)
+        return self.numbers.setdefault(plan.name, len(self.numbers))
 
 
 def _words(plan: ColumnPlan) -> str:

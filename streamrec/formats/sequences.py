@@ -89,7 +89,7 @@ class SequenceFeatureParser:
             name: compile_steps(name, sequence[name], steps, pad=pad) for name in sequence
         }
         self._lengths = {
-            name: list(steps.by_name).index(name)
+            name: steps.numbers[name]
             for name, spec in sequence.items()
             if isinstance(spec, FixedLenSequenceFeature)
         }

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from streamrec.formats.features import FeatureParser
+from streamrec.formats.sequences import SequenceFeatureParser
+from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.formats.tfrecord import FrameScanner
 from streamrec.kernel.contract import (
     FOOTER,
@@ -206,6 +209,20 @@ class TestManyFeatures:
         plans = [fixed(extremes.name(number)) for number in order.tolist()]
         columns = kernel.Parser(plans).parse(rows)
         assert np.array_equal(np.concatenate(columns), order)
+
+    def test_each_by_a_spec_of_its_own(self, rows: RecordRows) -> None:
+        names = [extremes.name(number) for number in range(self.COUNT)]
+        specs = dict.fromkeys(names, FixedLenFeature((), "int64"))
+        columns: Any = FeatureParser(specs).parse(rows)
+        assert list(columns) == names
+        assert np.array_equal(np.concatenate(list(columns.values())), np.arange(self.COUNT))
+
+    def test_feature_lists_each_by_a_spec_of_its_own(self) -> None:
+        spec = FixedLenSequenceFeature((), "int64", allow_missing=True)
+        names = [extremes.name(number) for number in range(self.COUNT)]
+        parser = SequenceFeatureParser((None, dict.fromkeys(names, spec)))
+        found = parser.parse_parts(RecordRows.of([]))
+        assert list(found.sequences) == list(found.lengths) == names
 
     def test_of_one_key_given_so_often_the_last_counts(self, kernel: Any) -> None:
         rows = extremes.rows_of(extremes.duplicates(self.COUNT))
