@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
@@ -25,7 +26,8 @@ def choose() -> tuple[str, ModuleType]:
         Its name, ``"native"`` or ``"python"``, and its module.
 
     Raises:
-        ConfigError: The variable holds another word, or the kernel in C was not built.
+        ConfigError: The variable holds another word, or the kernel in C was not built or cannot
+            be loaded.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted:
@@ -42,7 +44,9 @@ def _named(wanted: str) -> ModuleType:
     try:
         return import_module(_MODULES[wanted])
     except ImportError as error:
+        is_built = find_spec("streamrec.kernel._native") is not None
+        why = f"cannot be loaded ({error})" if is_built else "was not built"
         raise ConfigError(
-            f"{VARIABLE} is {wanted!r}, but the kernel in C cannot be loaded ({error}); install "
-            f"streamrec again where there is a C compiler, or unset {VARIABLE}"
+            f"{VARIABLE} is {wanted!r}, but the kernel in C {why}; install streamrec again where "
+            f"there is a C compiler, or unset {VARIABLE}"
         ) from error

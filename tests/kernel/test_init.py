@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from streamrec import kernel
+from streamrec.errors import ConfigError
 from streamrec.kernel import choice, reference
 from streamrec.kernel.choice import VARIABLE, choose
 from tests.kernel.conftest import IMPLEMENTATIONS
@@ -66,6 +67,17 @@ def test_another_word_is_refused() -> None:
 def test_what_was_not_built_is_refused() -> None:
     done = run("native", NOT_BUILT + INFO)
     assert done.returncode == 2
-    assert "the kernel in C cannot be loaded" in done.stderr
+    assert "STREAMREC_KERNEL is 'native', but the kernel in C was not built" in done.stderr
     assert "install streamrec again where there is a C compiler" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(len(IMPLEMENTATIONS) < 2, reason="the kernel in C was not built")
+def test_what_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(f"{name}: undefined symbol")
+
+    monkeypatch.setenv(VARIABLE, "native")
+    monkeypatch.setattr(choice, "import_module", refuse)
+    with pytest.raises(ConfigError, match=r"cannot be loaded \(.*: undefined symbol\); install"):
+        choose()
