@@ -5,19 +5,55 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from streamrec.errors import ConfigError
 from streamrec.formats.dtypes import HELD_AS, Overflow, narrow, numpy_dtype, range_of
-from streamrec.kernel.contract import DataType
+from streamrec.kernel.contract import LARGEST_MESSAGE, DataType
 
-__all__ = ["as_plain", "from_plain", "normal_default", "normal_raw", "normal_shape"]
+__all__ = [
+    "as_plain",
+    "from_plain",
+    "is_text",
+    "normal_default",
+    "normal_raw",
+    "normal_shape",
+    "normal_sizes",
+]
+
+_MOST = 2**63 - 1
+_MOST_DIMENSIONS = 30
+"""NumPy 1 has 32, of which the rows of a batch and the items of a row take one each."""
 
 
 def normal_shape(shape: Any) -> tuple[int, ...]:
-    """The sizes of an array's dimensions.
+    """The sizes of an array's dimensions, of which a record can hold the values.
+
+    Args:
+        shape: A sequence of sizes, or one size.
+
+    Raises:
+        ConfigError: A size is none, or there are too many, or they ask for too many values.
+    """
+    sizes = normal_sizes(shape)
+    if len(sizes) > _MOST_DIMENSIONS:
+        raise ConfigError(
+            f"shape has {len(sizes)} dimensions, but an array has {_MOST_DIMENSIONS} at most; "
+            "leave some out"
+        )
+    # NumPy wants the sizes beside a 0 to be possible, too.
+    if math.prod(size or 1 for size in sizes) > LARGEST_MESSAGE:
+        raise ConfigError(
+            f"shape {sizes} takes more values than a record of {LARGEST_MESSAGE} bytes holds, "
+            "which is the longest; correct the sizes"
+        )
+    return sizes
+
+
+def normal_sizes(shape: Any) -> tuple[int, ...]:
+    """The sizes of dimensions of which int64 can hold every place.
 
     Args:
         shape: A sequence of sizes, or one size.
@@ -27,7 +63,8 @@ def normal_shape(shape: Any) -> tuple[int, ...]:
     """
     sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        is_number = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if not is_number or not 0 <= size <= _MOST:
             raise ConfigError(
                 f"shape is () or sizes from 0 up, not {shape!r}; "
                 "for a number of values that varies use VarLenFeature"
@@ -63,7 +100,7 @@ def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None
         return None
     kind = numpy_dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    if isinstance(default, str | bytes):
+    if is_text(default) or isinstance(default, bytes):
         data = default.encode() if isinstance(default, str) else bytes(default)
         if len(data) != size:
             raise ConfigError(
@@ -77,6 +114,17 @@ def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"default_value {default!r} is no {dtype}: {error}") from None
     return array.astype(kind.newbyteorder("<")).tobytes()
+
+
+def is_text(value: Any) -> TypeGuard[str]:
+    """Whether it is a str that UTF-8 can hold: one may have halves of surrogate pairs."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_count(count: int, shape: tuple[int, ...]) -> None:
@@ -97,8 +145,10 @@ def _flatten(value: Any) -> list[Any]:
 def _value(value: Any, dtype: str) -> Any:
     """One default value as Python's own type for the dtype."""
     if dtype == "bytes":
-        if isinstance(value, str | bytes):
-            return value.encode() if isinstance(value, str) else bytes(value)
+        if is_text(value):
+            return value.encode()
+        if isinstance(value, bytes):
+            return bytes(value)
     elif isinstance(value, int | float) and _fits(value, dtype):
         return _PYTHON_TYPES.get(numpy_dtype(dtype).kind, float)(value)
     raise ConfigError(f"default_value {value!r} is no {dtype}")

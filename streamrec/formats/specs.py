@@ -7,8 +7,15 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from streamrec.errors import ConfigError
-from streamrec.formats.defaults import normal_default, normal_raw, normal_shape
+from streamrec.formats.defaults import (
+    is_text,
+    normal_default,
+    normal_raw,
+    normal_shape,
+    normal_sizes,
+)
 from streamrec.formats.dtypes import dtype_name
+from streamrec.kernel.contract import LARGEST_MESSAGE
 
 __all__ = [
     "FeatureSpec",
@@ -146,8 +153,12 @@ class UniformRowLength:
     length: Any
 
     def __post_init__(self) -> None:
-        if not isinstance(self.length, int) or isinstance(self.length, bool) or self.length < 1:
-            raise ConfigError(f"a uniform row length is a number from 1 up, not {self.length!r}")
+        is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
+        if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
+            raise ConfigError(
+                f"a uniform row length is a number from 1 up to {LARGEST_MESSAGE}, "
+                f"not {self.length!r}"
+            )
 
 
 Partition: TypeAlias = (
@@ -226,7 +237,7 @@ class SparseFeature(_Spec):
                 f"index_key is a name and size a number, or both are lists of them, "
                 f"not {self.index_key!r} and {self.size!r}"
             )
-        self._set(dtype=dtype_name(self.dtype), size=normal_shape(self.size))
+        self._set(dtype=dtype_name(self.dtype), size=normal_sizes(self.size))
         _check_key("value_key", self.value_key)
         for key in self.index_keys:
             _check_key("index_key", key)
@@ -325,10 +336,12 @@ def feature_name(name: Any) -> str:
     """The name, if it is one.
 
     Raises:
-        ConfigError: It is no str.
+        ConfigError: It is no str, or one that UTF-8 cannot hold.
     """
     if not isinstance(name, str):
         raise ConfigError(f"a feature's name is a str, not {name!r}")
+    if not is_text(name):
+        raise ConfigError(f"a feature's name is text that UTF-8 can hold, not {name!r}")
     return name
 
 
@@ -361,7 +374,7 @@ def _partition(partition: Any) -> Partition:
 
 
 def _check_key(what: str, key: Any) -> None:
-    if not isinstance(key, str) or not key:
+    if not key or not is_text(key):
         raise ConfigError(f"{what} is the name of a feature, not {key!r}")
 
 

@@ -50,10 +50,28 @@ def test_shapes(shape: Any, expected: tuple[int, ...]) -> None:
     assert all(type(size) is int for size in spec.shape)
 
 
-@pytest.mark.parametrize("shape", [None, (None,), (-1,), (2.0,), "ab", (True,)])
+@pytest.mark.parametrize("shape", [None, (None,), (-1,), (2.0,), "ab", (True,), 2**63])
 def test_other_shapes_are_refused(shape: Any) -> None:
     with pytest.raises(ConfigError, match=r"shape is .* use VarLenFeature"):
         FixedLenFeature(shape, "int64")
+
+
+@pytest.mark.parametrize("kind", [FixedLenFeature, FixedLenSequenceFeature])
+@pytest.mark.parametrize("shape", [(2**31,), (2**16, 2**15), (2**62, 2**62)])
+def test_shapes_that_no_record_can_fill_are_refused(kind: Any, shape: Any) -> None:
+    with pytest.raises(ConfigError, match=r"takes more values than a record of .* holds"):
+        kind(shape, "int64")
+
+
+def test_sizes_beside_none_have_limits_too() -> None:
+    with pytest.raises(ConfigError, match="takes more values"):
+        FixedLenFeature((0, 2**62), "int64")
+
+
+def test_more_dimensions_than_arrays_have_are_refused() -> None:
+    FixedLenFeature((1,) * 30, "int64")
+    with pytest.raises(ConfigError, match="shape has 31 dimensions"):
+        FixedLenFeature((1,) * 31, "int64")
 
 
 def test_strings_without_a_place_are_refused() -> None:
@@ -105,6 +123,7 @@ def test_defaults(shape: Any, dtype: Any, default: Any, expected: Any) -> None:
         ((), bool, 1.0, "1.0 is no bool"),
         ((), float, "a", "is no float32"),
         ((), bytes, 3, "3 is no bytes"),
+        ((), bytes, "\udcff", "is no bytes"),
     ],
 )
 def test_other_defaults_are_refused(shape: Any, dtype: Any, default: Any, message: str) -> None:
@@ -178,6 +197,7 @@ class TestRagged:
         [
             ({"value_key": ""}, "value_key is the name of a feature, not ''"),
             ({"value_key": 3}, "value_key is the name of a feature, not 3"),
+            ({"value_key": "\ud800"}, "value_key is the name of a feature"),
             ({"partitions": "s"}, "partitions is a list of partitions, not 's'"),
             ({"partitions": ["s"]}, "a partition is one of RowSplits.*, not 's'"),
             ({"row_splits_dtype": "float32"}, "is 'int32' or 'int64', not 'float32'"),
@@ -188,7 +208,7 @@ class TestRagged:
         with pytest.raises(ConfigError, match=message):
             RaggedFeature("int64", **arguments)
 
-    @pytest.mark.parametrize("length", [0, -1, True, 1.0, "2"])
+    @pytest.mark.parametrize("length", [0, -1, True, 1.0, "2", 2**31])
     def test_uniform_lengths(self, length: Any) -> None:
         with pytest.raises(ConfigError, match="a number from 1 up"):
             RaggedFeature.UniformRowLength(length)
@@ -217,6 +237,7 @@ class TestSparse:
             (("i", "", int, 5), "value_key is the name of a feature"),
             (([3], "v", int, [5]), "index_key is the name of a feature, not 3"),
             (("i", "v", int, -5), "shape is"),
+            (("i", "v", int, 2**63), "shape is"),
             (("i", "v", int, 5, "yes"), "already_sorted is True or False"),
         ],
     )
@@ -309,6 +330,7 @@ class TestAsSpecs:
             ({"a": "int64"}, "not str"),
             ([1], "features is a mapping .* not list"),
             ({3: VarLenFeature(int)}, "name is a str, not 3"),
+            ({"\ud800": VarLenFeature(int)}, "name is text that UTF-8 can hold"),
             ({"a": foreign("VarLenFeature", dtype="x")}, "feature 'a': dtype 'x'"),
             ({"a": foreign("VarLenFeature", b="x")}, "feature 'a': "),
         ],
