@@ -46,8 +46,11 @@ RECORD = st.tuples(CONTEXT, st.dictionaries(NAMES, steps()))
 @st.composite
 def fixed(draw: st.DrawFn) -> Any:
     dtype = draw(st.sampled_from(DTYPES))
-    default = draw(st.none() | VALUES[dtype])
-    return tf.io.FixedLenFeature((), tf_dtype(dtype), default)
+    shape = draw(st.sampled_from([(), (1,), (2,), (1, 3)]))
+    count = int(np.prod(shape, dtype=int))
+    default = st.lists(VALUES[dtype], min_size=count, max_size=count)
+    given = draw(st.none() | default.map(lambda values: np.reshape(values, shape).tolist()))
+    return tf.io.FixedLenFeature(shape, tf_dtype(dtype), given)
 
 
 @st.composite
