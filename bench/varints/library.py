@@ -1,4 +1,4 @@
-"""The decoders of varints.c: compiled, called, and held against each other."""
+"""The decoders of varints.c and of the kernel: compiled, called, and held against each other."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Decoder", "Wrong", "check", "compiled"]
 
-SOURCE = Path(__file__).with_name("varints.c")
-FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+KERNEL = Path(__file__).parents[2] / "streamrec" / "kernel" / "c"
+SOURCES = (Path(__file__).with_name("varints.c"), KERNEL / "packed.c", KERNEL / "packed_x86.c")
+FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 LONGEST = 10
 """Bytes of a varint."""
 
@@ -75,7 +76,8 @@ def compiled(directory: Path, compiler: str) -> tuple[list[Decoder], list[str]]:
         The decoders that this processor can run, the plain one first, and the names of the others.
     """
     target = directory / "varints.so"
-    subprocess.run([compiler, *FLAGS, "-o", str(target), str(SOURCE)], check=True)
+    sources = map(str, SOURCES)
+    subprocess.run([compiler, *FLAGS, f"-I{KERNEL}", "-o", str(target), *sources], check=True)
     library = ctypes.CDLL(str(target))
     library.way_name.restype = ctypes.c_char_p
     library.decode_lists.restype = ctypes.c_int64

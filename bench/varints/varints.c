@@ -1,4 +1,5 @@
-/* Ways to decode a packed list of int64 varints; see __main__.py for what is measured with them.
+/* Ways to decode a packed list of int64 varints, those of streamrec/kernel/c last; see __main__.py for
+ * what is measured with them.
  *
  * Each takes the list's bytes [p, end) and room for values [out, limit), and gives how many values
  * it wrote, MALFORMED or FULL. None reads a byte outside of the list, or writes past the room. As
@@ -12,6 +13,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "packed.h"
 
 enum { MALFORMED = -1, FULL = -2 };
 
@@ -387,6 +390,20 @@ static int has_vbmi2(void) {
 
 static int always(void) { return 1; }
 
+/* The kernel's own ways, as it has them. */
+#define OF_KERNEL(name, number)                                                                        \
+    static int64_t kernel_##name(const uint8_t *p, const uint8_t *end, int64_t *out, const int64_t *limit) { \
+        const int64_t *done = sr_packed_ways[number].decode(p, end, out, limit);                       \
+        return done ? done - out : MALFORMED;                                                          \
+    }                                                                                                  \
+    static int has_kernel_##name(void) {                                                               \
+        sr_packed_init();                                                                              \
+        return sr_packed_ways[number].decode != NULL;                                                  \
+    }
+OF_KERNEL(words, 0)
+OF_KERNEL(avx2, 1)
+OF_KERNEL(vbmi2, 2)
+
 static const struct {
     const char *name;
     Decode *decode;
@@ -403,6 +420,9 @@ static const struct {
     {"bit mask, AVX2", masks_avx2, has_avx2},
     {"AVX-512 VBMI2", vbmi2, has_vbmi2},
 #endif
+    {"kernel: words", kernel_words, has_kernel_words},
+    {"kernel: avx2", kernel_avx2, has_kernel_avx2},
+    {"kernel: vbmi2", kernel_vbmi2, has_kernel_vbmi2},
 };
 
 /* The name of a way; NULL past the last one. */
