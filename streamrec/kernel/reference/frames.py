@@ -54,7 +54,7 @@ def scan_frames(
     offsets: list[int] = []
     lengths: list[int] = []
     view = buffer.data
-    checksum, unpack_header = _crc32c.crc32c, _HEADER.unpack_from
+    checksum, unpack_header, unpack_footer = _crc32c.crc32c, _HEADER.unpack_from, _CRC.unpack_from
     stop, needed, fault = begin, 0, Fault.NONE
     while stop + HEADER <= end:
         length, length_crc = unpack_header(view, stop)
@@ -66,7 +66,8 @@ def scan_frames(
         if footer + FOOTER > end:
             needed = min(HEADER + length + FOOTER, MAX_NEEDED)
             break
-        if check_crc and length < large and not _is_intact(view, payload, footer):
+        checked = check_crc and length < large
+        if checked and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
             fault = Fault.DATA_CRC
             break
         offsets.append(payload)
@@ -76,9 +77,10 @@ def scan_frames(
 
 
 def _is_intact(view: memoryview, begin: int, end: int) -> bool:
-    """Whether a payload matches the CRC behind it."""
-    stored = view[end : end + FOOTER]
-    return len(stored) == FOOTER and mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack(stored)[0]
+    """Whether there is a CRC behind a payload, and it matches."""
+    if end + FOOTER > len(view):
+        return False
+    return bool(mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack_from(view, end)[0])
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
