@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="BYTES",
-    help="Begin at the record whose frame begins there; of one shard only.",
+    help="Begin at the record whose frame begins there; of one shard only. "
+    "What is said of later ones counts them from it.",
 )
 @click.option(
     "--record",

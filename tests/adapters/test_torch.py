@@ -14,7 +14,7 @@ import streamrec as sr
 from streamrec.adapters.torch import agree
 from streamrec.errors import ConfigError
 from streamrec.plan.agreement import Claim
-from tests.pipeline.shards import write
+from tests.pipeline.shards import write, write_index
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +179,7 @@ def same(batch):
 
 def loader(workers):
     stream = sr.open(sys.argv[1], batch_size=3, lanes=2, shuffle=True, shuffle_window=200,
-                     rank=0, world_size=1, engine="thread")
+                     rank=0, world_size=1, engine="thread", index=sys.argv[2] == "record" or None)
     records = Records(stream)
     return StatefulDataLoader(records, batch_size=None, num_workers=workers, collate_fn=same)
 
@@ -199,8 +199,10 @@ print("exact")
 
 
 @has_torchdata
-def test_exact_through_torchdatas_stateful_dataloader(source: str) -> None:
+@pytest.mark.parametrize("by", ["shard", "record"])
+def test_exact_through_torchdatas_stateful_dataloader(source: str, by: str) -> None:
     """In the training process and in a worker, which reads ahead; stopped at every k."""
-    command = [sys.executable, "-W", "ignore", "-c", LOADER, source]
+    write_index(source, 100)
+    command = [sys.executable, "-W", "ignore", "-c", LOADER, source, by]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "exact", done.stderr
