@@ -8,11 +8,14 @@
 #include <immintrin.h>
 #define SR_HARDWARE __attribute__((target("sse4.2")))
 #elif defined(__aarch64__) && defined(__linux__)
-#include <arm_acle.h>
 #include <sys/auxv.h>
-#define SR_HARDWARE __attribute__((target("+crc")))
-#elif defined(__aarch64__) && defined(__APPLE__)
+#if defined(__clang__)
+#define SR_HARDWARE __attribute__((target("crc")))
+#else
 #include <arm_acle.h>
+#define SR_HARDWARE __attribute__((target("+crc")))
+#endif
+#elif defined(__aarch64__) && defined(__APPLE__)
 #define SR_HARDWARE
 #endif
 
@@ -101,6 +104,10 @@ uint32_t sr_crc32c_by_table(uint32_t crc, const uint8_t *data, size_t size) {
 #define STEP64(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
 #define STEP32(crc, word) _mm_crc32_u32(crc, word)
 #define STEP8(crc, byte) _mm_crc32_u8(crc, byte)
+#elif defined(__clang__) /* whose older arm_acle.h has these only where every function may use them */
+#define STEP64(crc, word) __builtin_arm_crc32cd(crc, word)
+#define STEP32(crc, word) __builtin_arm_crc32cw(crc, word)
+#define STEP8(crc, byte) __builtin_arm_crc32cb(crc, byte)
 #else
 #define STEP64(crc, word) __crc32cd(crc, word)
 #define STEP32(crc, word) __crc32cw(crc, word)
