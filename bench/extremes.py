@@ -27,6 +27,9 @@ import numpy as np
 from bench import machine
 from bench.markdown import table
 from streamrec import kernel
+from streamrec.formats.features import FeatureParser
+from streamrec.formats.sequences import SequenceFeatureParser
+from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.types import RecordRows
 from tests.kernel import extremes
@@ -105,6 +108,19 @@ def preparing(n: int) -> Callable[[], object]:
     return lambda: kernel.Parser(plans)
 
 
+def features_by_specs(n: int) -> Callable[[], object]:
+    rows = extremes.rows_of(extremes.many_features(n))
+    spec = FixedLenFeature((), "int64")
+    specs = {extremes.name(number): spec for number in range(n)}
+    return lambda: FeatureParser(specs).parse(rows)
+
+
+def lists_by_specs(n: int) -> Callable[[], object]:
+    spec = FixedLenSequenceFeature((), "int64", allow_missing=True)
+    specs = {extremes.name(number): spec for number in range(n)}
+    return lambda: SequenceFeatureParser((None, specs)).parse_parts(RecordRows.of([b""]))
+
+
 def large_record(n: int) -> Callable[[], object]:
     return scanning(extremes.zeros_in_a_frame(n << 20))
 
@@ -155,6 +171,8 @@ CASES = (
     Case("features, all planned, in order", MANY, lambda n: features(n, range(n))),
     Case("features, all planned, in any order", MANY, lambda n: features(n, in_any_order(n))),
     Case("plans, prepared", MANY, preparing),
+    Case("features, each by a spec of its own", MANY // 4, features_by_specs),
+    Case("feature lists, each by a spec of its own", MANY // 4, lists_by_specs),
     Case(
         "times the same key",
         MANY,
