@@ -65,6 +65,23 @@ def sequence_example(context: dict[str, Any], lists: dict[str, list[Any]]) -> by
     return bytes(message.SerializeToString())
 
 
+KEYED = ["RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds"]
+"""The partitions that have a feature of their own."""
+
+
+def numbers_for(kind: str, lengths: list[int]) -> list[int]:
+    """A partition's numbers for rows of these lengths."""
+    ends = np.cumsum(lengths, dtype=int).tolist()
+    numbers: dict[str, list[int]] = {
+        "RowSplits": [0, *ends],
+        "RowLengths": lengths,
+        "RowStarts": [0, *ends][:-1],
+        "RowLimits": ends,
+        "ValueRowIds": [row for row, length in enumerate(lengths) for _ in range(length)],
+    }
+    return numbers[kind]
+
+
 def tf_dtype(dtype: str) -> Any:
     return tf.as_dtype("string" if dtype == "bytes" else dtype)
 

@@ -14,6 +14,7 @@ from streamrec.errors import ConfigError, DataError, WrongFeatureType
 from tests.formats.beside_tensorflow import (
     ANY_CONTENT,
     DTYPES,
+    KEYED,
     REFUSED,
     VALUES,
     assert_equal,
@@ -21,6 +22,7 @@ from tests.formats.beside_tensorflow import (
     both,
     drawn,
     example,
+    numbers_for,
     tf,
     tf_dtype,
 )
@@ -162,22 +164,6 @@ def test_sparse_places_that_repeat() -> None:
 
 
 # -- RaggedFeature with partitions -----------------------------------------------------------------
-
-
-def numbers_for(kind: str, lengths: list[int]) -> list[int]:
-    """A partition's numbers for rows of these lengths."""
-    ends = np.cumsum(lengths, dtype=int).tolist()
-    numbers: dict[str, list[int]] = {
-        "RowSplits": [0, *ends],
-        "RowLengths": lengths,
-        "RowStarts": [0, *ends][:-1],
-        "RowLimits": ends,
-        "ValueRowIds": [row for row, length in enumerate(lengths) for _ in range(length)],
-    }
-    return numbers[kind]
-
-
-KEYED = ["RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds"]
 
 
 @st.composite

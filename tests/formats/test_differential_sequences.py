@@ -14,6 +14,7 @@ from streamrec.errors import ConfigError
 from tests.formats.beside_tensorflow import (
     ANY_CONTENT,
     DTYPES,
+    KEYED,
     REFUSED,
     VALUES,
     assert_equal,
@@ -21,6 +22,7 @@ from tests.formats.beside_tensorflow import (
     both,
     content,
     drawn,
+    numbers_for,
     sequence_example,
     tf,
     tf_dtype,
@@ -108,19 +110,48 @@ def test_parse_single_sequence_example(record: Any, context: Any, sequences: Any
 @drawn
 @given(
     lengths=st.lists(st.lists(st.lists(st.integers(0, 2), max_size=2), max_size=3), max_size=3),
+    kind=st.sampled_from(KEYED),
     uniform=st.booleans(),
 )
-def test_partitions_of_steps(lengths: list[list[list[int]]], uniform: bool) -> None:
+def test_partitions_of_steps(lengths: list[list[list[int]]], kind: str, uniform: bool) -> None:
     records = []
     for steps_lengths in lengths:
-        values = [("int64", list(range(2 * sum(rows)))) for rows in steps_lengths]
-        keys = [("int64", rows if uniform else [2 * n for n in rows]) for rows in steps_lengths]
-        records.append(sequence_example({}, {"v": values, "p": keys}))
+        rows = [with_values_at_the_end(step, kind) for step in steps_lengths]
+        values = [("int64", list(range(2 * sum(step)))) for step in rows]
+        keys = [step if uniform else [2 * n for n in step] for step in rows]
+        numbers = [("int64", numbers_for(kind, step)) for step in keys]
+        records.append(sequence_example({}, {"v": values, "p": numbers}))
     kinds = tf.io.RaggedFeature
-    parts = [kinds.RowLengths("p"), *([kinds.UniformRowLength(2)] if uniform else [])]
+    parts = [getattr(kinds, kind)("p"), *([kinds.UniformRowLength(2)] if uniform else [])]
     features = {"r": tf.io.RaggedFeature(tf.int64, "v", parts, tf.int64, validate=True)}
     expected = tf.io.parse_sequence_example(batch(records), None, features)[1]["r"]
     assert_equal(sr.parse_sequence_example(records, None, features).sequences["r"], expected)
+
+
+def with_values_at_the_end(lengths: list[int], kind: str) -> list[int]:
+    """ValueRowIds cannot tell of empty rows at the end."""
+    if kind != "ValueRowIds" or not lengths:
+        return lengths
+    return [*lengths[:-1], max(lengths[-1], 1)]
+
+
+@drawn
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 2), max_size=3), min_size=1, max_size=3),
+    kind=st.sampled_from(KEYED),
+)
+def test_partitions_of_a_context(lengths: list[list[int]], kind: str) -> None:
+    records = []
+    for each in lengths:
+        rows = with_values_at_the_end(each, kind)
+        values, numbers = list(range(sum(rows))), numbers_for(kind, rows)
+        records.append(sequence_example({"v": ("int64", values), "p": ("int64", numbers)}, {}))
+    partition = getattr(tf.io.RaggedFeature, kind)("p")
+    context = {"r": tf.io.RaggedFeature(tf.int64, "v", [partition], tf.int64, validate=True)}
+    expected = tf.io.parse_sequence_example(batch(records), context)[0]["r"]
+    assert_equal(sr.parse_sequence_example(records, context).context["r"], expected)
+    single = tf.io.parse_single_sequence_example(records[0], context)[0]["r"]
+    assert_equal(sr.parse_single_sequence_example(records[0], context)[0]["r"], single)
 
 
 def test_a_context_s_feature_of_which_no_list_is_set() -> None:
