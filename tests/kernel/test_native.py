@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,9 @@ from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.types import RecordRows
 from tests.kernel.test_parse import example
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _native: Any = pytest.importorskip(
     "streamrec.kernel._native", reason="the kernel in C was not built"
@@ -219,3 +225,66 @@ class TestParser:
                 assert b.to_list() == [[1, 2]] * 500
                 assert c.to_list() == [b"xy"] * 500
                 assert d.tobytes() == b"rgb" * 500
+
+
+class TestOtherThreads:
+    """They go on while the kernel works, though the interpreter itself would let none of them."""
+
+    SIZE = 1 << 24
+
+    @pytest.fixture(autouse=True)
+    def _no_switching(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e6)
+        yield
+        sys.setswitchinterval(before)
+
+    @staticmethod
+    def another_ran_within(work: Callable[[], object]) -> bool:
+        begun, done = threading.Event(), threading.Event()
+
+        def begin() -> None:
+            begun.set()
+            work()
+            done.set()
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        begun.wait()
+        ran = not done.is_set()
+        thread.join()
+        return ran
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        """Each of some milliseconds, with nothing around it that lets go of the interpreter."""
+        ints = b"\x0a" + varint(self.SIZE) + bytes(self.SIZE)
+        ints = b"\x1a" + varint(len(ints)) + ints
+        entry = b"\x0a\x01a\x12" + varint(len(ints)) + ints
+        entry = b"\x0a" + varint(len(entry)) + entry
+        rows = held(b"\x0a" + varint(len(entry)) + entry)
+        size = int(rows[3][0])
+        frames = np.empty(size + 16, np.uint8)
+        _native.frame(rows, frames)
+        framed = ((frames,), rows[1], rows[2] + 12, rows[3])
+        schema = _native.schema(((b"a", 1, 3, 0, False, b"", b""),), 1, False)
+        splits, spans = np.zeros(2, np.int64), np.empty(2, np.uint32)
+        values, one = np.empty(self.SIZE, np.int64), np.empty(2, np.int64)
+        measure = partial(_native.measure, schema, rows, ((None, splits, spans),))
+        assert measure()[0] == 0
+        return {
+            "crc32c": partial(_native.crc32c, frames, 0),
+            "scan": partial(_native.scan, frames, 0, len(frames), True, 2**63 - 1, one, one.copy()),
+            "corrupt_row": partial(_native.corrupt_row, framed, 0),
+            "frame": partial(_native.frame, rows, frames),
+            "gather": partial(_native.gather, rows, np.empty(size, np.uint8), one),
+            "measure": measure,
+            "fill": partial(_native.fill, schema, rows, ((values, None, None, spans),)),
+        }
+
+    def test_they_do(self) -> None:
+        for name, call in self.calls().items():
+            assert any(self.another_ran_within(call) for _ in range(1000)), name
+
+    def test_of_what_holds_the_interpreter_this_is_not_so(self) -> None:
+        data = bytes(self.SIZE)
+        assert not any(self.another_ran_within(partial(data.count, b"x")) for _ in range(10))
