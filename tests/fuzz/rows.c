@@ -1,7 +1,8 @@
 /* Rows: offsets, lengths and buffers' numbers of any kind against arithmetic that cannot overflow,
-   then gathering those that lie in their buffers. */
+   then gathering those that lie in their buffers, in both ways of copying. */
 #include "rows.h"
 
+#include "copy.h"
 #include "crc32c.h"
 #include "frames.h"
 #include "input.h"
@@ -48,6 +49,10 @@ static void check_gathering(const struct sr_rows *rows) {
         const size_t length = (size_t)rows->lengths[row];
         CHECK(offsets[row] == end);
         CHECK(!length || !memcmp(values + end, sr_row(rows, row), length));
+        uint8_t *copy = exactly_items(rows->lengths[row], 1);
+        sr_copy_past_caches(copy, sr_row(rows, row), length);
+        CHECK(!length || !memcmp(copy, sr_row(rows, row), length));
+        free(copy);
         CHECK(!length || !memcmp(frames + end + 16 * row + SR_HEADER, sr_row(rows, row), length));
         end += rows->lengths[row];
     }

@@ -232,6 +232,14 @@ class TestGather:
         assert kernel.gather(shuffled).to_list() == [records[i] for i in order]
         assert [bytes(payload) for payload in shuffled.payloads()] == [records[i] for i in order]
 
+    @pytest.mark.parametrize("past", range(-70, 71, 7))
+    def test_large_records_of_any_size_at_any_place(self, kernel: Any, past: int) -> None:
+        """64 KiB is where the kernel in C begins to copy past the caches, in lines of 64 bytes."""
+        content = np.random.default_rng(past + 70).bytes((64 << 10) + past)
+        for before in (0, 1, 16, 63):
+            records = [bytes(before), content, b"behind"]
+            assert kernel.gather(RecordRows.of(records)).to_list() == records
+
     def test_memory_is_its_own(self, kernel: Any) -> None:
         rows = RecordRows.of([b"abc", b"de"])
         column = kernel.gather(rows)

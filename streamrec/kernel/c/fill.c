@@ -1,3 +1,4 @@
+#include "copy.h"
 #include "examples.h"
 #include "feature.h"
 

@@ -1,5 +1,6 @@
 #include "frames.h"
 
+#include "copy.h"
 #include "crc32c.h"
 #include "memory.h"
 

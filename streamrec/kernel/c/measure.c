@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "copy.h"
 #include "examples.h"
 #include "feature.h"
 #include "likely.h"

@@ -38,9 +38,4 @@ static inline void sr_store64(uint8_t *at, uint64_t word) {
     memcpy(at, &word, sizeof word);
 }
 
-/* memcpy for whom a size of 0 may come with no address. */
-static inline void sr_copy(void *to, const void *from, size_t size) {
-    if (size) memcpy(to, from, size);
-}
-
 #endif
