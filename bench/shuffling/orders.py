@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDERS", "Data"]
 
-MANY = SHUFFLED_LANES, DEFAULT_LANES
-"""Lanes, and shards that others have open at once: streamrec's defaults, shuffled and not."""
+EVEN = 128
+"""Lanes that divide the shards of all the data sets."""
+MANY = EVEN, SHUFFLED_LANES, DEFAULT_LANES
+"""Lanes, and shards that others have open at once: the last ones are streamrec's defaults, shuffled
+and not."""
 FEW = 16
 """As many as others commonly have open."""
 
