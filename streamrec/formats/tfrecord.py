@@ -29,8 +29,8 @@ _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 
 LARGE = 32 << 10
-"""Bytes from which on a payload is better checked where it is decoded: it is in that core's cache
-then. Of smaller ones the scan has the next bytes in its own cache anyway."""
+"""Bytes from which on payloads are checked by the threads that decode, which spares the event loop
+a pass over them. With small ones that second call cost the threads more than it spared the loop."""
 
 _FIRST_RESERVE = 1 << 20
 """Bytes to set aside for a straddling record while the shard's size is not known."""
