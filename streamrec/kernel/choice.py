@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ _MODULES = {"native": "streamrec.kernel.native", "python": "streamrec.kernel.ref
 def choose() -> tuple[str, ModuleType]:
     """The kernel that the environment asks for, else the one in C if it was built.
 
+    Warns where that was built and cannot be loaded: the one in Python is many times slower.
+
     Returns:
         Its name, ``"native"`` or ``"python"``, and its module.
 
@@ -34,8 +37,19 @@ def choose() -> tuple[str, ModuleType]:
         return wanted, _named(wanted)
     try:
         return "native", import_module(_MODULES["native"])
-    except ImportError:
+    except ImportError as error:
+        if _is_built():
+            warnings.warn(
+                f"the kernel in C cannot be loaded ({error}), and the slower one in Python runs; "
+                f"install streamrec again, or set {VARIABLE}=python",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return "python", import_module(_MODULES["python"])
+
+
+def _is_built() -> bool:
+    return find_spec("streamrec.kernel._native") is not None
 
 
 def _named(wanted: str) -> ModuleType:
@@ -44,8 +58,7 @@ def _named(wanted: str) -> ModuleType:
     try:
         return import_module(_MODULES[wanted])
     except ImportError as error:
-        is_built = find_spec("streamrec.kernel._native") is not None
-        why = f"cannot be loaded ({error})" if is_built else "was not built"
+        why = f"cannot be loaded ({error})" if _is_built() else "was not built"
         raise ConfigError(
             f"{VARIABLE} is {wanted!r}, but the kernel in C {why}; install streamrec again where "
             f"there is a C compiler, or unset {VARIABLE}"

@@ -40,7 +40,18 @@ def test_the_native_one_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_twin_runs_where_nothing_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
+    monkeypatch.setattr(choice, "_is_built", lambda: False)
     assert choose() == ("python", reference)
+
+
+def test_the_twin_runs_with_a_warning_where_what_was_built_does_not_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.of_another_system")
+    monkeypatch.setattr(choice, "_is_built", lambda: True)
+    with pytest.warns(RuntimeWarning, match=r"cannot be loaded \(.*of_another_system.*install"):
+        assert choose() == ("python", reference)
 
 
 INFO = "import sys; sys.argv = ['streamrec', 'info', 'x']; from streamrec.cli import main; main()"
