@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batcher", "Chunk"]
 
-LARGEST_MERGE = 4096
+LARGEST_MERGE = 8192
 """Rows merged at a time beyond those that are wanted, at most: a merge costs what the lanes cost,
 however few rows come of it."""
 MERGE_BYTES = 16 << 20
