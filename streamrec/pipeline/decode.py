@@ -76,16 +76,21 @@ class Decoder:
         if allocate is None or single or functions.map or functions.transform:
             allocate = BatchMemory().allocate
         self._allocate = allocate
+        self._taken = self._made = 0  # bytes of records, and of their columns
         self._parser = None
         self._growth = growth_of(features)
         if features is not None:
             self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
 
     def size(self, chunk: Chunk) -> int:
-        """The bytes of a batch of these rows, about, when it is decoded."""
+        """The bytes of a batch of these rows, about, when it is decoded.
+
+        Numbers of one byte become eight, and pictures even more: those before have shown it.
+        """
         if isinstance(chunk.rows, ColumnRows):
             return chunk.nbytes
-        return self._growth.size(len(chunk), chunk.nbytes)
+        as_before = chunk.nbytes * self._made // max(1, self._taken)
+        return max(as_before, self._growth.size(len(chunk), chunk.nbytes))
 
     def decode(
         self, chunk: Chunk, position: Position, padding: int | None, count: int | None = None
@@ -113,6 +118,8 @@ class Decoder:
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
         columns = self.columns(rows) if mask is None else self._filled(rows, mask)
+        self._made += sum(map(size_of, columns.values()))  # threads may lose a sum: it is a guess
+        self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
         batch = Batch(columns, len(shards), epoch, origin, position, mask, self._components)
@@ -153,6 +160,18 @@ class Decoder:
 
 def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
     return np.concatenate([values, np.full(padding, fill, values.dtype)])
+
+
+def size_of(column: Column) -> int:
+    """The bytes of its arrays."""
+    match column:
+        case np.ndarray():
+            return column.nbytes
+        case Ragged():
+            return size_of(column.values) + column.row_splits.nbytes
+        case Sparse():
+            return size_of(column.values) + column.indices.nbytes
+    return column.values.nbytes + column.offsets.nbytes
 
 
 def blank(column: Column, rows: int) -> Column:

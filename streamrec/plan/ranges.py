@@ -105,7 +105,7 @@ class MemoryPlan:
     @property
     def waiting(self) -> int:
         """The part of the reserve that decoded batches may take while they wait."""
-        return self.reserve // 4
+        return 3 * self.reserve // 8
 
     @property
     def for_ranges(self) -> int:

@@ -14,10 +14,10 @@ from streamrec.formats.image_columns import USUAL_GROWTH
 from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, Image, RaggedFeature
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch import Chunk
-from streamrec.pipeline.decode import Decoder
+from streamrec.pipeline.decode import Decoder, size_of
 from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.types import RecordRows
+from streamrec.types import BytesColumn, Ragged, RecordRows, Sparse
 from tests.pipeline.own import careless, squared, summed
 
 if TYPE_CHECKING:
@@ -110,6 +110,24 @@ def test_the_size_of_a_batch_is_that_of_its_pictures() -> None:
     assert Decoder(describe({"a": FixedLenFeature((), int)}), ["u"]).size(rows) == 40
     assert Decoder(describe({"a": Image((4, 5))}), ["u"]).size(rows) == 40 + 2 * 60
     assert Decoder(describe({"a": Image()}), ["u"]).size(rows) == 40 * USUAL_GROWTH
+
+
+def test_the_size_of_a_batch_follows_those_that_were_decoded() -> None:
+    rows = chunk([encode_example({"a": [7] * 512})] * 64)  # a byte each becomes eight
+    decoder = Decoder(describe({"a": FixedLenFeature((512,), int)}), ["u"])
+    assert decoder.size(rows) == rows.nbytes
+    batch = decoder.decode(rows, POSITION, None)
+    assert decoder.size(rows) >= batch["a"].nbytes == 64 * 512 * 8
+    assert decoder.size(chunk([b"x" * 100])) > 700
+
+
+def test_the_size_of_a_column_is_that_of_all_its_arrays() -> None:
+    values, splits = np.zeros(4, np.float32), np.array([0, 1, 4])
+    assert size_of(values) == 16
+    assert size_of(Ragged(values, splits)) == 16 + 24
+    assert size_of(BytesColumn.of([b"a", b"bcd"])) == 4 + 24
+    assert size_of(Ragged(BytesColumn.of([b"a", b"bcd"]), splits)) == 4 + 24 + 24
+    assert size_of(Sparse(np.zeros((4, 2), np.int64), values, (2, 3))) == 64 + 16
 
 
 def test_pictures_are_shared_out() -> None:
