@@ -48,9 +48,9 @@ __all__ = [
 MIB = 1 << 20
 DEFAULT_LANES = 48
 """Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
-SHUFFLED_LANES = 96
-"""By shard a batch has records of as many shards as there are lanes: with 48, five of each where it
-has 256. The shuffle buffers of others mix better than that."""
+OPEN_SHARDS = 144
+"""How many shards the lanes of a shuffle by shard have open together, if there are as many, and if
+lanes are not more: a batch has records of each of them. Three for each of 48 lanes."""
 
 Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.config import DEFAULT_LANES, SHUFFLED_LANES
+from streamrec.config import DEFAULT_LANES, OPEN_SHARDS
 from streamrec.formats.index import CHUNK_BYTES
-from streamrec.plan.order import ShardOrder
+from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
 from tests.plan.oracle import Oracle
@@ -30,12 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["ORDERS", "Data"]
 
 EVEN = 128
-"""Lanes that divide the shards of all the data sets."""
-MANY = EVEN, SHUFFLED_LANES, DEFAULT_LANES
-"""Lanes, and shards that others have open at once: the last ones are streamrec's defaults, shuffled
-and not."""
-FEW = 16
-"""As many as others commonly have open."""
+"""Lanes that divide the shards of all the data sets, each with one shard open."""
+LANES = DEFAULT_LANES, 8, EVEN
+"""Of streamrec: by default three shards of each are open; of 8, eighteen."""
+CYCLES = OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
+"""Shards that others have open at once: as many as streamrec has, and as are commonly open."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
         shards = ShardOrder(data.shards, lanes, shuffle=True, seed=seed)
-        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed))
+        strands = open_at_once(data.shards, lanes)
+        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed, strands=strands))
         rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
         return rows[:, 1] * data.records_per_shard + rows[:, 2]
 
@@ -123,7 +123,7 @@ def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> N
     out, number = [], 0
     while len(read):
         size = windows.opens(lane, 0, number)
-        out.append(read[:size][windows.permutation(lane, 0, number, size)])
+        out.append(read[:size][windows.permutation(lane, 0, number, np.zeros(size, np.int32))])
         read, number = read[size:], number + 1
     return np.concatenate(out)
 
@@ -193,11 +193,11 @@ def _records(data: Data, shard: int | None) -> Any:
 
 
 ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
-    **{f"streamrec, by shard, {lanes} lanes": by_shard(lanes) for lanes in MANY},
+    **{f"streamrec, by shard, {lanes} lanes": by_shard(lanes) for lanes in LANES},
     f"streamrec, by record, {DEFAULT_LANES} lanes": by_record(DEFAULT_LANES),
-    **{f"tf.data, interleave {cycle}": shuffled_buffer(cycle) for cycle in (*MANY, FEW)},
+    **{f"tf.data, interleave {cycle}": shuffled_buffer(cycle) for cycle in CYCLES},
     "tf.data, one file at a time": shuffled_buffer(1),
-    **{f"Grain, interleave {cycle}": shuffled_windows(cycle) for cycle in (*MANY, FEW)},
+    **{f"Grain, interleave {cycle}": shuffled_windows(cycle) for cycle in CYCLES},
     "perfect": perfect,
 }
 """By title."""

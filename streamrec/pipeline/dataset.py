@@ -14,9 +14,9 @@ from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.fingerprint import AS_KEPT, COUNTED, WINDOWED, digest
+from streamrec.plan.fingerprint import AS_KEPT, COUNTED, WINDOWED, by_shard, digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
-from streamrec.plan.order import ShardOrder, default_lanes
+from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
 from streamrec.plan.ranges import MemoryPlan
@@ -61,8 +61,7 @@ class Dataset:
         self.shards = tuple(found.url for found in objects)
         self._counts = counts or [len(objects)]
         most = index.records if index else min(self._counts)
-        whole = settings.shuffle and index is None and len(self._counts) == 1
-        auto = default_lanes(most, shuffles_shards=whole)
+        auto = min(config.DEFAULT_LANES, most)
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         self._functions = Functions.of(settings)
         self._stores = stores
@@ -71,7 +70,7 @@ class Dataset:
         encodings = ((i, found.encoding) for i, found in enumerate(objects))
         self._encodings = {i: encoding for i, encoding in encodings if encoding is not None}
         self._index = index
-        self._kind = "shard"
+        self._kind = by_shard(1)
         self._indexed: dict[int, tuple[int, str | None]] = {}
         self._first_shards = tuple(accumulate(self._counts[:-1], initial=0))
         self._orders = self._make_orders()
@@ -84,7 +83,7 @@ class Dataset:
             self._add_what_the_index_knows(index)
 
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
-        """Of a mix, one a component."""
+        """Of a mix, one a component; of lanes with several shards open, one a strand."""
         settings = self.settings
         seed = settings.seed if settings.shuffle else 0
         if self._index is not None:
@@ -98,10 +97,15 @@ class Dataset:
         seeds = [seed] * len(self._counts)
         if settings.weights is not None and settings.shuffle:
             seeds = [component_seed(seed, number) for number in range(len(seeds))]
-        return tuple(
+        orders = tuple(
             ShardOrder(count, self.lanes, settings.shuffle, own_seed, first)
             for count, own_seed, first in zip(self._counts, seeds, self._first_shards, strict=True)
         )
+        if settings.weights is not None or not settings.shuffle:
+            return orders
+        strands = open_at_once(len(self.shards), self.lanes)
+        self._kind = by_shard(strands)
+        return orders[0].divided(strands)
 
     @property
     def _is_counted(self) -> bool:
@@ -165,7 +169,7 @@ class Dataset:
         return Fingerprint(
             names=self._names(),
             shards=len(self.shards),
-            order=self._kind if settings.ordered else "shard, as it comes",
+            order=self._kind if settings.ordered else f"{self._kind}, as it comes",
             lanes=self.lanes,
             shuffle=settings.shuffle,
             seed=settings.seed if settings.has_windows or self._draws else 0,
@@ -214,7 +218,10 @@ class Dataset:
             position = self._start(fingerprint, rank, world_size, position or Beginning())
         fingerprint.check(position.fingerprint)
         if position.since is None and position.points.shape[1] != self._feeds(position.world_size):
-            raise MalformedPosition("the state is of another number of components than this mix")
+            raise MalformedPosition(
+                "the state is of another number of components than this stream; load a state that "
+                "was saved by it"
+            )
         if (position.rank, position.world_size) != (rank, world_size):
             position = Position.merge([position], rank=rank, world_size=world_size)
         memory = self._memory(world_size)
@@ -236,6 +243,8 @@ class Dataset:
             plan.by_record.check(position.step)
         elif isinstance(self._order, RecordOrder):
             self._order.check(plan.own_lanes, position.lanes)
+        elif plan.turns is not None:
+            plan.check_strands()
         return Run(plan, shards, self._stores, allocate)
 
     def _feeds(self, world_size: int) -> int:
@@ -396,7 +405,8 @@ class Dataset:
         if not settings.has_windows:
             return None
         total, seed = int(settings.shuffle_window), settings.seed
-        windows = Windows(total, self.lanes, seed, settings.shuffle)
+        strands = len(self._orders) if self._draws is None else 1
+        windows = Windows(total, self.lanes, seed, settings.shuffle, strands)
         if isinstance(order, RecordOrder) and self._is_counted:
             return ChunkWindows(order, windows)
         return windows
@@ -416,7 +426,7 @@ class Dataset:
         return MemoryPlan.divide(
             total - packs,
             lanes=self._feeds(world_size),
-            windows=-(-window // world_size) * len(self._orders),
+            windows=-(-window // world_size) * len(self._counts),
             near=self._stores.are_near(self.shards),
         )
 

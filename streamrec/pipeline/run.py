@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -19,9 +18,8 @@ from streamrec.pipeline.decode import Decoder, Suspect
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.mix import Component, Mix
 from streamrec.pipeline.quarantine import losses_of
-from streamrec.pipeline.scan import Scan
+from streamrec.pipeline.sources import Sources
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
 from streamrec.pipeline.whereabouts import Whereabouts
 from streamrec.pipeline.workers import Workers
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.pipeline.scan import Source
     from streamrec.plan.position import Position
     from streamrec.types import Batch
 
@@ -113,6 +110,7 @@ class Run:
         self._workers = Workers(
             plan, self._shards.urls, self._threads, self._decoder, self._fetcher
         )
+        self._sources = Sources(plan, self._shards, self._fetcher, self._inflater, self._losses)
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._whereabouts = Whereabouts(plan, self._shards)
         taken = self._starts[TAKEN]
@@ -254,54 +252,20 @@ class Run:
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
-        start = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
-        if plan.draws is not None:
-            sources = self._points[:, j :: len(plan.own_lanes)].T.tolist()
-            start = start._replace(sources=tuple(map(tuple, sources)))
-        epoch = plan.epoch(j) if plan.draws is None else start.extent
+        coordinates = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
+        start = self._sources.start(j, coordinates)
+        epoch = start.extent if plan.has_sources else plan.epoch(j)
         stage: Stage = InOrder()
         if plan.windows is not None:
             first = int(self._starts[TAKEN, j]) - start.row
             stage = WindowShuffle(plan.windows, lane, epoch, start.window, plan.buckets, first)
         patience = plan.patience(lane)
         return Lane(
-            self._make_scan(j) if plan.draws is None else self._make_mix(j, start),
+            self._sources.of(j, start),
             stage,
             start,
             sieve=self._workers.sieve(j, patience),
             packing=self._workers.packing(j, start, patience),
-        )
-
-    def _make_mix(self, j: int, start: Coordinates) -> Source:
-        plan, feeds = self._plan, self._fetcher.feeds
-        assert plan.draws is not None
-        assert plan.components is not None
-        own = range(j, len(feeds), len(plan.own_lanes))
-        parts = [
-            Component(name, self._make_scan(feed), feeds[feed], point, plan.epoch(feed))
-            for name, feed, point in zip(plan.components.names, own, start.sources, strict=True)
-        ]
-        lane = plan.own_lanes[j]
-        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
-        end, progress = plan.lane_end(lane), feeds[j].progress
-        return Mix(parts, plan.draws, lane, start, end, ends=exhausted, progress=progress)
-
-    def _make_scan(self, feed: int) -> Scan:
-        plan, (order, lane) = self._plan, self._plan.feeds[feed]
-        start = Coordinates(*self._points[:, feed].tolist())
-        return Scan(
-            (self._inflater or self._fetcher).feeds[feed],
-            self._shards,
-            start,
-            plan.lane_end(lane),
-            check_crc=plan.settings.check_crc,
-            leaves_large=plan.checks_late,
-            allocate=partial(self._fetcher.acquire, feed),
-            losses=self._losses,
-            keeps_places=plan.keeps_places,
-            tell=partial(self._fetcher.tell, feed),
-            reach=order.reach(lane),
-            epoch=plan.epoch(feed),
         )
 
     async def _produce(self) -> None:

@@ -7,11 +7,14 @@ from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from streamrec.errors import MalformedPosition
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.pipeline.quarantine import keeps_places
 from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.buckets import Buckets
-from streamrec.plan.position import WINDOW, Position
+from streamrec.plan.position import EXTENT, WINDOW, Position
 from streamrec.plan.record_order import RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
@@ -19,7 +22,6 @@ from streamrec.plan.window import Windows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
@@ -41,7 +43,7 @@ class RunPlan:
 
     settings: DatasetSettings
     orders: tuple[Order, ...]
-    """Of a mix, one a component; else the one."""
+    """Of a mix, one a component; of lanes with several shards open, one a strand; else the one."""
     position: Position
     memory: MemoryPlan
     batch_size: int | None
@@ -125,8 +127,19 @@ class RunPlan:
 
     @cached_property
     def feeds(self) -> list[tuple[Order, int]]:
-        """The order and lane that each feed is of: component after component, each own lane."""
+        """The order and lane that each feed is of: order after order, each own lane."""
         return [(order, lane) for order in self.orders for lane in self.own_lanes]
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether each lane draws from several feeds: of a mix, or of several shards at once."""
+        return self.position.sources.size > 0
+
+    @property
+    def turns(self) -> Windows | None:
+        """How long the strands' turns are; ``None``: a lane has one shard open at a time."""
+        windows = self.windows
+        return windows if isinstance(windows, Windows) and windows.strands > 1 else None
 
     @property
     def keeps_places(self) -> bool:
@@ -161,21 +174,48 @@ class RunPlan:
 
     def lane_end(self, lane: int) -> Coordinates:
         """Where the lane stands after the run."""
+        ends = [self.feed_end(order, lane) for order in self.orders]
+        if not self.has_sources:
+            return ends[0]
+        return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end[:3] for end in ends))
+
+    def feed_end(self, order: Order, lane: int) -> Coordinates:
+        """Where a feed of that order and lane stands after the run."""
         end = self.end_epoch
-        firsts = [order.first(lane, end) if end is not None else 0 for order in self.orders]
-        if self.draws is None:
-            return Coordinates(firsts[0], 0, 0)
-        return Coordinates(end or 0, 0, 0, sources=tuple((first, 0, 0) for first in firsts))
+        return Coordinates(0 if end is None else order.first(lane, end), 0, 0)
 
     def epoch(self, feed: int) -> int:
         """The epoch in which a feed stands."""
+        return self.epoch_of(feed, int(self.points[EXTENT, feed]))
+
+    def epoch_of(self, feed: int, extent: int) -> int:
+        """The epoch of a feed's extent of that number."""
         order, lane = self.feeds[feed]
-        return order.extent(lane, int(self.points[0, feed])).epoch
+        return order.extent(lane, extent).epoch
+
+    def check_strands(self) -> None:
+        """Refuse a position that contradicts itself.
+
+        Raises:
+            MalformedPosition: A lane is in another epoch than the last of its strands.
+        """
+        epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
+        lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
+        if (lowest != self.position.lanes[EXTENT]).any():
+            raise MalformedPosition(
+                "the state says that a lane is in another epoch than the shards it has open; load "
+                "a state that was saved by this stream"
+            )
 
     def patience(self, lane: int) -> int | None:
-        """After how many extents that give nothing there is no hope; ``None``: the run ends."""
+        """After how many extents that give nothing there is no hope; ``None``: the run ends.
+
+        Of lanes with several shards open, after how many epochs.
+        """
         if self.end_epoch is not None:
             return None
+        if self.turns is not None:
+            return HOPELESS * self.lanes
         return HOPELESS * max(order.reach(lane) for order in self.orders)
 
     def next_run(self, position: Position) -> Position:

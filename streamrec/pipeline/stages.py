@@ -47,8 +47,9 @@ class Coordinates(NamedTuple):
     row: int = 0
     part: int = 0
     sources: tuple[tuple[int, ...], ...] = ()
-    """Of a mix, extent, offset and record of each component; the lane's own are then the epoch of
-    the mix, 0, and the number in it of the mix's record."""
+    """Extent, offset and record of each component of a mix, or of each strand. The lane's own are
+    then an epoch and, of a mix, 0 and the number in it of the mix's record; of strands, the bytes
+    that are taken in a turn, and the number in the epoch of that turn."""
 
 
 class Records(Protocol):
@@ -271,7 +272,7 @@ class WindowShuffle:
 
     def _close(self, following: Coordinates) -> Segment:
         rows = RecordRows.concatenate(self._parts)
-        order = self._order(len(rows))
+        order = self._order(rows)
         assert self._start is not None
         start = self._start._replace(window=self._number)
 
@@ -280,10 +281,10 @@ class WindowShuffle:
 
         return Segment(rows.take(order), self._epoch, at)
 
-    def _order(self, records: int) -> Indices:
+    def _order(self, rows: RecordRows) -> Indices:
         """The order in which the window's records leave it."""
-        drawn = self._windows.permutation(self._lane, self._epoch, self._number, records)
+        drawn = self._windows.permutation(self._lane, self._epoch, self._number, rows.shards)
         if self._buckets is None:
             return drawn
-        first, self._first = self._first, self._first + records
+        first, self._first = self._first, self._first + len(rows)
         return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)

@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
+from streamrec.config import OPEN_SHARDS
 from streamrec.errors import MalformedPosition, OtherDataset, OtherOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Fingerprint", "digest", "names_digest", "relative_names"]
+__all__ = ["Fingerprint", "by_shard", "digest", "names_digest", "relative_names"]
 
 AS_KEPT = "record, as kept:"
 COUNTED = "record:"
 WINDOWED = "record, even windows:"
+SHARD = "shard"
+AT_ONCE = " at once"
 _OPTIONAL = {"stages": "", "mix": ""}
 
 
@@ -32,9 +35,9 @@ class Fingerprint:
     """A digest of the shards' names, relative to the directory that they share."""
     shards: int
     order: str
-    """``"shard"``, or ``"record"``, a colon and the digest of the index; in between ``", as kept"``
-    where nobody knows how many records, or packs of them, the lanes give, and else, where there are
-    windows, ``", even windows"``."""
+    """``"shard"``, and ``", 3 at once"`` where a lane has so many open; or ``"record"``, a colon
+    and the digest of the index; in between ``", as kept"`` where nobody knows how many records, or
+    packs of them, the lanes give, and else, where there are windows, ``", even windows"``."""
     lanes: int
     shuffle: bool
     seed: int
@@ -52,6 +55,11 @@ class Fingerprint:
     def by_record(self) -> bool:
         """Whether the order is by record, and counts are known: a step says where lanes stand."""
         return self.order.startswith((COUNTED, WINDOWED))
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether a lane draws from several shards, so that a position says where in each."""
+        return bool(self.mix) or AT_ONCE in self.order
 
     @property
     def digest(self) -> str:
@@ -113,7 +121,22 @@ class Fingerprint:
                 "it is of a time when windows by record had other sizes and did not draw from "
                 "their chunks evenly, which no setting restores; go on with the streamrec of then"
             )
+        if saved.order == SHARD and AT_ONCE in self.order and saved.shuffle:
+            return self._remedy_of_strands(saved.lanes)
         return "restore these settings"
+
+    def _remedy_of_strands(self, lanes: int) -> str:
+        if lanes > OPEN_SHARDS // 2:
+            return f"restore these settings (with lanes={lanes}, each has one shard open)"
+        return (
+            "it is of a time when each lane of a shuffle had one shard open, which no setting "
+            "restores for so few lanes; go on with the streamrec of then"
+        )
+
+
+def by_shard(strands: int) -> str:
+    """The order by shard, by its name: of lanes that have so many shards open at once."""
+    return SHARD if strands == 1 else f"{SHARD}, {strands}{AT_ONCE}"
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:

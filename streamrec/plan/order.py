@@ -7,11 +7,11 @@ extents, numbered from 0 within the lane; the epochs follow each other without a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from streamrec.config import DEFAULT_LANES, SHUFFLED_LANES
+from streamrec.config import OPEN_SHARDS
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
@@ -20,22 +20,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Extent", "Order", "ShardOrder", "default_lanes"]
+__all__ = ["Extent", "Order", "ShardOrder", "open_at_once"]
 
 SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from those of windows
 
 
-def default_lanes(most: int, *, shuffles_shards: bool) -> int:
-    """How many lanes a stream has where nobody says.
-
-    Args:
-        most: How many have something to read: the number of shards or, by record, of records.
-        shuffles_shards: Whether the order is by shard, and shuffled. In a mix each lane has several
-            shards open, and by record a window has chunks of several.
-    """
-    if shuffles_shards and most >= SHUFFLED_LANES:
-        return SHUFFLED_LANES
-    return min(DEFAULT_LANES, most)
+def open_at_once(shards: int, lanes: int) -> int:
+    """How many shards each lane of a shuffle by shard has open at once: its strands."""
+    return max(1, min(OPEN_SHARDS // lanes, -(-shards // lanes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +82,7 @@ class ShardOrder:
     Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
     end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
     epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
+    Of several strands the lane's elements are dealt to each in turn: ``n`` to ``n mod strands``.
 
     Args:
         shards: How many there are; at least one.
@@ -97,6 +90,8 @@ class ShardOrder:
         shuffle: Whether each epoch has a permutation of its own.
         seed: Of the permutations.
         first_shard: The number of the first of them: they may be a part of a dataset's.
+        strands: Into how many parts each lane is divided, which are read side by side.
+        strand: Which of them this is.
     """
 
     shards: int
@@ -104,13 +99,20 @@ class ShardOrder:
     shuffle: bool = False
     seed: int = 0
     first_shard: int = 0
+    strands: int = 1
+    strand: int = 0
     _permutations: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
+    def divided(self, strands: int) -> tuple[ShardOrder, ...]:
+        """The same, each lane divided into so many strands; they share what they know."""
+        return tuple(replace(self, strands=strands, strand=strand) for strand in range(strands))
+
     def extent(self, lane: int, number: int) -> Extent:
         """The lane's extent of that number."""
-        epoch, place = divmod(lane + number * self.lanes, self.shards)
+        element = number * self.strands + self.strand
+        epoch, place = divmod(lane + element * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
         return Extent(number, epoch, self.first_shard + shard)
 
@@ -120,11 +122,13 @@ class ShardOrder:
 
     def first(self, lane: int, epoch: int) -> int:
         """The number of the lane's first extent in that epoch or, if it has none there, after."""
-        return max(0, -((lane - epoch * self.shards) // self.lanes))
+        begin = lane + self.strand * self.lanes
+        return max(0, -((begin - epoch * self.shards) // (self.lanes * self.strands)))
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
         """How many different shards the lane meets if it goes on for ever."""
-        return self.shards if self.shuffle else self.shards // math.gcd(self.shards, self.lanes)
+        step = self.lanes * self.strands
+        return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
         known = self._permutations

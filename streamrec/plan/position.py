@@ -63,10 +63,11 @@ class Position:
     number at which the lane's window begins (without shuffle: its next record), the window's number
     in its epoch, the rows of it already delivered, all records the lane has ever delivered, and how
     much of what is packed from there on is delivered too. Of a mix, the first three are its epoch,
-    0, and the number in that epoch of the mix's record."""
+    0, and the number in that epoch of the mix's record; of a lane with several shards open, its
+    epoch, the bytes taken in a strand's turn, and that turn's number in the epoch."""
     tags: tuple[str | None, ...]
-    """A short tag of the version of the object that each lane is in the middle of; of a mix, one
-    for each column of ``sources``."""
+    """A short tag of the version of the object that each lane is in the middle of; where there are
+    sources, one for each column of them."""
     skip: int = 0
     """Records behind this position that have been delivered too (a stream of single records)."""
     since: tuple[int, int] | None = None
@@ -74,8 +75,9 @@ class Position:
     and the step say it all, for every rank: ``lanes`` and ``tags`` are empty. ``None`` by shard,
     and where a filter or packs make counts unknown."""
     sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
-    """int64 ``[3, components * own lanes]``: of a mix, the extent, byte offset and record number of
-    each component's next record in each lane: component after component. Else without columns."""
+    """int64 ``[3, components * own lanes]``: the extent, byte offset and record number of the next
+    record in each lane of each component of a mix, or of each strand: one after the other. Else
+    without columns."""
 
     @property
     def points(self) -> npt.NDArray[np.int64]:
@@ -84,7 +86,7 @@ class Position:
 
     @property
     def components(self) -> int:
-        """How many a mix has; 1 where there is none."""
+        """How many a mix has, or strands a lane; 1 where there are none."""
         return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
     def __eq__(self, other: object) -> bool:
@@ -179,8 +181,8 @@ class Position:
 
         Args:
             fingerprint: Of the stream.
-            first_extents: The number of each own lane's first extent in the epoch; of a mix, those
-                of its components, one after the other.
+            first_extents: The number of each own lane's first extent in the epoch; of a mix or of
+                strands, those of one after the other.
             rank: Whose position it is.
             world_size: Of how many.
             epoch: Which one begins.
@@ -192,7 +194,9 @@ class Position:
                 fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, (), since=since
             )
         lanes = np.zeros((len(COORDINATES), fingerprint.lanes // world_size), np.int64)
-        sources = np.zeros((WINDOW, len(first_extents)), np.int64) if fingerprint.mix else None
+        sources = None
+        if fingerprint.has_sources:
+            sources = np.zeros((WINDOW, len(first_extents)), np.int64)
         lanes[EXTENT] = first_extents if sources is None else epoch
         tags = (None,) * len(first_extents)
         place = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
@@ -291,7 +295,7 @@ def _standing(
     data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[str | None, ...]]:
     """The lanes, sources and tags."""
-    count = _components(data, owned) if fingerprint.mix else 0
+    count = _components(data, owned) if fingerprint.has_sources else 0
     rows = _rows(data, owned, count)
     lanes, sources, tags = np.split(rows, [len(COORDINATES), len(COORDINATES) + WINDOW * count])
     if max(lanes.max(), sources.max(initial=0)) > LARGEST or tags.max() > MOST_TAG:
@@ -319,7 +323,7 @@ def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[n
 def _components(data: Mapping[str, Any], owned: int) -> int:
     count = _number(data, "components")
     if not 0 < count <= min(MOST_COMPONENTS, MOST_PLACES // owned):
-        raise MalformedPosition(f"the state names {count} components of a mix")
+        raise MalformedPosition(f"the state names {count} components")
     return count
 
 
@@ -364,7 +368,7 @@ def _check_complete(positions: Sequence[Position]) -> None:
             f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
         )
     if len({position.components for position in positions}) > 1:
-        raise MalformedPosition("the states are of mixes of different numbers of components")
+        raise MalformedPosition("the states are of different numbers of components")
     if any(position.skip for position in positions):
         raise MalformedPosition(
             "these states stand in the middle of single records that travelled together, so they "

@@ -89,7 +89,7 @@ class MemoryPlan:
     windows: int
     """For the shuffle windows of the own lanes."""
     lanes: int
-    """The own lanes."""
+    """The own lanes: all shards that they have open at once count."""
     head: int
     """The size of a lane's first range, a power of two; every lane may always have one."""
     range_size: int
@@ -148,7 +148,7 @@ class MemoryPlan:
 
         Args:
             total: Bytes.
-            lanes: The own lanes.
+            lanes: The own lanes, or the shards they have open at once where those are more.
             windows: Bytes of their shuffle windows.
             near: The bytes come from this machine. Reading further ahead than each lane's next
                 ranges only spends memory, and time on touching it for the first time.
@@ -219,8 +219,8 @@ def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
     needed = -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB)
     return (
         f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
-        f"{windows / MIB:.0f} MiB shuffle windows + {lanes} lanes x {SMALLEST_HEAD // KIB} KiB; "
-        f"set memory_budget to {needed} MiB or more, or shuffle_window to less"
+        f"{windows / MIB:.0f} MiB shuffle windows + {lanes} open shards x {SMALLEST_HEAD // KIB} "
+        f"KiB; set memory_budget to {needed} MiB or more, or shuffle_window to less"
     )
 
 

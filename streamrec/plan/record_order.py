@@ -371,16 +371,18 @@ class ChunkWindows:
         table = self.order.table
         return missing * int((table.end - table.begin).sum()) // max(1, self.order.records)
 
-    def permutation(self, lane: int, epoch: int, number: int, records: int) -> Numbers:
+    def permutation(
+        self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]
+    ) -> Numbers:
         """The order in which the window's records leave it: of all its chunks evenly.
 
         A batch has a few records of each lane. Were they drawn from the whole window, some would
         be of one chunk by chance, and neighbours in a shard are often alike.
         """
         if not self.windows.shuffles:
-            return self.windows.permutation(lane, epoch, number, records)
+            return self.windows.permutation(lane, epoch, number, shards)
         begin = self.begin(lane, epoch, number)
-        parts = self.order.parts(lane, epoch, begin, begin + records)
+        parts = self.order.parts(lane, epoch, begin, begin + len(shards))
         return stratified(parts, self.windows.seed_of(lane, epoch, number))
 
     def _of(self, lane: int, epoch: int) -> Numbers:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.plan.permutation import permutation, seed_of
+from streamrec.plan.permutation import permutation, seed_of, stratified
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +39,14 @@ class Windows:
         lanes: How many lanes share them.
         seed: Of the permutations.
         shuffles: Whether there are any; else records come as they stand.
+        strands: How many shards each lane has open at once.
     """
 
     total: int
     lanes: int
     seed: int
     shuffles: bool = True
+    strands: int = 1
 
     def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
         """How many bytes of frames close the window: the record that reaches them is its last.
@@ -58,6 +60,18 @@ class Windows:
         if number < len(growth):
             return full // growth[number]
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
+
+    def turn(self, lane: int, number: int) -> int:
+        """How many bytes of frames end a strand's turn: the record that reaches them is its last.
+
+        In each round all strands have one, and together they give as much as the window of the
+        round's number takes: so there are parts of equal size of all of them in any window.
+
+        Args:
+            lane: The lane's number.
+            number: The turn's number within its epoch, of all strands.
+        """
+        return max(1, self.size(lane, number // self.strands) // self.strands)
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
         """What closes the window of that number: bytes of frames."""
@@ -73,12 +87,26 @@ class Windows:
         return missing
 
     def permutation(
-        self, lane: int, epoch: int, number: int, records: int
+        self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.int64]:
-        """The order in which the window's records leave it; with buckets, those of each."""
+        """The order in which the window's records leave it; with buckets, those of each.
+
+        Where a lane has several shards open they leave it evenly: a batch has a few records of each
+        lane, some of which would be of one shard by chance.
+
+        Args:
+            lane: The lane's number.
+            epoch: That of the records.
+            number: The window's number within it.
+            shards: int32 ``[records]``: the shard of each.
+        """
         if not self.shuffles:
-            return np.arange(records)
-        return permutation(records, self.seed_of(lane, epoch, number))
+            return np.arange(len(shards))
+        seed = self.seed_of(lane, epoch, number)
+        if self.strands == 1:
+            return permutation(len(shards), seed)
+        by_shard = np.argsort(shards, kind="stable")
+        return by_shard[stratified(np.unique(shards, return_counts=True)[1], seed)]
 
     def seed_of(self, lane: int, epoch: int, number: int) -> int:
         """Of the window's permutation."""

@@ -76,7 +76,9 @@ class MixOracle:
             if not settings.shuffle:
                 yield from pairs
             while window := self._window(pairs, windows.size(lane, number)):
-                order = windows.permutation(lane, mix_epoch, number, len(window))
+                order = windows.permutation(
+                    lane, mix_epoch, number, np.zeros(len(window), np.int32)
+                )
                 yield from (window[i] for i in order.tolist())
                 number += 1
 

@@ -13,7 +13,7 @@ from streamrec.formats.index import index_url
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.buckets import Buckets
-from streamrec.plan.order import ShardOrder
+from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.position import Position
 from streamrec.plan.window import Windows
 from streamrec.verify import check, index_of
@@ -74,14 +74,16 @@ def oracle(
         len(shards), lanes, settings.shuffle, settings.seed if settings.shuffle else 0
     )
     buckets = buckets_of(settings, lanes)
-    return Oracle(shards, order, windows_of(settings, lanes), keep, buckets)
+    strands = open_at_once(len(shards), lanes) if settings.shuffle else 1
+    return Oracle(shards, order, windows_of(settings, lanes, strands), keep, buckets)
 
 
-def windows_of(settings: DatasetSettings, lanes: int) -> Windows | None:
+def windows_of(settings: DatasetSettings, lanes: int, strands: int = 1) -> Windows | None:
     """The windows that the settings ask for."""
     if not settings.has_windows:
         return None
-    return Windows(int(settings.shuffle_window), lanes, settings.seed, settings.shuffle)
+    window, seed = int(settings.shuffle_window), settings.seed
+    return Windows(window, lanes, seed, settings.shuffle, strands)
 
 
 def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:

@@ -7,7 +7,8 @@ import pytest
 
 from streamrec.errors import ObjectNotFound
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline.shards import settings_of, write, write_index
+from tests.pipeline import own
+from tests.pipeline.shards import receive_all, settings_of, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -26,23 +27,32 @@ async def test_shards_are_sorted_and_lanes_follow_their_number(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("values", "lanes"),
+    ("values", "lanes", "at_once"),
     [
-        ({}, 48),
-        ({"shuffle": True}, 96),
-        ({"shuffle": True, "index": True}, 48),
-        ({"shuffle": True, "lanes": 7}, 7),
+        ({}, 48, 1),
+        ({"length_buckets": 2}, 48, 1),
+        ({"shuffle": True}, 48, 3),
+        ({"shuffle": True, "index": True}, 48, 1),
+        ({"shuffle": True, "index": True, "filter": own.is_short}, 48, 1),
+        ({"shuffle": True, "lanes": 7}, 7, 15),
+        ({"shuffle": True, "lanes": 64}, 64, 2),
+        ({"shuffle": True, "lanes": 73}, 73, 1),
     ],
 )
-def test_whole_shards_are_shuffled_over_more_lanes(
-    tmp_path: Path, values: dict[str, Any], lanes: int
+def test_whole_shards_are_shuffled_several_at_once(
+    tmp_path: Path, values: dict[str, Any], lanes: int, at_once: int
 ) -> None:
     source = write(tmp_path, ((1,),) * 100)
     write_index(source, 200)
 
     async def main() -> None:
-        dataset = await Dataset.open(settings_of(source, **values))
+        values.setdefault("shuffle_window", 1000)
+        dataset = await Dataset.open(settings_of(source, batch_size=2, **values))
         assert dataset.lanes == lanes
+        (batch,) = await receive_all(dataset, most=1)
+        assert batch.next_position.components == at_once
+        order = dataset.fingerprint(2, 1).order
+        assert order.endswith(f", {at_once} at once") == (at_once > 1)
         await dataset.aclose()
 
     asyncio.run(main())

@@ -62,14 +62,49 @@ class Oracle:
         ]
         return [record for _, record in sorted(keyed)]
 
-    def _lane_epoch(self, lane: int, epoch: int) -> list[tuple[int, int, int]]:
+    def _lane_epoch(self, lane: int, epoch: int) -> list[Record]:
+        """What the lane's windows are filled with: of each of its strands in turn, and kept."""
+        left = [
+            self._strand_epoch(strand, lane, epoch) for strand in self.order.divided(self.strands)
+        ]
+        out: list[Record] = []
+        turn = 0
+        while any(left):
+            strand, size = left[turn % self.strands], 0
+            limit = self.windows.turn(lane, turn) if self.windows is not None else 1
+            while strand and size < limit:
+                out.append(strand.pop(0))
+                size += self._length(out[-1]) + 16
+            turn += 1
+        return [record for record in out if self.keep(self._length(record))]
+
+    def _strand_epoch(self, order: ShardOrder, lane: int, epoch: int) -> list[Record]:
         out = []
-        number = self.order.first(lane, epoch)
-        while (extent := self.order.extent(lane, number)).epoch == epoch:
-            lengths = self.shards[extent.shard]
-            out += [(epoch, extent.shard, i) for i, n in enumerate(lengths) if self.keep(n)]
+        number = order.first(lane, epoch)
+        while (extent := order.extent(lane, number)).epoch == epoch:
+            out += [(epoch, extent.shard, i) for i in range(len(self.shards[extent.shard]))]
             number += 1
         return out
+
+    def _length(self, record: Record) -> int:
+        _, shard, number = record
+        return self.shards[shard][number]
+
+    @property
+    def strands(self) -> int:
+        """How many shards each lane has open at once."""
+        return 1 if self.windows is None else self.windows.strands
+
+    def _left(self, lane: int, epoch: int, number: int, shards: list[int]) -> list[int]:
+        """The order in which records of these shards leave a window."""
+        assert self.windows is not None
+        if self.strands == 1:
+            own = np.array(shards, np.int32)
+            plain: list[int] = self.windows.permutation(lane, epoch, number, own).tolist()
+            return plain
+        by_shard = sorted(range(len(shards)), key=lambda i: shards[i])
+        seed = seed_of(WINDOW, self.windows.seed, epoch, lane, number)
+        return [by_shard[i] for i in plainly_stratified(sorted(shards), seed)]
 
     def _shuffled(
         self, records: list[tuple[int, int, int]], lane: int, epoch: int, first: int
@@ -80,7 +115,7 @@ class Oracle:
         while records:
             lengths = [self.shards[shard][i] for _, shard, i in records]
             count = records_until(np.array(lengths, np.int64), self.windows.size(lane, number))
-            drawn = self.windows.permutation(lane, epoch, number, count).tolist()
+            drawn = self._left(lane, epoch, number, [shard for _, shard, _ in records[:count]])
             if self.buckets is not None:
                 drawn = plainly_bucketed(
                     self.buckets, lane, first + len(out), lengths[:count], drawn
@@ -165,7 +200,8 @@ class RecordOracle:
             seed = seed_of(WINDOW, self.windows.seed, epoch, lane, number)
             drawn = plainly_stratified([numbered[record] for record in window], seed)
         else:
-            drawn = self.windows.permutation(lane, epoch, number, len(window)).tolist()
+            shards = np.zeros(len(window), np.int32)
+            drawn = self.windows.permutation(lane, epoch, number, shards).tolist()
         if self.buckets is None:
             return drawn
         lengths = [self.shards[shard][record] for shard, record in window]

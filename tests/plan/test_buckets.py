@@ -95,7 +95,7 @@ def lengths_in_batches(
         first = number = 0
         while first < len(own):
             count, _ = windows.takes(own[first:], windows.size(lane, number))
-            order = windows.permutation(lane, 0, number, count)
+            order = windows.permutation(lane, 0, number, np.zeros(count, np.int32))
             window = own[first : first + count]
             if buckets is not None:
                 order = buckets.order(lane, first, window, order)

@@ -4,21 +4,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.plan.order import Extent, ShardOrder, default_lanes
+from streamrec.plan.order import Extent, ShardOrder, open_at_once
 
-ORDERS = st.builds(
+PLAIN = st.builds(
     ShardOrder, st.integers(1, 40), st.integers(1, 20), st.booleans(), st.integers(0, 5)
 )
+ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0].divided(o[1])[-1]))
 
 
 @pytest.mark.parametrize(
-    ("most", "in_order", "shuffled"),
-    [(1, 1, 1), (47, 47, 47), (48, 48, 48), (95, 48, 48), (96, 48, 96), (10**6, 48, 96)],
+    ("shards", "lanes", "strands"),
+    [
+        (1, 1, 1),
+        (48, 48, 1),
+        (49, 48, 2),
+        (97, 48, 3),
+        (10**6, 48, 3),
+        (10**6, 64, 2),
+        (10**6, 72, 2),
+        (10**6, 73, 1),
+        (10**6, 1000, 1),
+        (10**6, 1, 144),
+        (10, 1, 10),
+        (11, 8, 2),
+        (7, 8, 1),
+    ],
 )
-def test_as_many_lanes_as_shuffle_well(most: int, in_order: int, shuffled: int) -> None:
-    """Between the two, too: a number of shards is divisible by few numbers of ranks."""
-    assert default_lanes(most, shuffles_shards=False) == in_order
-    assert default_lanes(most, shuffles_shards=True) == shuffled
+def test_as_many_shards_at_once_as_mix_well(shards: int, lanes: int, strands: int) -> None:
+    assert open_at_once(shards, lanes) == strands
+
+
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 9))
+def test_strands_share_the_extents_of_a_lane(
+    shards: int, lanes: int, count: int, shuffle: bool, epoch: int
+) -> None:
+    """Each its share in turn; and whatever their number, lanes have the same shards."""
+    order = ShardOrder(shards, lanes, shuffle, 3)
+    strands = order.divided(count)
+    for lane in range(lanes):
+        whole = extents_of_epoch(order, lane, epoch)
+        parts = [extents_of_epoch(strand, lane, epoch) for strand in strands]
+        for extent in whole:
+            part = parts[extent.number % count]
+            (own,) = [e for e in part if e.number == extent.number // count]
+            assert own.shard == extent.shard
+        assert sum(map(len, parts)) == len(whole)
+
+
+@given(st.integers(1, 144), st.integers(1, 30))
+def test_a_lane_of_several_strands_has_shards_in_every_epoch(lanes: int, more: int) -> None:
+    strands = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes))
+    for lane in range(lanes):
+        assert len(strands) == 1 or any(extents_of_epoch(s, lane, 3) for s in strands)
 
 
 def extents_of_epoch(order: ShardOrder, lane: int, epoch: int) -> list[Extent]:
@@ -29,7 +66,7 @@ def extents_of_epoch(order: ShardOrder, lane: int, epoch: int) -> list[Extent]:
     return out
 
 
-@given(ORDERS, st.integers(0, 9))
+@given(PLAIN, st.integers(0, 9))
 def test_every_shard_once_an_epoch(order: ShardOrder, epoch: int) -> None:
     extents = [e for lane in range(order.lanes) for e in extents_of_epoch(order, lane, epoch)]
     assert sorted(extent.shard for extent in extents) == list(range(order.shards))

@@ -221,7 +221,7 @@ def test_many_heads_are_smaller(lanes: int, kib: int) -> None:
 def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
     message = (
         "memory_budget of 128 MiB is too small: 32 MiB reserve \\+ 256 MiB shuffle windows "
-        "\\+ 48 lanes x 64 KiB; set memory_budget to (\\d+) MiB or more"
+        "\\+ 48 open shards x 64 KiB; set memory_budget to (\\d+) MiB or more"
     )
     with pytest.raises(ConfigError, match=message) as caught:
         MemoryPlan.divide(128 * MIB, lanes=48, windows=256 * MIB)

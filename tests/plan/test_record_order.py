@@ -150,7 +150,8 @@ def test_a_lane_starts_where_any_record_needs_it(oracle: RecordOracle, data: st.
         read += [(extent.epoch, *record) for record in records_of(extent)]
     if windows is not None:
         size = windows.opens(lane, first.epoch, start.window)
-        shuffled = windows.permutation(lane, first.epoch, start.window, size)
+        shards = np.zeros(size, np.int32)
+        shuffled = windows.permutation(lane, first.epoch, start.window, shards)
         assert sorted(shuffled.tolist()) == list(range(size))
         assert start.row < size
         read = [read[i] for i in shuffled.tolist()] + read[size:]
@@ -181,7 +182,8 @@ def test_windows_draw_from_their_chunks_evenly(oracle: RecordOracle, epoch: int)
         records = [r for window in oracle.windowed(lane, epoch) for r in window]
         found: list[tuple[int, int]] = []
         for number, window in enumerate(oracle.windowed(lane, epoch)):
-            drawn = windows.permutation(lane, epoch, number, len(window))
+            shards = np.array([shard for shard, _ in window], np.int32)
+            drawn = windows.permutation(lane, epoch, number, shards)
             found += [records[len(found) + i] for i in drawn.tolist()]
         assert [(epoch, *record) for record in found] == oracle.lane(lane, range(epoch, epoch + 1))
 

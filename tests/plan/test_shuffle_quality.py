@@ -1,4 +1,4 @@
-"""The shuffle by record mixes classes nearly as well as a permutation of all."""
+"""How well shuffles mix classes: by record and by shard, on data that are sorted by class."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 from streamrec.config import DEFAULT_LANES
 from streamrec.formats.index import CHUNK_BYTES, Index
+from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import Windows
+from tests.plan.oracle import Oracle
 from tests.plan.record_orders import entry
 
 WINDOW = 256 << 20
@@ -31,7 +33,7 @@ def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) ->
     number = 0
     while len(out) < len(read):
         size = windows.opens(lane, 0, number)
-        drawn = windows.permutation(lane, 0, number, size)
+        drawn = windows.permutation(lane, 0, number, np.zeros(size, np.int32))
         out += read[len(out) : len(out) + size][drawn].tolist()
         number += 1
     return out
@@ -49,6 +51,37 @@ def epoch_of(shards: int, records: int, length: int, seed: int) -> npt.NDArray[n
     return numbers
 
 
+def chi_square(numbers: npt.NDArray[np.int64], records: int) -> float:
+    """Over its degrees of freedom, the mean of all batches; a perfect shuffle has 1."""
+    classes = numbers * CLASSES // records
+    batches = classes[: len(classes) // BATCH * BATCH].reshape(-1, BATCH)
+    observed = np.stack([np.bincount(batch, minlength=CLASSES) for batch in batches])
+    expected = BATCH / CLASSES
+    return float((((observed - expected) ** 2 / expected).sum(axis=1) / (CLASSES - 1)).mean())
+
+
+def by_shard_of(shards: int, records: int, length: int, lanes: int) -> npt.NDArray[np.int64]:
+    """An epoch by shard, in the order of the round robin, by the records' numbers."""
+    order = ShardOrder(shards, lanes, shuffle=True)
+    windows = Windows(WINDOW, lanes, 0, strands=open_at_once(shards, lanes))
+    oracle = Oracle(((length,) * records,) * shards, order, windows)
+    rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
+    return rows[:, 1] * records + rows[:, 2]
+
+
+@pytest.mark.parametrize("lanes", [8, DEFAULT_LANES, 64])
+@pytest.mark.parametrize(
+    ("shape", "most"), [(PICTURES, 1.24), ((512, 128, 220_000), 2.1)], ids=["128", "512"]
+)
+def test_by_shard_it_is_no_worse_than_a_shuffle_buffer(
+    shape: tuple[int, int, int], most: float, lanes: int
+) -> None:
+    """Whatever the lanes: the limits are what tf.data's has over as many open files."""
+    numbers = by_shard_of(*shape, lanes)
+    assert np.bincount(numbers).tolist() == [1] * len(numbers)
+    assert chi_square(numbers, len(numbers)) < most
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     ("shards", "records", "length"),
@@ -59,12 +92,7 @@ def test_batches_of_data_sorted_by_class_are_nearly_fair_samples(
 ) -> None:
     """By default settings: chi-square over its degrees of freedom; a perfect shuffle has 1."""
     numbers = epoch_of(shards, records, length, seed)
-    classes = numbers * CLASSES // len(numbers)
-    batches = classes[: len(classes) // BATCH * BATCH].reshape(-1, BATCH)
-    observed = np.stack([np.bincount(batch, minlength=CLASSES) for batch in batches])
-    expected = BATCH / CLASSES
-    chi_squares = ((observed - expected) ** 2 / expected).sum(axis=1) / (CLASSES - 1)
-    assert chi_squares.mean() < 1.5
+    assert chi_square(numbers, shards * records) < 1.5
 
 
 def test_chunks_do_not_come_round_in_the_same_order() -> None:

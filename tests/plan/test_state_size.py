@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.config import Pack
+from streamrec.plan.fingerprint import by_shard
+from streamrec.plan.order import open_at_once
 from streamrec.plan.position import (
     COORDINATES,
     LARGEST,
@@ -20,6 +22,7 @@ from streamrec.plan.position import (
     MOST_TAG,
     PART,
     ROW,
+    TAKEN,
     WINDOW,
     Fingerprint,
     Position,
@@ -129,6 +132,39 @@ def test_of_a_mix_it_holds_for_shards_of_some_length(
     position = mixed(components, seed, shard=shard, records=records)
     assert position.components == components
     assert size(position) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("lanes", "strands", "shard", "records"),
+    [
+        (64, 2, 1 << 46, 1 << 40),
+        (48, 3, 1 << 46, 1 << 40),
+        (8, 18, 1 << 46, 1 << 40),
+        (1, 144, 1 << 32, 1 << 24),
+    ],
+)
+@given(seed=SEEDS)
+def test_of_lanes_with_several_shards_open_it_holds_for_shards_of_some_length(
+    seed: int, lanes: int, strands: int, shard: int, records: int
+) -> None:
+    """Wherever in them, in windows of the default size, in an epoch of a million shards."""
+    assert strands == open_at_once(1 << 20, lanes)
+    random = np.random.default_rng(seed)
+    fingerprint = replace(LONG, order=by_shard(strands), lanes=lanes)
+    own = np.zeros((len(COORDINATES), lanes), np.int64)
+    limits = {0: 2, 1: 1 << 28, 2: 1 << 20, WINDOW: 1 << 20, ROW: 1 << 17, TAKEN: 1 << 34}
+    for row, most in limits.items():
+        own[row] = random.integers(0, most, lanes, endpoint=True)
+    sources = np.stack(
+        [
+            990_000 + random.integers(0, 10, lanes * strands, endpoint=True),
+            random.integers(0, shard, lanes * strands, endpoint=True),
+            random.integers(0, records, lanes * strands, endpoint=True),
+        ]
+    )
+    numbers = random.integers(1, MOST_TAG, lanes * strands, endpoint=True).tolist()
+    named = tuple(map("{:05x}".format, numbers))
+    assert size(Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=sources)) < LIMIT
 
 
 def test_what_has_nothing_in_common_takes_its_bits_and_a_quarter() -> None:

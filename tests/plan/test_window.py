@@ -45,6 +45,7 @@ def test_windows_of_no_bytes_take_one_record() -> None:
 def test_each_window_has_a_permutation_of_its_own() -> None:
     windows = Windows(total=100, lanes=2, seed=1)
     where = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
-    permutations = [tuple(windows.permutation(*place, 30).tolist()) for place in where]
+    shards = np.zeros(30, np.int32)
+    permutations = [tuple(windows.permutation(*place, shards).tolist()) for place in where]
     assert len(set(permutations)) == len(where)
     assert all(sorted(p) == list(range(30)) for p in permutations)

@@ -1,0 +1,111 @@
+"""What the lanes of a run take their records from."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamrec.pipeline.mix import Component, Mix
+from streamrec.pipeline.scan import Scan
+from streamrec.pipeline.stages import Coordinates
+from streamrec.pipeline.strands import Strand, Strands
+
+if TYPE_CHECKING:
+    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.fetch import Fetcher
+    from streamrec.pipeline.inflate import Inflater
+    from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.pipeline.scan import Source
+    from streamrec.plan.mixture import Draws
+    from streamrec.plan.window import Windows
+
+__all__ = ["Sources"]
+
+
+class Sources:
+    """Makes the sources of a run's lanes.
+
+    Args:
+        plan: The run's.
+        shards: Names and what is known of them.
+        fetcher: Has the ranges.
+        inflater: Has what is decompressed of them; ``None``: nothing is.
+        losses: Takes what is skipped; ``None``: damage ends a lane.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        shards: Shards,
+        fetcher: Fetcher,
+        inflater: Inflater | None,
+        losses: Losses | None,
+    ) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._fetcher = fetcher
+        self._inflater = inflater
+        self._losses = losses
+        self._points = plan.points
+
+    def start(self, j: int, start: Coordinates) -> Coordinates:
+        """Where an own lane begins, with the points in what it draws from."""
+        if not self._plan.has_sources:
+            return start
+        points = self._points[:, j :: len(self._plan.own_lanes)].T.tolist()
+        return start._replace(sources=tuple(map(tuple, points)))
+
+    def of(self, j: int, start: Coordinates) -> Source:
+        """That of an own lane, which begins there."""
+        plan = self._plan
+        if plan.draws is not None:
+            return self._mix(j, start, plan.draws)
+        if plan.turns is not None:
+            return self._strands(j, start, plan.turns)
+        return self._scan(j)
+
+    def _feeds(self, j: int) -> range:
+        """The feeds of an own lane that draws from several."""
+        return range(j, len(self._plan.feeds), len(self._plan.own_lanes))
+
+    def _mix(self, j: int, start: Coordinates, draws: Draws) -> Mix:
+        plan, feeds = self._plan, self._fetcher.feeds
+        assert plan.components is not None
+        own = zip(plan.components.names, self._feeds(j), start.sources, strict=True)
+        parts = [
+            Component(name, self._scan(feed), feeds[feed], point, plan.epoch(feed))
+            for name, feed, point in own
+        ]
+        lane = plan.own_lanes[j]
+        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
+        end, progress = plan.lane_end(lane), feeds[j].progress
+        return Mix(parts, draws, lane, start, end, ends=exhausted, progress=progress)
+
+    def _strands(self, j: int, start: Coordinates, turns: Windows) -> Strands:
+        plan, feeds = self._plan, self._fetcher.feeds
+        strands = [
+            Strand(self._scan(feed), feeds[feed], point, partial(plan.epoch_of, feed))
+            for feed, point in zip(self._feeds(j), start.sources, strict=True)
+        ]
+        lane = plan.own_lanes[j]
+        end = None if plan.end_epoch is None else plan.lane_end(lane)
+        return Strands(strands, turns, lane, start, end, feeds[j].progress)
+
+    def _scan(self, feed: int) -> Scan:
+        plan, (order, lane) = self._plan, self._plan.feeds[feed]
+        start = Coordinates(*self._points[:, feed].tolist())
+        return Scan(
+            (self._inflater or self._fetcher).feeds[feed],
+            self._shards,
+            start,
+            plan.feed_end(order, lane),
+            check_crc=plan.settings.check_crc,
+            leaves_large=plan.checks_late,
+            allocate=partial(self._fetcher.acquire, feed),
+            losses=self._losses,
+            keeps_places=plan.keeps_places,
+            tell=partial(self._fetcher.tell, feed),
+            reach=order.reach(lane),
+            epoch=plan.epoch(feed),
+        )
