@@ -348,7 +348,11 @@ class Run:
         url = self._shards.urls[reads[0].shard] if reads else None
         if (stage := self._lanes[lane].waits_for) != "fetch":
             return Stalled(f"{stage} stands still for {seconds:g} s; {RAISE}", stage=stage)
-        if self._inflater is not None and reads and self._inflater.feeds[lane].decompresses:
+        if (
+            self._inflater is not None
+            and reads
+            and self._inflater.feeds[self._feed_of(lane)].decompresses
+        ):
             return Stalled(f"{url} stands still for {seconds:g} s; {RAISE}", stage="decompress")
         return StoreUnavailable(
             f"fetch stalls: nothing came for {seconds:g} s; check the store and the network, or "

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
+from streamrec.errors import ConfigError, MalformedPosition, ObjectChanged, OtherOrder
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
@@ -280,6 +280,20 @@ class TestRefusals:
         with pytest.raises(MalformedPosition, match="another epoch than the shards it has open"):
             dataset.run(rank=0, world_size=1, batch_size=4, position=other)
         await dataset.aclose()
+
+    @asynchronous
+    async def test_another_version_of_any_of_the_open_shards(self, tmp_path: Path) -> None:
+        dataset = await opened(tmp_path, ((40,) * 20,) * 3, lanes=1, batch_size=12)
+        await dataset.aclose()
+        for shard in range(3):
+            dataset = await Dataset.open(dataset.settings)
+            state = again((await receive_all(dataset, most=3))[-1])
+            await dataset.aclose()
+            damage(tmp_path, shard, record=19, size=40)
+            dataset = await Dataset.open(dataset.settings)
+            with pytest.raises(ObjectChanged, match=f"part-0000{shard}"):
+                await receive_all(dataset, position=state)
+            await dataset.aclose()
 
     @asynchronous
     async def test_hostile_turns_go_on_somewhere(self, tmp_path: Path) -> None:
