@@ -63,6 +63,7 @@ class Pool:
         self._released = released
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
         self._returns = 0
+        self._closed = False
         self._lock = threading.RLock()  # a release may run inside an acquire, by garbage collection
 
     def __repr__(self) -> str:
@@ -98,14 +99,29 @@ class Pool:
                 self._idle[size].popleft()
                 self.idle -= size
 
+    def close(self) -> None:
+        """Nothing is asked for any more: what is idle or comes back is freed, and nobody is told.
+
+        An array that somebody keeps holds the pool, and the collector of cycles does not see into
+        arrays. If the pool held its owner, who may hold such arrays, none of them would ever go.
+        """
+        with self._lock:
+            self._released, self._closed = _nothing, True
+        self.trim(0)
+
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
             self._returns += 1
-            self._idle[len(memory)].append((self._returns, memory))
-            self.idle += len(memory)
+            if not self._closed:
+                self._idle[len(memory)].append((self._returns, memory))
+                self.idle += len(memory)
             self.in_use -= len(memory)
             account.in_use -= len(memory)
         self._released()
+
+
+def _nothing() -> None:
+    """Where nobody is told any more."""
 
 
 def lent(memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> npt.NDArray[np.uint8]:

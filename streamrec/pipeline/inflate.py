@@ -347,8 +347,9 @@ class Inflater:
         self._wake.set()
 
     def close(self) -> None:
-        """End the threads, after the step that each is at."""
+        """End the threads, after the step that each is at, and let go of all memory."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self.pool.close()
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start."""

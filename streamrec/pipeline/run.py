@@ -124,6 +124,7 @@ class Run:
         await asyncio.wait([self._task])
         if self._inflater is not None:
             self._inflater.close()
+        self._fetcher.close()
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()

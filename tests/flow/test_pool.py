@@ -191,3 +191,16 @@ class TestBatchMemory:
 
     def test_its_state_in_one_line(self) -> None:
         assert repr(BatchMemory()) == "<BatchMemory 0 bytes in use, 0 idle>"
+
+
+def test_a_closed_pool_keeps_nothing_and_tells_nobody() -> None:
+    told: list[int] = []
+    pool, account = Pool(lambda: told.append(1)), Account()
+    first, second = pool.acquire(5000, account), pool.acquire(5000, account)
+    del first
+    assert pool.idle
+    assert told == [1]
+    pool.close()
+    assert not pool.idle
+    del second
+    assert (pool.in_use, pool.idle, account.in_use, told) == (0, 0, 0, [1])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,6 +132,28 @@ def _rounds_are_full(shards: tuple[tuple[int, ...], ...], shuffle: bool) -> bool
         return any(shards)
     n = len(shards)
     return all(any(shards[(lane + 4 * k) % n] for k in range(n)) for lane in range(4))
+
+
+@pytest.mark.parametrize("compression", ["none", "auto"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@asynchronous
+async def test_a_run_that_is_left_leaves_no_memory(
+    tmp_path: Path, compression: str, shuffle: bool
+) -> None:
+    """Also what was read ahead goes, for which the collector of cycles cannot look into arrays."""
+    source = write(tmp_path, ((50_000,) * 20,) * 4)
+    values = {"batch_size": 4, "lanes": 2, "shuffle": shuffle, "shuffle_window": "1MiB"}
+    settings = settings_of(source, compression=compression, epochs=None, **values)
+    dataset = await Dataset.open(settings)
+    run = dataset.run(rank=0, world_size=1, batch_size=4, position=None)
+    async with run:
+        kept = await run.receive()
+    pool = weakref.ref(run._fetcher.pool)
+    assert run._fetcher.pool.idle == 0
+    del run, kept
+    gc.collect()
+    assert pool() is None
+    await dataset.aclose()
 
 
 @asynchronous
