@@ -69,15 +69,22 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool {self.in_use} bytes in use, {self.idle} idle>"
 
-    def acquire(self, size: int, account: Account) -> npt.NDArray[np.uint8]:
+    def acquire(self, size: int, account: Account, most: int = 0) -> npt.NDArray[np.uint8]:
         """An array of ``size`` bytes with undefined contents; never blocks, never refuses.
 
         Args:
-            size: Bytes; the account is charged with their :func:`size_class`.
-            account: Whose memory it is until it comes back.
+            size: Bytes.
+            account: Whose memory it is until it comes back, charged with the :func:`size_class`.
+            most: Bytes of the largest idle piece that may be taken, and charged, where none of the
+                very size is idle: it has been touched, which a new one would have to be.
         """
         taken = size_class(size)
         with self._lock:
+            if not self._idle[taken]:
+                sizes = list(self._idle)  # a release in the midst of this may add one
+                taken = min(
+                    (s for s in sizes if taken < s <= most and self._idle[s]), default=taken
+                )
             self.in_use += taken
             self.most_in_use = max(self.most_in_use, self.in_use)
             account.in_use += taken

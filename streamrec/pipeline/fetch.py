@@ -233,10 +233,11 @@ class Fetcher:
     def _memory(self, lane: int, size: int, allowed: int) -> Octets:
         """Memory for a range: for the last one of a shard, too, that of any other where it fits.
 
-        Else pieces of one size would be freed, and new ones touched, at the end of every shard.
+        Else pieces of one size would be freed, and new ones touched, at the end of every shard. A
+        range that is much smaller takes an idle piece of the ramp's, if there is one.
         """
         taken = allowed if size > allowed // 2 else size
-        return self.pool.acquire(taken, self.feeds[lane].account)[:size]
+        return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
 
     def _allowed_size(self, lane: int, feed: LaneFeed, room: Room, beyond: float) -> int:
         """Bytes that the lane may ask for now; 0: none.

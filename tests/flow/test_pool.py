@@ -59,6 +59,29 @@ def test_only_the_same_size_is_used_again() -> None:
     assert pool.most_in_use == 2 * UNIT
 
 
+def test_an_idle_piece_that_is_larger_is_taken_where_it_may_be() -> None:
+    pool, _ = new_pool()
+    account = Account()
+    pieces = [pool.acquire(size, account) for size in (2 * UNIT, 3 * UNIT, 8 * UNIT)]
+    address = pieces[1].ctypes.data
+    del pieces
+    taken = pool.acquire(2 * UNIT + 1, account, most=8 * UNIT)
+    assert (taken.ctypes.data, len(taken)) == (address, 2 * UNIT + 1)
+    assert account.in_use == pool.in_use == 3 * UNIT, "what is taken is charged"
+    other = pool.acquire(4 * UNIT, account, most=7 * UNIT)
+    assert account.in_use == 7 * UNIT
+    assert pool.idle == 10 * UNIT, "the one of eight was too large"
+    assert len(other) == 4 * UNIT
+
+
+def test_an_idle_piece_of_the_very_size_comes_first() -> None:
+    pool, _ = new_pool()
+    pieces = [acquire(pool, size) for size in (8 * UNIT, 2 * UNIT)]
+    del pieces
+    taken = pool.acquire(2 * UNIT, Account(), most=8 * UNIT)
+    assert (pool.in_use, pool.idle, len(taken)) == (2 * UNIT, 8 * UNIT, 2 * UNIT)
+
+
 def test_two_leases_never_share_memory() -> None:
     pool, _ = new_pool()
     one, two = acquire(pool, 64), acquire(pool, 64)
