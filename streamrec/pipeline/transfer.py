@@ -243,17 +243,20 @@ class Carrier:
             shards.learn(shard, body.info)
             moved()  # the size may be what other ranges of the shard waited for
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
-            view, counted = read.memory.data, read.filled
-            while read.filled < expected:
-                landed = await body.readinto(view[read.filled : expected])
-                if landed == 0:
-                    raise StoreUnavailable("the response ended early", url=url)
-                read.land(landed, self._loop.time())
-                self.counts["bytes_read"] += landed
+            counted = read.filled
+
+            def landed(count: int) -> None:
+                nonlocal counted
+                read.land(count, self._loop.time())
+                self.counts["bytes_read"] += count
                 if read.filled - counted >= SLOWEST:
                     counted = read.filled
                     silence.reschedule(read.heard_at + SILENCE)
                 moved()
+
+            await body.fill(read.memory.data[read.filled : expected], landed)
+            if read.filled < expected:
+                raise StoreUnavailable("the response ended early", url=url)
 
     def _patience(self) -> float:
         if self.counts["bytes_read"]:

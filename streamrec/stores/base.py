@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BytesBody",
+    "InPieces",
     "ObjectInfo",
     "RangeBody",
     "Store",
@@ -72,6 +73,18 @@ class RangeBody(Protocol):
         """
         ...
 
+    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+        """Fill a view, or as much of it as the range has left.
+
+        Args:
+            view: Writable bytes; nothing is written to it once this call has returned or raised.
+            landed: Told how many bytes more are there each time some are; what it raises is raised.
+
+        Raises:
+            StoreUnavailable: The body broke off, or stalled; of what had come ``landed`` was told.
+        """
+        ...
+
 
 class Store(Protocol):
     """Objects that are read by ranges. No retries here, and no cache."""
@@ -115,7 +128,21 @@ class Store(Protocol):
         ...
 
 
-class BytesBody:
+class InPieces:
+    """A body that comes by calls of :meth:`RangeBody.readinto`."""
+
+    async def readinto(self, view: memoryview) -> int:
+        """Fill the beginning of a view; see :class:`RangeBody`."""
+        raise NotImplementedError
+
+    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+        """Fill a view piece by piece; see :class:`RangeBody`."""
+        while view and (count := await self.readinto(view)):
+            view = view[count:]
+            landed(count)
+
+
+class BytesBody(InPieces):
     """A body whose bytes are in memory already."""
 
     def __init__(self, info: ObjectInfo, data: bytes | memoryview = b"") -> None:

@@ -16,7 +16,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url
+from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range, display_url
 from streamrec.stores.filesystem_calls import InLoop, InThreads, filesystem_class
 from streamrec.stores.filesystem_errors import translated as translated_by_type
 from streamrec.stores.filesystem_info import size_of, version_of
@@ -35,7 +35,7 @@ MAX_KNOWN = 8192
 """Objects whose size and version are remembered."""
 
 
-class FilesystemBody:
+class FilesystemBody(InPieces):
     """A range, read piece by piece; the last one is given out once its version is certain."""
 
     def __init__(self, store: FilesystemStore, info: ObjectInfo, start: int, stop: int) -> None:

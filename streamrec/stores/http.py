@@ -27,7 +27,7 @@ from streamrec.stores.landing import Landing
 from streamrec.stores.transport import OPTIONS, Transport, tls_trouble, transport_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 __all__ = ["Authorization", "HttpBody", "HttpStore", "RangeClient"]
 
@@ -79,13 +79,20 @@ class HttpBody:
 
     async def readinto(self, view: memoryview) -> int:
         """Put what comes next into a view, after waiting for some; see :class:`RangeBody`."""
-        if not self._left or not view:
-            return 0
+        return await self._receive(view, None) if view and self._left else 0
+
+    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+        """Fill a view, mostly without a turn of the loop for each piece; see :class:`RangeBody`."""
+        while view and self._left:
+            view = view[await self._receive(view, landed) :]
+
+    async def _receive(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
+        """Wait for some bytes or, where somebody is told of them, until the view is full."""
         try:
             while not self._ready:
                 self._ready = memoryview(self._response.content.read_nowait())
                 if not self._ready and self._is_plain():
-                    return await self._land(view)
+                    return await self._land(view, landed)
                 await self._drop_before()
         except StoreUnavailable:
             raise
@@ -95,17 +102,18 @@ class HttpBody:
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         self._left -= count
+        if landed is not None:
+            landed(count)
         return count
 
     def _is_plain(self) -> bool:
         """Whether what follows are the range's bytes and no others, on a connection of ours."""
         return self._can_land and not self._skip and self._response.connection is not None
 
-    async def _land(self, view: memoryview) -> int:
+    async def _land(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
         if self._landing is None:
-            self._landing = Landing(self._response, self._left)
-        async with asyncio.timeout(self._read_seconds):
-            count = await self._landing.readinto(view)
+            self._landing = Landing(self._response, self._left, self._read_seconds)
+        count = await self._landing.readinto(view, landed)
         self._left -= count
         return count or self._end_early()
 

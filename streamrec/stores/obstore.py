@@ -14,7 +14,14 @@ from urllib.parse import unquote
 import obstore
 
 from streamrec.errors import ConfigError, ObjectChanged, StoreMisbehaved, StoreUnavailable
-from streamrec.stores.base import BytesBody, ObjectInfo, check_pin, check_range, display_url
+from streamrec.stores.base import (
+    BytesBody,
+    InPieces,
+    ObjectInfo,
+    check_pin,
+    check_range,
+    display_url,
+)
 from streamrec.stores.http import READ_SECONDS
 from streamrec.stores.obstore_config import Connection, split_place
 from streamrec.stores.obstore_errors import PastTheEnd, translated
@@ -32,7 +39,7 @@ PAGE = 1000
 """Entries of a listing that are handed over together."""
 
 
-class ObstoreBody:
+class ObstoreBody(InPieces):
     """The bytes of one answer."""
 
     def __init__(self, info: ObjectInfo, answer: obstore.GetResult, length: int) -> None:

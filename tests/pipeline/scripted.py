@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base import InPieces, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
 
 @dataclass
-class Body:
+class Body(InPieces):
     """A part of an object, handed out in pieces, perhaps broken off."""
 
     info: ObjectInfo

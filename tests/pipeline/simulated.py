@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StoreError, StoreUnavailable
-from streamrec.stores.base import ObjectInfo
+from streamrec.stores.base import InPieces, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -144,7 +144,7 @@ class SimulatedStore:
             self.open_bodies -= 1
 
 
-class SimulatedBody:
+class SimulatedBody(InPieces):
     """A body that comes at the connection's pace."""
 
     def __init__(

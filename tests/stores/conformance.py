@@ -137,6 +137,39 @@ class StoreConformance:
             assert buffer == DATA[:10] + b"\xaa" * 54
 
     @asynchronous
+    async def test_views_are_filled_and_no_more_is_told_than_is_there(
+        self, backend: Backend
+    ) -> None:
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            view, told = memoryview(bytearray(b"\xaa" * (len(LARGE) + 9))), [0]
+
+            def landed(count: int) -> None:
+                told.append(told[-1] + count)
+                assert view[told[-2] : told[-1]] == LARGE[told[-2] : told[-1]]
+
+            async with bench.store.open_range(bench.url("large"), 0, 1 << 40) as body:
+                await body.fill(view[:100_000], landed)
+                assert told[-1] == 100_000
+                await body.fill(view[100_000:], landed)
+                await body.fill(view[:10], landed)
+            assert told[-1] == len(LARGE)
+            assert sorted(set(told)) == told
+            assert bytes(view) == LARGE + b"\xaa" * 9
+
+    @asynchronous
+    async def test_what_is_raised_by_who_is_told_comes_through(self, backend: Backend) -> None:
+        def landed(_: int) -> None:
+            raise KeyError("no")
+
+        async with backend() as bench:
+            bench.put("large", LARGE)
+            for _ in range(2):
+                with pytest.raises(KeyError, match="no"):
+                    async with bench.store.open_range(bench.url("large"), 0, 1 << 40) as body:
+                        await body.fill(memoryview(bytearray(len(LARGE))), landed)
+
+    @asynchronous
     async def test_many_ranges_at_once(self, backend: Backend) -> None:
         async with backend() as bench:
             bench.put("large", LARGE)

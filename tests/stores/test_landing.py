@@ -17,6 +17,9 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import TypeAlias
+
+    Receive: TypeAlias = Callable[[RangeClient, str, int, int, int], Awaitable[bytes]]
 
 DATA = bytes(range(256)) * 12_000
 LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_loop])
@@ -84,11 +87,32 @@ async def read(client: RangeClient, url: str, start: int, stop: int, step: int) 
     return bytes(out)
 
 
+async def fill(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
+    """The same through :meth:`RangeBody.fill`, a view of so many bytes after the other."""
+    body = await client.open(RangeRequest(url, url, start, stop))
+    out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
+    try:
+        while True:
+            told: list[int] = []
+            await body.fill(view[:step], told.append)
+            assert all(told)
+            assert view[step] == 0xAA, "nothing behind the view is touched"
+            out += view[: sum(told)]
+            if sum(told) < step:
+                return bytes(out)
+    finally:
+        body.close()
+
+
 @LOOPS
+@pytest.mark.parametrize("receive", [read, fill])
 @pytest.mark.parametrize("step", [1000, 1 << 16, 4 << 20])
 @pytest.mark.parametrize("cuts", [(), (1,), (100_000, 100_001, 300_000)])
 def test_bodies_land_and_their_connection_is_used_again(
-    factory: Callable[[], asyncio.AbstractEventLoop], step: int, cuts: tuple[int, ...]
+    factory: Callable[[], asyncio.AbstractEventLoop],
+    receive: Receive,
+    step: int,
+    cuts: tuple[int, ...],
 ) -> None:
     peers = set()
 
@@ -100,7 +124,7 @@ def test_bodies_land_and_their_connection_is_used_again(
     async def main() -> None:
         async with client_of(answer) as (client, url):
             for start, stop in [(0, len(DATA)), (5, 400_000), (len(DATA) - 400_000, 1 << 40)]:
-                assert await read(client, url, start, stop, step) == DATA[start:stop]
+                assert await receive(client, url, start, stop, step) == DATA[start:stop]
         assert len(peers) == 1
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -108,9 +132,10 @@ def test_bodies_land_and_their_connection_is_used_again(
 
 
 @LOOPS
+@pytest.mark.parametrize("receive", [read, fill])
 @pytest.mark.parametrize("end", ["close", "abort"])
 def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
-    factory: Callable[[], asyncio.AbstractEventLoop], end: str
+    factory: Callable[[], asyncio.AbstractEventLoop], receive: Receive, end: str
 ) -> None:
     async def main() -> None:
         broken = in_pieces(300_000, then=end)
@@ -121,8 +146,8 @@ def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
 
         async with client_of(answer) as (client, url):
             with pytest.raises(StoreUnavailable):
-                await read(client, url, 0, len(DATA), 1 << 16)
-            assert await read(client, url, 0, len(DATA), 1 << 16) == DATA
+                await receive(client, url, 0, len(DATA), 4 << 20)
+            assert await receive(client, url, 0, len(DATA), 1 << 16) == DATA
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
@@ -163,8 +188,78 @@ def test_a_cancelled_read_writes_nothing_more(
         runner.run(main())
 
 
+@LOOPS
+def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            data, headers = ranged(request)
+            response = web.StreamResponse(status=206, headers=headers)
+            response.content_length = len(data)
+            await response.prepare(request)
+            await response.write(data[:1000])
+            await go_on.wait()
+            await response.write(data[1000:])
+            return response
+
+        async with client_of(answer) as (client, url):
+            body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+            view, told, thousand = memoryview(bytearray(len(DATA))), [0], asyncio.Event()
+
+            def landed(count: int) -> None:
+                told[0] += count
+                if told[0] == 1000:
+                    thousand.set()
+
+            filling = asyncio.create_task(body.fill(view, landed))
+            await thousand.wait()
+            assert view[:1000] == DATA[:1000]
+            assert not filling.done()
+            filling.cancel()
+            await asyncio.wait([filling])
+            go_on.set()
+            body.close()
+            assert await fill(client, url, 0, 100_000, 1 << 16) == DATA[:100_000]
+            assert (bytes(view[1000:]), told[0]) == (bytes(len(DATA) - 1000), 1000)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
 @asynchronous
-async def test_a_silent_body_is_given_up() -> None:
+async def test_of_what_comes_before_a_silence_all_is_told() -> None:
+    never = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        for piece in range(100):
+            await response.write(data[piece * 10 : piece * 10 + 10])
+            await asyncio.sleep(0)
+        await never.wait()
+        return response
+
+    told: list[int] = []
+    view = memoryview(bytearray(len(DATA)))
+    async with client_of(answer, seconds=0.05) as (client, url):
+        body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+        try:
+            with pytest.raises(StoreUnavailable, match="silent for too long"):
+                await body.fill(view, told.append)
+        finally:
+            body.close()
+    landed = sum(told)
+    assert bytes(view) == DATA[:landed] + bytes(len(DATA) - landed)
+
+
+@asynchronous
+@pytest.mark.parametrize("receive", [read, fill])
+async def test_a_silent_body_is_given_up(receive: Receive) -> None:
     never = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -178,4 +273,4 @@ async def test_a_silent_body_is_given_up() -> None:
 
     async with client_of(answer, seconds=0.05) as (client, url):
         with pytest.raises(StoreUnavailable, match="silent for too long"):
-            await read(client, url, 0, len(DATA), 1 << 16)
+            await receive(client, url, 0, len(DATA), 1 << 16)
