@@ -35,8 +35,9 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 DOCUMENT_SECONDS = 15.0
 """For a page of a listing, from the request to its last byte: as long as a range may be silent."""
-BUFFER_BYTES = 256 << 10
-"""Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact)."""
+BUFFER_BYTES = 16 << 10
+"""Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact). Few: until
+somebody asks for the body it comes as objects that are copied, in memory that no budget knows."""
 ERROR_BYTES = 4096
 """Of an error's document, enough to hold S3's code."""
 
