@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
 from streamrec.kernel.contract import Run
-from streamrec.pipeline.stages import Coordinates, Segment, WindowShuffle, check_delivered
+from streamrec.pipeline.stages import Coordinates, Segment
 
 if TYPE_CHECKING:
     from streamrec.pipeline.column_rows import Rows
@@ -25,7 +25,7 @@ class Lane:
     Args:
         source: Where they come from.
         stage: What is done to the order.
-        start: Where the lane stands; ``row`` rows of the first window are dropped.
+        start: Where the lane stands.
         sieve: Leaves out what the filter does not keep.
         packing: Makes packs of the records.
     """
@@ -50,7 +50,6 @@ class Lane:
         self._state = start
         self._sieve = sieve
         self._packing = packing
-        self._rows_to_drop = start.row
         self._segments: deque[Segment] = deque()
 
     @property
@@ -122,7 +121,7 @@ class Lane:
             return self._sift()
         segment = packing.pop()
         if segment is not None:
-            self._append(segment, 0)
+            self._append(segment)
         if segment is not None or packing.full:
             return segment is not None
         try:
@@ -171,22 +170,15 @@ class Lane:
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:
-            if isinstance(self._stage, WindowShuffle):  # a window is one segment
-                check_delivered(self._rows_to_drop, len(segment.rows))
-            drop = min(self._rows_to_drop, len(segment.rows))
-            self._rows_to_drop -= drop
             self._source.progress.record = segment.rows.nbytes / len(segment.rows)
-            if drop == len(segment.rows):
-                self._state = segment.at(drop)
-            elif self._packing is not None:
-                self._packing.put(segment, drop)
+            if self._packing is not None:
+                self._packing.put(segment)
             else:
-                self._append(segment, drop)
+                self._append(segment)
 
-    def _append(self, segment: Segment, drop: int) -> None:
-        """Rows are ready, but for the first ones, which were delivered before."""
-        segment.merged = segment.delivered = drop
+    def _append(self, segment: Segment) -> None:
+        """Rows are ready."""
         self._segments.append(segment)
-        self.available += len(segment.rows) - drop
+        self.available += len(segment.rows)
         segment.row_bytes = segment.rows.nbytes / len(segment.rows)
-        self._source.progress.ready += segment.row_bytes * (len(segment.rows) - drop)
+        self._source.progress.ready += segment.row_bytes * len(segment.rows)

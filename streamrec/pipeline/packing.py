@@ -79,16 +79,8 @@ class Packing:
         ended = bool(self._waiting) and isinstance(self._waiting[-1], StreamrecError)
         return ended or len(self._waiting) >= MOST_WAITING
 
-    def put(self, item: Segment | Coordinates | StreamrecError, first: int = 0) -> None:
-        """Records; where the lane goes on after an epoch; or why nothing follows.
-
-        Args:
-            item: What comes next.
-            first: Of a segment, the first row: those before it are done.
-        """
-        if first:  # only the first of all can have been begun
-            assert not self._waiting
-            self._first = first
+    def put(self, item: Segment | Coordinates | StreamrecError) -> None:
+        """Records; where the lane goes on after an epoch; or why nothing follows."""
         self._waiting.append(item)
 
     def pop(self) -> Segment | None:

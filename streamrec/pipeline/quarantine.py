@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from streamrec.formats.tfrecord import Lost
     from streamrec.plan.order import Extent
 
-__all__ = ["Keeper", "Losses", "Quarantine", "keeps_places", "losses_of", "object_name"]
+__all__ = [
+    "Keeper",
+    "Losses",
+    "Quarantine",
+    "keeps_places",
+    "losses_of",
+    "marks_places",
+    "object_name",
+]
 
 log = logging.getLogger("streamrec.pipeline")
 
@@ -222,7 +230,7 @@ def example_of(url: str, lost: Lost) -> bytes:
 
 
 def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether damaged records leave rows behind, so that all others keep their places.
+    """Whether damaged records leave rows behind, so that all others keep theirs.
 
     A filter and packs leave nobody a place that is known beforehand.
     """
@@ -230,6 +238,16 @@ def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
         return False
     is_counted = settings.steps_per_epoch is not None or settings.index is not None
     return is_counted and settings.filter is None and settings.pack is None
+
+
+def marks_places(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Whether a lane is told where damaged records were: its windows hold their places.
+
+    Of a filter nobody knows whether it would have kept the record.
+    """
+    if settings.on_corrupt == "raise" or settings.filter is not None:
+        return False
+    return settings.has_windows or keeps_places(settings, batch_size)
 
 
 def losses_of(settings: DatasetSettings, urls: Sequence[str]) -> Losses | None:

@@ -256,10 +256,17 @@ class Run:
         coordinates = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
         start = self._sources.start(j, coordinates)
         epoch = start.extent if plan.has_sources else plan.epoch(j)
-        stage: Stage = InOrder()
+        stage: Stage = InOrder(start.row)
         if plan.windows is not None:
-            first = int(self._starts[TAKEN, j]) - start.row
-            stage = WindowShuffle(plan.windows, lane, epoch, start.window, plan.buckets, first)
+            stage = WindowShuffle(
+                plan.windows,
+                lane,
+                epoch,
+                start,
+                plan.buckets,
+                int(self._starts[TAKEN, j]),
+                keeps_places=plan.keeps_places,
+            )
         patience = plan.patience(lane)
         return Lane(
             self._sources.of(j, start),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamrec.pipeline.mix import Component, Mix
+from streamrec.pipeline.quarantine import marks_places
 from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates
 from streamrec.pipeline.strands import Strand, Strands
@@ -104,7 +105,7 @@ class Sources:
             leaves_large=plan.checks_late,
             allocate=partial(self._fetcher.acquire, feed),
             losses=self._losses,
-            keeps_places=plan.keeps_places,
+            keeps_places=marks_places(plan.settings, plan.batch_size),
             tell=partial(self._fetcher.tell, feed),
             reach=order.reach(lane),
             epoch=plan.epoch(feed),

@@ -46,10 +46,15 @@ class Coordinates(NamedTuple):
     window: int = 0
     row: int = 0
     part: int = 0
+    """Of packs, what is done of those that begin here; else how many of the ``row`` rows were
+    damaged records, and were not given."""
     sources: tuple[tuple[int, ...], ...] = ()
     """Extent, offset and record of each component of a mix, or of each strand. The lane's own are
     then an epoch and, of a mix, 0 and the number in it of the mix's record; of strands, the bytes
     that are taken in a turn, and the number in the epoch of that turn."""
+
+
+BEGINNING = Coordinates(0, 0, 0)
 
 
 class Records(Protocol):
@@ -186,18 +191,27 @@ def check_delivered(row: int, rows: int) -> None:
 
 
 class InOrder:
-    """Records leave as they come."""
+    """Records leave as they come.
+
+    Args:
+        row: How many of the first are not given: they were delivered before.
+    """
 
     lacks = 0
 
+    def __init__(self, row: int = 0) -> None:
+        self._row = row
+
     def add(self, stretch: Records) -> Segments:
         """Take the next records; give those that are ready."""
+        first = min(self._row, len(stretch))
+        self._row -= first
 
         def at(rows: int) -> Coordinates:
-            return stretch.after(rows - 1) if rows else stretch.before(0)
+            return stretch.after(first + rows - 1) if first + rows else stretch.before(0)
 
-        if len(stretch):
-            yield Segment(stretch.rows, stretch.extent.epoch, at)
+        if first < len(stretch):
+            yield Segment(stretch.rows.part(first, None), stretch.extent.epoch, at)
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
         """Nothing is ever left."""
@@ -207,13 +221,17 @@ class InOrder:
 class WindowShuffle:
     """Records leave in a seeded permutation of each window, or as its places' buckets ask for.
 
+    A damaged record has its place in a window, whether or not it is given as a row: so a position
+    in it means the same to a run that skips the record and to one that has not noticed the damage.
+
     Args:
         windows: What closes them, and their permutations.
         lane: The lane's number.
         epoch: The epoch in which the lane stands.
-        number: The number in that epoch of the window that comes first.
+        start: Where it stands: ``row`` rows of the window that comes first are not given again.
         buckets: Which of a window's records go into which batch; ``None``: it does not matter.
-        first: How many records the lane has given before that window.
+        taken: How many records the lane has given.
+        keeps_places: Whether damaged records are given, as rows without bytes.
     """
 
     def __init__(
@@ -221,19 +239,23 @@ class WindowShuffle:
         windows: Windows | ChunkWindows,
         lane: int,
         epoch: int = 0,
-        number: int = 0,
+        start: Coordinates = BEGINNING,
         buckets: Buckets | None = None,
-        first: int = 0,
+        taken: int = 0,
+        *,
+        keeps_places: bool = False,
     ) -> None:
         self._windows = windows
         self._lane = lane
         self._buckets = buckets
-        self._first = first
+        self._taken = taken
+        self._row, self._lost = start.row, start.part
+        self._keeps_places = keeps_places
         self._parts: list[RecordRows] = []
         self._lengths: list[Indices] = []
         self._start: Coordinates | None = None
         self._epoch = epoch
-        self._open(number)
+        self._open(start.window)
 
     @property
     def lacks(self) -> int:
@@ -255,13 +277,13 @@ class WindowShuffle:
             first += count
             if self._missing <= 0:
                 number = self._number + 1
-                yield self._close(stretch.after(first - 1)._replace(window=number))
+                yield from self._close(stretch.after(first - 1)._replace(window=number))
                 self._open(number)
 
     def end_epoch(self, following: Coordinates) -> Segments:
         """Give the last, short window."""
         if self._parts:
-            yield self._close(following)
+            yield from self._close(following)
             self._open(0)
 
     def _open(self, number: int) -> None:
@@ -270,21 +292,30 @@ class WindowShuffle:
         self._parts, self._lengths = [], []
         self._start = None
 
-    def _close(self, following: Coordinates) -> Segment:
+    def _close(self, following: Coordinates) -> Segments:
+        """Give what is left of the window, if anything is, and was not delivered before."""
         rows = RecordRows.concatenate(self._parts)
-        order = self._order(rows)
+        done, lost = self._row, self._lost
+        check_delivered(done, len(rows))
+        order = self._order(rows)[done:]
+        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_places)
         assert self._start is not None
         start = self._start._replace(window=self._number)
 
-        def at(row: int) -> Coordinates:
-            return start._replace(row=row) if row < len(order) else following
+        def at(count: int) -> Coordinates:
+            if count == len(kept):
+                return following
+            given = kept.item(count - 1) + 1 if count else 0
+            return start._replace(row=done + given, part=lost + given - count)
 
-        return Segment(rows.take(order), self._epoch, at)
+        self._row, self._lost, self._taken = 0, 0, self._taken + len(kept)
+        if len(kept):
+            yield Segment(rows.take(order[kept]), self._epoch, at)
 
     def _order(self, rows: RecordRows) -> Indices:
         """The order in which the window's records leave it."""
         drawn = self._windows.permutation(self._lane, self._epoch, self._number, rows.shards)
         if self._buckets is None:
             return drawn
-        first, self._first = self._first, self._first + len(rows)
+        first = self._taken - self._row + self._lost
         return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)

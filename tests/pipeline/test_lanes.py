@@ -23,7 +23,7 @@ def lane_over(
     start: Coordinates = Coordinates(0, 0, 0),
 ) -> Lane:
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
-    stage = WindowShuffle(windows, 0, number=start.window) if windows else InOrder()
+    stage = WindowShuffle(windows, 0, start=start) if windows else InOrder()
     feed = LaneFeed(nothing_more(), 1, deque(reads))
     return Lane(Scan(feed, shards, start, END, check_crc=True), stage, start)
 

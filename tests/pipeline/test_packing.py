@@ -310,14 +310,6 @@ class TestPacking:
         assert packs.at(1) == Coordinates(1, 10, 1)
         assert packs.rows.ordinals.tolist() == [0]
 
-    def test_rows_of_before_are_left_out(self) -> None:
-        packing = self.packing()
-        packing.put(segment(b"abcd", b"efgh", b"i"), 1)
-        packs = packing.pop()
-        assert packs is not None
-        assert packs.rows.ordinals.tolist() == [1]
-        assert packs.at(1) == Coordinates(0, 20, 2)
-
     def test_large_segments_are_packed_piece_by_piece(self) -> None:
         packing = self.packing(length=PIECE)
         packing.put(segment(*[b"x" * (PIECE - 10)] * 3))
