@@ -63,16 +63,13 @@ class RunPlan:
         """Whether large payloads are checked where they are decoded, and not where they are found.
 
         If one of them is corrupt the run begins again before its batch, with suspicion. So this is
-        for runs that read nothing before they decode it, and that can begin again. Nor may it be in
-        a window whose records are not counted: one that skips it would hold a record less, in
-        another order, and a position between those that this one has given would mean nothing.
+        for runs that read nothing before they decode it, and that can begin again.
         """
         settings = self.settings
         if settings.on_corrupt != "raise" or not settings.ordered or self.is_suspicious:
             return False
         reads_before = self.functions.filter is not None or settings.pack is not None
-        counts = self.windows is None or self.by_record is not None
-        return settings.check_crc and counts and not reads_before
+        return settings.check_crc and not reads_before
 
     @cached_property
     def by_record(self) -> RecordRun | None:

@@ -42,7 +42,8 @@ WIDE = orders(
     2,
     lanes=st.integers(1, 5),
     batch_size=st.one_of(st.none(), st.integers(1, 9)),
-)
+    length_buckets=st.sampled_from([None, 2, 3]),
+).filter(lambda order: order["batch_size"] or not order["length_buckets"])
 
 
 @pytest.fixture(autouse=True)
@@ -171,8 +172,6 @@ async def test_what_is_unchecked_stays_so() -> None:
     [
         {"ordered": False},
         {"on_corrupt": "skip", "corrupt_budget": 1},
-        {"shuffle": True},
-        {"length_buckets": 2},
     ],
 )
 @simulated
@@ -187,14 +186,14 @@ async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) 
     await dataset.aclose()
 
 
-@MANY
+@settings(MANY, max_examples=40)
 @given(shards_of(4, 8, 300), WIDE, st.randoms(use_true_random=False))
 def test_behind_a_corrupt_record_a_run_that_skips_it_has_the_rest(
     shards: Shards, order: dict[str, Any], random: Any
 ) -> None:
     """What a window has given of its permutation is not given again, and none of the rest is lost.
 
-    Without damage the window of a run that skips it would hold a record less.
+    The window of a run that skips the record has its place, so it is in the same order.
     """
     store = store_of(shards)
     url = random.choice([url for url, data in store.objects.items() if data])
@@ -218,11 +217,11 @@ async def goes_on_behind(
             while True:
                 batches.append(await run.receive())
     skips = dataset_over(store, known=True, **order, on_corrupt="skip", corrupt_budget=1)
-    batches += await receive(
-        skips.run(rank=0, world_size=1, batch_size=size, position=run.position)
-    )
     every = [(s, i) for s, lengths in enumerate(shards) for i in range(len(lengths))]
-    assert sorted([*identities(batches), corrupt]) == every
+    for k, position in enumerate([None, *(batch.next_position for batch in batches)]):
+        again = skips.run(rank=0, world_size=1, batch_size=size, position=position)
+        given = [*batches[:k], *await receive(again)]
+        assert sorted([*identities(given), corrupt]) == every
     await dataset.aclose()
     await skips.aclose()
 
