@@ -61,10 +61,11 @@ class Position:
     lanes: npt.NDArray[np.int64]
     """int64 ``[7, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
     number at which the lane's window begins (without shuffle: its next record), the window's number
-    in its epoch, the rows of it already delivered, all records the lane has ever delivered, and how
-    much of what is packed from there on is delivered too. Of a mix, the first three are its epoch,
-    0, and the number in that epoch of the mix's record; of a lane with several shards open, its
-    epoch, the bytes taken in a strand's turn, and that turn's number in the epoch."""
+    in its epoch, the rows of it that are done, all records the lane has ever delivered, and how
+    much of what is packed from there on is delivered too; without packs, how many of the window's
+    rows that are done were damaged, and left out. Of a mix, the first three are its epoch, 0, and
+    the number in that epoch of the mix's record; of a lane with several shards open, its epoch, the
+    bytes taken in a strand's turn, and that turn's number in the epoch."""
     tags: tuple[str | None, ...]
     """A short tag of the version of the object that each lane is in the middle of; where there are
     sources, one for each column of them."""

@@ -84,7 +84,8 @@ def test_what_is_intact_is_mapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [3, 14])
-def test_what_is_intact_is_packed_and_resumed(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_what_is_intact_is_packed_and_resumed(tmp_path: Path, place: int, shuffle: bool) -> None:
     shard = documents(8)
     shard[3] = flipped(shard[3], place)
     source = write(tmp_path, [b"".join(shard)])
@@ -94,6 +95,8 @@ def test_what_is_intact_is_packed_and_resumed(tmp_path: Path, place: int) -> Non
         "features": TOKENS,
         "pack": Pack(4),
         "corrupt_budget": 1,
+        "shuffle": shuffle,
+        "shuffle_window": 300,
     }
     whole = asyncio.run(collect(source, **values))
     assert sorted(set(tokens(whole))) == [1, 2, 3, 5, 6, 7, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamrec.config import Pack
 from streamrec.errors import DataError
+from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import own
 from tests.pipeline.mixes import mix_of
@@ -127,6 +129,35 @@ class TestBehindTheMix:
             tail = await receive_all(dataset, position=again(batch))
             assert identities(whole[:k] + tail) == identities(whole)
         await dataset.aclose()
+
+    @pytest.mark.parametrize("before", [{"on_corrupt": "raise"}, {"check_crc": False}])
+    @asynchronous
+    async def test_a_window_with_damage_that_another_run_began(
+        self, tmp_path: Path, before: dict[str, Any]
+    ) -> None:
+        """A draw is of a damaged record, too, so all others are of the same windows."""
+        values = {"exhausted": "rest", "batch_size": 1, "shuffle": True, "shuffle_window": 600}
+        settings = mix_of(tmp_path, {"web": WEB, "code": CODE}, {"web": 2, "code": 1}, **values)
+        path = tmp_path / "web" / "part-00000.tfrecord"
+        data = bytearray(path.read_bytes())
+        data[2 * 21 + 13] ^= 1  # in the third record's payload
+        path.write_bytes(data)
+        first = await Dataset.open(settings.model_copy(update=before))
+        run, begun = first.run(rank=0, world_size=1, batch_size=1, position=None), []
+        with contextlib.suppress(DataError, EndOfStream):
+            async with run:
+                while True:
+                    begun.append(await run.receive())
+        skips = {"on_corrupt": "skip", "corrupt_budget": 1}
+        second = await Dataset.open(settings.model_copy(update=skips))
+        whole = identities(await receive_all(second))
+        assert len(whole) == sum(map(len, CODE + WEB)) - 1
+        for k, batch in enumerate(begun, start=1):
+            tail = identities(await receive_all(second, position=again(batch)))
+            given = [pair for pair in identities(begun[:k]) if pair != (2, 2)]
+            assert sorted(given + tail) == sorted(whole)
+        await first.aclose()
+        await second.aclose()
 
     @asynchronous
     async def test_damage_ends_the_run_behind_what_was_drawn_before(self, tmp_path: Path) -> None:

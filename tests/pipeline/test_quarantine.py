@@ -19,6 +19,7 @@ from streamrec.pipeline.quarantine import (
     Quarantine,
     keeps_places,
     losses_of,
+    marks_places,
     object_name,
 )
 from streamrec.plan.order import Extent
@@ -229,6 +230,23 @@ def test_what_leaves_records_out_leaves_no_places(values: Any) -> None:
         "x", on_corrupt="skip", corrupt_budget=1, steps_per_epoch=3, index=True, **values
     )
     assert not keeps_places(settings, 2)
+    assert not marks_places(settings, 2)
+
+
+@pytest.mark.parametrize("values", [{"shuffle": True}, {"length_buckets": 2}])
+def test_windows_know_of_damage_that_leaves_no_row(values: Any) -> None:
+    settings = settings_of("x", on_corrupt="skip", corrupt_budget=1, **values)
+    assert not keeps_places(settings, 2)
+    assert marks_places(settings, 2)
+    assert marks_places(settings.model_copy(update={"pack": Pack(8)}), 2)
+    assert not marks_places(settings.model_copy(update={"filter": "app:is_long"}), 2)
+    assert not marks_places(settings.model_copy(update={"on_corrupt": "raise"}), 2)
+
+
+def test_without_windows_only_a_row_has_a_place() -> None:
+    settings = settings_of("x", on_corrupt="skip", corrupt_budget=1)
+    assert not marks_places(settings, 2)
+    assert marks_places(settings.model_copy(update={"steps_per_epoch": 3}), 2)
 
 
 def test_records_that_an_index_counts_and_no_stretch_does() -> None:

@@ -1,14 +1,50 @@
+"""The order in which a window's records leave it, and where a lane stands between them."""
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import MalformedPosition
+from streamrec.pipeline.stages import Coordinates, InOrder, Stretch, WindowShuffle
+from streamrec.plan.buckets import Buckets
+from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
+from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.pipeline.stages import Segment, Stage
+
 END = Coordinates(9, 0, 0)
+WINDOW = 160
+LARGE = Windows(16 * WINDOW, 1, 5)
+"""The first window of an epoch is a sixteenth."""
+BUCKETS = Buckets(2, 3, 1, 0)
+
+
+def stretches(lost: frozenset[int], count: int = 8) -> Iterator[Stretch]:
+    """Records of 4 bytes, one in each; some of them are damaged."""
+    data = np.zeros(count * 20, np.uint8)
+    offset, length = np.array([12]), np.array([4])
+    for n in range(count):
+        frame = data[20 * n : 20 * n + 20]
+        block = RecordBlock(frame, offset, length, 0, n, 20 * n, lost=n in lost)
+        yield Stretch.of(Extent(0, 0, 0), block)
+
+
+def segments(stage: Stage, lost: frozenset[int] = frozenset()) -> list[Segment]:
+    """What comes of one window of eight records."""
+    return [segment for stretch in stretches(lost) for segment in stage.add(stretch)]
+
+
+def numbers(given: list[Segment]) -> list[int]:
+    return [number for segment in given for number in segment.rows.ordinals.tolist()]
 
 
 def test_stages_hold_nothing_they_should_not() -> None:
@@ -17,3 +53,47 @@ def test_stages_hold_nothing_they_should_not() -> None:
         yield from WindowShuffle(Windows(10, 1, 0), 0).end_epoch(END)
 
     assert list(segments()) == []
+
+
+@pytest.mark.parametrize("row", range(9))
+def test_rows_that_were_delivered_are_not_given_again(row: int) -> None:
+    given = segments(InOrder(row))
+    assert numbers(given) == list(range(row, 8))
+    if given:
+        assert given[0].at(1) == Coordinates(0, 20 * (row + 1), row + 1)
+        assert given[0].at(0) == Coordinates(0, 20 * row, row)
+
+
+@given(st.frozensets(st.integers(0, 7)), st.booleans(), st.booleans(), st.sampled_from([0, 5]))
+def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
+    lost: frozenset[int], before: bool, after: bool, taken: int
+) -> None:
+    """From every position within it, and with buckets as without."""
+    for buckets in (None, BUCKETS):
+        whole = numbers(segments(WindowShuffle(LARGE, 0, buckets=buckets, taken=taken)))
+        head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_places=before)
+        for given in segments(head, lost):
+            for count in range(len(given.rows)):
+                start = given.at(count)
+                assert start.part == (0 if before else start.row - count)
+                more: Any = {"taken": taken + count, "keeps_places": after}
+                tail = segments(WindowShuffle(LARGE, 0, 0, start, buckets, **more), lost)
+                rest = [n for n in whole[start.row :] if after or n not in lost]
+                assert numbers(tail) == [~n if n in lost else n for n in rest]
+                intact = [n for n in given.rows.ordinals.tolist()[:count] if n >= 0]
+                assert intact == [n for n in whole[: start.row] if n not in lost]
+
+
+def test_what_follows_a_window_is_where_the_next_begins() -> None:
+    (given,) = segments(WindowShuffle(LARGE, 0), frozenset({1}))
+    assert len(given.rows) == 7
+    assert given.at(7) == Coordinates(0, 160, 8, window=1)
+
+
+def test_a_window_of_nothing_but_damage_gives_nothing() -> None:
+    assert segments(WindowShuffle(LARGE, 0), frozenset(range(8))) == []
+
+
+def test_a_position_behind_its_window_is_refused() -> None:
+    with pytest.raises(MalformedPosition, match="9 records of a window"):
+        segments(WindowShuffle(LARGE, 0, start=Coordinates(0, 0, 0, row=9)))
