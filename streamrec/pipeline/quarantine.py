@@ -230,24 +230,19 @@ def example_of(url: str, lost: Lost) -> bytes:
 
 
 def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether damaged records leave rows behind, so that all others keep theirs.
-
-    A filter and packs leave nobody a place that is known beforehand.
-    """
-    if settings.on_corrupt == "raise" or batch_size is None:
-        return False
+    """Whether damaged records leave rows behind, so that all others keep theirs."""
     is_counted = settings.steps_per_epoch is not None or settings.index is not None
-    return is_counted and settings.filter is None and settings.pack is None
+    return is_counted and batch_size is not None and _has_places(settings)
 
 
 def marks_places(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether a lane is told where damaged records were: its windows hold their places.
+    """Whether a lane is told where damaged records were: its windows hold their places."""
+    return _has_places(settings) and (settings.has_windows or keeps_places(settings, batch_size))
 
-    Of a filter nobody knows whether it would have kept the record.
-    """
-    if settings.on_corrupt == "raise" or settings.filter is not None:
-        return False
-    return settings.has_windows or keeps_places(settings, batch_size)
+
+def _has_places(settings: DatasetSettings) -> bool:
+    """A filter and packs leave nobody a place that is known beforehand."""
+    return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
 
 
 def losses_of(settings: DatasetSettings, urls: Sequence[str]) -> Losses | None:

@@ -238,7 +238,7 @@ def test_windows_know_of_damage_that_leaves_no_row(values: Any) -> None:
     settings = settings_of("x", on_corrupt="skip", corrupt_budget=1, **values)
     assert not keeps_places(settings, 2)
     assert marks_places(settings, 2)
-    assert marks_places(settings.model_copy(update={"pack": Pack(8)}), 2)
+    assert not marks_places(settings.model_copy(update={"pack": Pack(8)}), 2)
     assert not marks_places(settings.model_copy(update={"filter": "app:is_long"}), 2)
     assert not marks_places(settings.model_copy(update={"on_corrupt": "raise"}), 2)
 

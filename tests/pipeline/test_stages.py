@@ -72,15 +72,15 @@ def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
     for buckets in (None, BUCKETS):
         whole = numbers(segments(WindowShuffle(LARGE, 0, buckets=buckets, taken=taken)))
         head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_places=before)
-        for given in segments(head, lost):
-            for count in range(len(given.rows)):
-                start = given.at(count)
+        for segment in segments(head, lost):
+            for count in range(len(segment.rows)):
+                start = segment.at(count)
                 assert start.part == (0 if before else start.row - count)
                 more: Any = {"taken": taken + count, "keeps_places": after}
                 tail = segments(WindowShuffle(LARGE, 0, 0, start, buckets, **more), lost)
                 rest = [n for n in whole[start.row :] if after or n not in lost]
                 assert numbers(tail) == [~n if n in lost else n for n in rest]
-                intact = [n for n in given.rows.ordinals.tolist()[:count] if n >= 0]
+                intact = [n for n in segment.rows.ordinals.tolist()[:count] if n >= 0]
                 assert intact == [n for n in whole[: start.row] if n not in lost]
 
 
