@@ -234,7 +234,7 @@ class Fetcher:
         """Memory for a range: for the last one of a shard, too, that of any other where it fits.
 
         Else pieces of one size would be freed, and new ones touched, at the end of every shard. A
-        range that is much smaller takes an idle piece of the ramp's, if there is one.
+        range that is much smaller takes a larger piece that is idle, if there is one.
         """
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]

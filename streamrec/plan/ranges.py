@@ -49,7 +49,7 @@ ends of their ranges together wait together."""
 FEWEST_AT_ONCE = 12
 """The same for few lanes: a disk or a mounted network's file system has its latency, too."""
 GROWTH = 4
-"""Each range of a lane is this many times the one before it, up to the plan's range size."""
+"""Each range of a lane is about this many times the one before it, up to the plan's range size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,5 +329,10 @@ class LaneRanges:
 
 
 def grown(size: int, largest: int) -> int:
-    """The size of the range after one of ``size`` bytes: small first, so that lanes yield early."""
-    return min(size * GROWTH, largest)
+    """The size of the range after one of ``size`` bytes: small first, so that lanes yield early.
+
+    What would be half of the largest or more is the largest: memory of a size in between is touched
+    for one range a lane, and then of little use.
+    """
+    size *= GROWTH
+    return size if 2 * size < largest else largest

@@ -284,7 +284,17 @@ def test_room_for_less_is_never_more(total: int, lanes: int, windows: int) -> No
 
 
 def test_ranges_grow() -> None:
-    assert [grown(1, 20), grown(4, 20), grown(16, 20)] == [4, 16, 20]
+    assert [grown(1, 20), grown(4, 20), grown(16, 20)] == [4, 20, 20]
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_ranges_grow_to_the_largest_past_none_of_half_of_it(size: int, largest: int) -> None:
+    sizes = [min(1 << size, 1 << largest)]
+    while sizes[-1] < 1 << largest:
+        sizes.append(grown(sizes[-1], 1 << largest))
+        assert sizes[-1] > sizes[-2]
+    assert sizes[-1] == 1 << largest
+    assert not [size for size in sizes[1:-1] if 2 * size >= sizes[-1]]
 
 
 @given(st.integers(1, 192), st.integers(0, 1 << 32))
