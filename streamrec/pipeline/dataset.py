@@ -239,12 +239,7 @@ class Dataset:
         )
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
-        if plan.by_record is not None:
-            plan.by_record.check(position.step)
-        elif isinstance(self._order, RecordOrder):
-            self._order.check(plan.own_lanes, position.lanes)
-        elif plan.turns is not None:
-            plan.check_strands()
+        plan.check()
         return Run(plan, shards, self._stores, allocate)
 
     def _feeds(self, world_size: int) -> int:

@@ -190,12 +190,21 @@ class RunPlan:
         order, lane = self.feeds[feed]
         return order.extent(lane, extent).epoch
 
-    def check_strands(self) -> None:
-        """Refuse a position that contradicts itself.
+    def check(self) -> None:
+        """Refuse a position that contradicts itself, or the index.
 
         Raises:
-            MalformedPosition: A lane is in another epoch than the last of its strands.
+            StateError: No run of this plan was ever there.
         """
+        order = self.orders[0]
+        if self.by_record is not None:
+            self.by_record.check(self.position.step)
+        elif isinstance(order, RecordOrder):
+            order.check(self.own_lanes, self.position.lanes)
+        elif self.turns is not None:
+            self._check_strands()
+
+    def _check_strands(self) -> None:
         epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
         lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
         if (lowest != self.position.lanes[EXTENT]).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -128,12 +129,12 @@ class Store(Protocol):
         ...
 
 
-class InPieces:
+class InPieces(ABC):
     """A body that comes by calls of :meth:`RangeBody.readinto`."""
 
+    @abstractmethod
     async def readinto(self, view: memoryview) -> int:
         """Fill the beginning of a view; see :class:`RangeBody`."""
-        raise NotImplementedError
 
     async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
         """Fill a view piece by piece; see :class:`RangeBody`."""

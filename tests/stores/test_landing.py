@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import TypeAlias
 
+    Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
     Receive: TypeAlias = Callable[[RangeClient, str, int, int, int], Awaitable[bytes]]
 
 DATA = bytes(range(256)) * 12_000
@@ -26,9 +27,7 @@ LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_lo
 
 
 @asynccontextmanager
-async def client_of(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], seconds: float = 60
-) -> AsyncIterator[tuple[RangeClient, str]]:
+async def client_of(handler: Answer, seconds: float = 60) -> AsyncIterator[tuple[RangeClient, str]]:
     application = web.Application()
     application.router.add_get("/{name:.*}", handler)
     runner = web.AppRunner(application, shutdown_timeout=0.01)
@@ -55,7 +54,7 @@ async def whole(request: web.Request) -> web.StreamResponse:
     return web.Response(status=206, body=data, headers=headers)
 
 
-def in_pieces(*cuts: int, then: str = "") -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def in_pieces(*cuts: int, then: str = "") -> Answer:
     """The body in pieces, each sent on its own, and perhaps an end that comes too early."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -153,24 +152,29 @@ def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
         runner.run(main())
 
 
+def after_a_thousand(go_on: asyncio.Event) -> Answer:
+    """The rest of a body waits."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        await response.write(data[:1000])
+        await go_on.wait()
+        await response.write(data[1000:])
+        return response
+
+    return answer
+
+
 @LOOPS
 def test_a_cancelled_read_writes_nothing_more(
     factory: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def main() -> None:
         go_on = asyncio.Event()
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            data, headers = ranged(request)
-            response = web.StreamResponse(status=206, headers=headers)
-            response.content_length = len(data)
-            await response.prepare(request)
-            await response.write(data[:1000])
-            await go_on.wait()
-            await response.write(data[1000:])
-            return response
-
-        async with client_of(answer) as (client, url):
+        async with client_of(after_a_thousand(go_on)) as (client, url):
             body = await client.open(RangeRequest(url, url, 0, len(DATA)))
             view, filled = memoryview(bytearray(len(DATA))), 0
             while filled < 1000:
@@ -194,18 +198,7 @@ def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
 ) -> None:
     async def main() -> None:
         go_on = asyncio.Event()
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            data, headers = ranged(request)
-            response = web.StreamResponse(status=206, headers=headers)
-            response.content_length = len(data)
-            await response.prepare(request)
-            await response.write(data[:1000])
-            await go_on.wait()
-            await response.write(data[1000:])
-            return response
-
-        async with client_of(answer) as (client, url):
+        async with client_of(after_a_thousand(go_on)) as (client, url):
             body = await client.open(RangeRequest(url, url, 0, len(DATA)))
             view, told, thousand = memoryview(bytearray(len(DATA))), [0], asyncio.Event()
 
