@@ -59,7 +59,7 @@ class Landing(asyncio.BufferedProtocol):
             view: Where the bytes go.
             tell: Told of so many bytes whenever some have landed; then the call goes on until the
                 view is full. A turn of the event loop for each piece, and stopping the socket
-                meanwhile, took a twentieth of a stream's CPU time.
+                meanwhile, cost CPU time, most over TLS.
 
         Returns:
             How many bytes; 0 where the connection ended in good order, and too early.
