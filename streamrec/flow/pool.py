@@ -38,6 +38,10 @@ LATELY = 256
 """Allocations of columns: for once to twice as many, freed memory waits to be used again."""
 
 
+def _nothing(*_: object) -> None:
+    """Where nobody is to be told."""
+
+
 @dataclass(slots=True, eq=False)
 class Account:
     """What one owner has of a pool."""
@@ -51,9 +55,14 @@ class Pool:
 
     Args:
         released: Called, in whatever thread, whenever memory has come back.
+        mapped: Called with large new memory before it is lent.
     """
 
-    def __init__(self, released: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        released: Callable[[], None],
+        mapped: Callable[[npt.NDArray[np.uint8]], object] = _nothing,
+    ) -> None:
         self.in_use = 0
         """Bytes that are taken and not yet back."""
         self.idle = 0
@@ -61,6 +70,7 @@ class Pool:
         self.most_in_use = 0
         """The largest ``in_use`` that there ever was."""
         self._released = released
+        self._mapped = mapped
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
         self._returns = 0
         self._closed = False
@@ -90,7 +100,7 @@ class Pool:
             account.in_use += taken
             memory = self._idle[taken].pop()[1] if self._idle[taken] else None
             self.idle -= taken if memory is not None else 0
-        memory = _fresh(taken) if memory is None else memory
+        memory = self._fresh(taken) if memory is None else memory
         return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:
@@ -116,6 +126,16 @@ class Pool:
             self._released, self._closed = _nothing, True
         self.trim(0)
 
+    def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
+        """New memory, not zeroed by hand: its pages are first touched by whoever fills them."""
+        if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+            return np.empty(size, np.uint8)
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        array = np.frombuffer(memory, np.uint8)
+        self._mapped(array)
+        return array
+
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
             self._returns += 1
@@ -125,10 +145,6 @@ class Pool:
             self.in_use -= len(memory)
             account.in_use -= len(memory)
         self._released()
-
-
-def _nothing() -> None:
-    """Where nobody is told any more."""
 
 
 def lent(memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> npt.NDArray[np.uint8]:
@@ -192,12 +208,3 @@ def size_class(size: int) -> int:
     """What is taken for so many bytes: few different sizes, so that they can be used again."""
     step = max(SMALLEST, (1 << (size - 1).bit_length()) // STEPS) if size > 0 else SMALLEST
     return max(step, -(-size // step) * step)
-
-
-def _fresh(size: int) -> npt.NDArray[np.uint8]:
-    """New memory, not zeroed by hand: its pages are first touched by whoever fills them."""
-    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(size, np.uint8)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)

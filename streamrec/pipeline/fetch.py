@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.pool import Pool, size_class
+from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
 from streamrec.pipeline.transfer import Carrier, OpensStores
 from streamrec.plan.concurrency import Concurrency, Interval
@@ -63,7 +64,8 @@ class Fetcher:
             LaneFeed(planner, plan.head, progress=progress[feed % self._lanes])
             for feed, planner in enumerate(planners)
         ]
-        self.pool = Pool(self._released)
+        self._prefaulter = Prefaulter()
+        self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
         self.claimed = 0
         """Bytes of the budget for ranges that are for something else: what is decompressed."""
@@ -105,6 +107,7 @@ class Fetcher:
             while feed.ranges:
                 feed.drop()
         self.pool.close()
+        self._prefaulter.close()
 
     def wake(self) -> None:
         """Look again at what should be read: a lane's state or the memory in use has changed."""

@@ -23,13 +23,13 @@ MANY_HEADS = 12 * MIB
 which the first batch waits for. Halved they are at most: each may have to hold the next record."""
 LARGEST_RANGE = 8 * MIB
 """Past 8 MiB a request's latency no longer shows in its rate."""
-LARGEST_READ_AHEAD = 512 * MIB
-"""What a link of 1.6 GB/s needs of a store where a range of 4 MiB takes an eighth of a second: 200
-MB are on their way, each lane is using a range up, and lanes do not all come to the ends of theirs
-at once. With 256 MiB the rate was half."""
+LARGEST_READ_AHEAD = 768 * MIB
+"""What a link of 2 GB/s needs of a store where a range of 8 MiB takes a fifth of a second: 400 MB
+are on their way, each lane is using a range up, and lanes do not all come to the ends of theirs at
+once. With 512 MiB, in ranges of 4 MiB, the rate was an eighth to a quarter lower."""
 LARGEST_READ_AHEAD_NEAR = 256 * MIB
 """More would begin with touching that much fresh memory, at a fraction of the speed of memory that
-is used again."""
+is used again, and with no round trip to do it in."""
 FIRST_READ_AHEAD = 128 * MIB
 """What is read ahead until the consumer is seen to need more. Reading further ahead than it needs
 takes time from it: for touching fresh memory, and for bytes that a stopped job never uses."""

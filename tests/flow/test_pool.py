@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import LATELY, Account, BatchMemory, Pool, size_class
+from streamrec.flow.pool import HUGE, LATELY, Account, BatchMemory, Pool, size_class
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -227,3 +227,14 @@ def test_a_closed_pool_keeps_nothing_and_tells_nobody() -> None:
     assert not pool.idle
     del second
     assert (pool.in_use, pool.idle, account.in_use, told) == (0, 0, 0, [1])
+
+
+def test_large_new_memory_is_told_of_once_and_before_it_is_lent() -> None:
+    told: list[int] = []
+    pool = Pool(lambda: None, lambda memory: told.append(memory.ctypes.data))
+    small, large = acquire(pool, HUGE // 2), acquire(pool, HUGE)
+    address = large.ctypes.data
+    del small, large
+    again = acquire(pool, HUGE)
+    assert again.ctypes.data == address
+    assert told == [address]

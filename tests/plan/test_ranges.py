@@ -237,10 +237,10 @@ def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
         (8, True, 192, 8),
         (48, True, 256, 4),
         (96, True, 256, 2),
-        (1, False, 512, 4),
-        (48, False, 512, 4),
-        (96, False, 512, 2),
-        (192, False, 512, 1),
+        (1, False, 768, 8),
+        (48, False, 768, 8),
+        (96, False, 768, 4),
+        (192, False, 768, 2),
     ],
 )
 def test_the_read_ahead_holds_ranges_of_every_lane(
@@ -259,7 +259,7 @@ def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_all
         rooms.append(plan.room(read_ahead=ahead.size).ahead)
         ahead.grow()
     assert rooms == sorted(rooms)
-    assert (rooms[0], rooms[-1]) == (128 * MIB, 512 * MIB)
+    assert (rooms[0], rooms[-1]) == (128 * MIB, 768 * MIB)
     assert rooms[-1] == plan.room().ahead
 
 
