@@ -48,9 +48,13 @@ __all__ = [
 MIB = 1 << 20
 DEFAULT_LANES = 48
 """Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
-OPEN_SHARDS = 144
+MOST_OPEN_SHARDS = 144
 """How many shards the lanes of a shuffle by shard have open together, if there are as many, and if
 lanes are not more: a batch has records of each of them. Three for each of 48 lanes."""
+FEWEST_OPEN_SHARDS = 16
+"""The same of a small window: what is read ahead of many would take more memory than it does."""
+WINDOW_A_SHARD = MIB // 2
+"""Bytes of the window for each shard that is open, between the two."""
 
 Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.config import DEFAULT_LANES, OPEN_SHARDS
+from streamrec.config import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.formats.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
@@ -33,7 +33,7 @@ EVEN = 128
 """Lanes that divide the shards of all the data sets, each with one shard open."""
 LANES = DEFAULT_LANES, 8, EVEN
 """Of streamrec: by default three shards of each are open; of 8, eighteen."""
-CYCLES = OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
+CYCLES = MOST_OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
 """Shards that others have open at once: as many as streamrec has, and as are commonly open."""
 
 
@@ -68,7 +68,7 @@ def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
         shards = ShardOrder(data.shards, lanes, shuffle=True, seed=seed)
-        strands = open_at_once(data.shards, lanes)
+        strands = open_at_once(data.shards, lanes, nbytes)
         oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed, strands=strands))
         rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
         return rows[:, 1] * data.records_per_shard + rows[:, 2]

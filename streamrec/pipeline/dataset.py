@@ -14,7 +14,7 @@ from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.fingerprint import AS_KEPT, COUNTED, WINDOWED, by_shard, digest
+from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.place import Beginning
@@ -103,7 +103,7 @@ class Dataset:
         )
         if settings.weights is not None or not settings.shuffle:
             return orders
-        strands = open_at_once(len(self.shards), self.lanes)
+        strands = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
         self._kind = by_shard(strands)
         return orders[0].divided(strands)
 
@@ -169,7 +169,7 @@ class Dataset:
         return Fingerprint(
             names=self._names(),
             shards=len(self.shards),
-            order=self._kind if settings.ordered else f"{self._kind}, as it comes",
+            order=self._kind if settings.ordered else self._kind + AS_IT_COMES,
             lanes=self.lanes,
             shuffle=settings.shuffle,
             seed=settings.seed if settings.has_windows or self._draws else 0,

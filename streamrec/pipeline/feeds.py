@@ -13,14 +13,14 @@ from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.errors import DataError, StoreError
     from streamrec.plan.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import Octets
 
-__all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards"]
+__all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards", "Turns"]
 
 
 @dataclass(slots=True)
@@ -143,6 +143,35 @@ class Progress:
 
 
 @dataclass(slots=True, eq=False)
+class Turns:
+    """In which of its feeds a lane goes on, where it takes some of each in turn."""
+
+    feeds: int
+    """How many there are."""
+    number: int
+    """The turn's, from 0 up in each epoch."""
+    taken: int
+    """Bytes that were taken in it."""
+    size: float = 1.0
+    """Bytes that are taken in a turn, about."""
+
+    @property
+    def feed(self) -> int:
+        """Whose turn it is."""
+        return self.number % self.feeds
+
+    def go_on(self) -> None:
+        """The next one's turn begins."""
+        self.number, self.taken = self.number + 1, 0
+
+    def until(self, feed: int, nbytes: float) -> float:
+        """How many bytes the lane takes before it has taken so many of a feed, about."""
+        away = (feed - self.number) % self.feeds
+        rounds, rest = divmod(nbytes + (0 if away else self.taken), self.size)
+        return max(0.0, (rounds * self.feeds + away) * self.size + rest - self.taken)
+
+
+@dataclass(slots=True, eq=False)
 class LaneFeed:
     """The ranges of one lane: those to come, and those that wait to be scanned."""
 
@@ -156,9 +185,11 @@ class LaneFeed:
     progress: Progress = field(default_factory=Progress)
     """What the lane has made of it; of a mix, of all its components together."""
     share: float = 1.0
-    """Of a mix, which part of the lane's records are of this component, about."""
+    """Where a lane has several feeds, which part of its records are of this one, about."""
+    until: Callable[[float], float] | None = None
+    """Where it takes turns, how many bytes it takes before so many of this one."""
     undrawn: float = 0
-    """Of a mix, bytes of records that are scanned and wait to be drawn."""
+    """Where a lane has several feeds, bytes of this one's records that wait to be drawn."""
     repair: RangeRequest | None = None
     """What is to be read once more, before anything else."""
     answered: bool = False
@@ -221,8 +252,10 @@ class LaneFeed:
         What is read to complete a window is needed all at once, when the records before it are
         used up.
         """
-        ahead = (self.undrawn + self.ahead) / self.share
-        return self.progress.ready + max(0, ahead - self.progress.lacks)
+        own = self.undrawn + self.ahead
+        ahead = own / self.share if self.until is None else self.until(own)
+        lacks = self.progress.lacks
+        return self.progress.ready + (ahead - lacks if ahead >= lacks else ahead / lacks - 1)
 
     @property
     def ended(self) -> bool:

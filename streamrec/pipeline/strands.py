@@ -7,11 +7,13 @@ next one waits until all of them are through.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from streamrec.pipeline.feeds import Turns
 from streamrec.pipeline.stages import Coordinates, Stretch
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
@@ -80,9 +82,9 @@ class Strand:
         self.point = given.after(count - 1)[:3]
         return given
 
-    def expect(self, share: float) -> None:
-        """Say which part of the lane's next records are its own."""
-        self._feed.share = share
+    def expect(self, until: Callable[[float], float] | None) -> None:
+        """Say how many bytes the lane takes before so many of it; ``None``: none in this epoch."""
+        self._feed.share, self._feed.until = SHARE_OF_LATER, until
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,14 +161,14 @@ class Strands:
         self._strands = strands
         self._windows = windows
         self._lane = lane
-        self._epoch, self._taken, self._turn = start.extent, start.offset, start.record
-        self._end = end
-        self._share()
+        self._epoch, self._end = start.extent, end
+        self._turns = Turns(len(strands), number=start.record, taken=start.offset)
+        self._expect()
 
     @property
     def component(self) -> int:
         """Which strand the next record is of."""
-        return self._turn % len(self._strands)
+        return self._turns.feed
 
     @property
     def refetched(self) -> int:
@@ -193,43 +195,47 @@ class Strands:
                 return self._given(strand, stretch)
             if stretch is None and strand.epoch == self._epoch:
                 return None
-            self._share()
+            self._expect()
         return None
 
     def _in_turn(self) -> Strand:
         """The strand whose turn it is; those that are through the epoch have none."""
-        if self._taken >= self._windows.turn(self._lane, self._turn):
-            self._turn, self._taken = self._turn + 1, 0
+        if self._turns.taken >= self._limit():
+            self._turns.go_on()
         while (strand := self._strands[self.component]).epoch != self._epoch:
-            self._turn, self._taken = self._turn + 1, 0
+            self._turns.go_on()
+        self._turns.size = max(self._limit(), self.progress.record)
         return strand
+
+    def _limit(self) -> int:
+        """Bytes that end the turn."""
+        return self._windows.turn(self._lane, self._turns.number)
 
     def _given(self, strand: Strand, stretch: Stretch) -> Turn:
         """What a strand has, to the end of its turn."""
         points = tuple(one.point for one in self._strands)
-        taken = self._taken + np.cumsum(stretch.lengths + FRAME_OVERHEAD)
-        limit = self._windows.turn(self._lane, self._turn)
-        count = min(len(stretch), int(np.searchsorted(taken, limit, side="left")) + 1)
-        self._taken = taken.item(count - 1)
+        taken = self._turns.taken + np.cumsum(stretch.lengths + FRAME_OVERHEAD)
+        count = min(len(stretch), int(np.searchsorted(taken, self._limit(), side="left")) + 1)
+        self._turns.taken = taken.item(count - 1)
         extent = Extent(self._epoch, self._epoch, -1)
         given = strand.give(stretch, count)
-        return Turn(extent, given, self._turn, taken[:count], self.component, points)
+        return Turn(extent, given, self._turns.number, taken[:count], self.component, points)
 
     def _end_epoch(self) -> Coordinates:
         """All strands are through the epoch: where the lane goes on."""
         points = tuple(strand.point for strand in self._strands)
         epoch = min(strand.epoch for strand in self._strands)
         last = inf if self._end is None else self._end.extent
-        self._turn = self._taken = 0
+        self._turns.number = self._turns.taken = 0
         if epoch >= last:
             self.ended = True
             return self._end or Coordinates(self._epoch, 0, 0, sources=points)
         self._epoch = int(epoch)
-        self._share()
+        self._expect()
         return Coordinates(self._epoch, 0, 0, sources=points)
 
-    def _share(self) -> None:
-        """Tell the strands how soon they are needed: those of the epoch equally soon."""
-        count = sum(strand.epoch == self._epoch for strand in self._strands)
-        for strand in self._strands:
-            strand.expect(1 / count if strand.epoch == self._epoch else SHARE_OF_LATER)
+    def _expect(self) -> None:
+        """Tell the strands how soon they are needed."""
+        for number, strand in enumerate(self._strands):
+            is_open = strand.epoch == self._epoch
+            strand.expect(partial(self._turns.until, number) if is_open else None)

@@ -7,19 +7,20 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
-from streamrec.config import OPEN_SHARDS
 from streamrec.errors import MalformedPosition, OtherDataset, OtherOrder
+from streamrec.plan.order import open_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Fingerprint", "by_shard", "digest", "names_digest", "relative_names"]
+__all__ = ["AS_IT_COMES", "Fingerprint", "by_shard", "digest", "names_digest", "relative_names"]
 
 AS_KEPT = "record, as kept:"
 COUNTED = "record:"
 WINDOWED = "record, even windows:"
 SHARD = "shard"
 AT_ONCE = " at once"
+AS_IT_COMES = ", as it comes"
 _OPTIONAL = {"stages": "", "mix": ""}
 
 
@@ -121,16 +122,17 @@ class Fingerprint:
                 "it is of a time when windows by record had other sizes and did not draw from "
                 "their chunks evenly, which no setting restores; go on with the streamrec of then"
             )
-        if saved.order == SHARD and AT_ONCE in self.order and saved.shuffle:
-            return self._remedy_of_strands(saved.lanes)
+        if saved.order != self.order and saved.shuffle and not saved.mix and not saved.by_record:
+            return saved._remedy_of_strands()
         return "restore these settings"
 
-    def _remedy_of_strands(self, lanes: int) -> str:
-        if lanes > OPEN_SHARDS // 2:
-            return f"restore these settings (with lanes={lanes}, each has one shard open)"
+    def _remedy_of_strands(self) -> str:
+        strands = open_at_once(self.shards, self.lanes, self.shuffle_window)
+        if self.order.removesuffix(AS_IT_COMES) == by_shard(strands):
+            return f"restore these settings (lanes={self.lanes} have {strands} shards open each)"
         return (
-            "it is of a time when each lane of a shuffle had one shard open, which no setting "
-            "restores for so few lanes; go on with the streamrec of then"
+            "it is of a time when each lane of a shuffle had another number of shards open, which "
+            "no setting restores; go on with the streamrec of then"
         )
 
 

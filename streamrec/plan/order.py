@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from streamrec.config import OPEN_SHARDS
+from streamrec.config import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
@@ -25,9 +25,16 @@ __all__ = ["Extent", "Order", "ShardOrder", "open_at_once"]
 SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from those of windows
 
 
-def open_at_once(shards: int, lanes: int) -> int:
-    """How many shards each lane of a shuffle by shard has open at once: its strands."""
-    return max(1, min(OPEN_SHARDS // lanes, -(-shards // lanes)))
+def open_at_once(shards: int, lanes: int, window: int) -> int:
+    """How many shards each lane of a shuffle by shard has open at once: its strands.
+
+    Args:
+        shards: Of the dataset.
+        lanes: Over which they are dealt.
+        window: ``shuffle_window``: bytes over all lanes.
+    """
+    together = min(MOST_OPEN_SHARDS, max(FEWEST_OPEN_SHARDS, window // WINDOW_A_SHARD))
+    return max(1, min(together // lanes, -(-shards // lanes)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def test_memory_of_a_system_that_knows_no_such_thing_stays_as_it_is(
 
 
 def test_a_refusal_by_the_system_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int, int]] = []
+    asked: list[tuple[int, ...]] = []
 
     def refuse(*request: int) -> int:
         asked.append(request)

@@ -74,7 +74,9 @@ def oracle(
         len(shards), lanes, settings.shuffle, settings.seed if settings.shuffle else 0
     )
     buckets = buckets_of(settings, lanes)
-    strands = open_at_once(len(shards), lanes) if settings.shuffle else 1
+    strands = (
+        open_at_once(len(shards), lanes, int(settings.shuffle_window)) if settings.shuffle else 1
+    )
     return Oracle(shards, order, windows_of(settings, lanes, strands), keep, buckets)
 
 

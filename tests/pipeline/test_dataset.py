@@ -46,8 +46,8 @@ def test_whole_shards_are_shuffled_several_at_once(
     write_index(source, 200)
 
     async def main() -> None:
-        values.setdefault("shuffle_window", 1000)
-        dataset = await Dataset.open(settings_of(source, batch_size=2, **values))
+        memory = {"shuffle_window": "72MiB", "memory_budget": "256MiB"}
+        dataset = await Dataset.open(settings_of(source, batch_size=2, **memory, **values))
         assert dataset.lanes == lanes
         (batch,) = await receive_all(dataset, most=1)
         assert batch.next_position.components == at_once

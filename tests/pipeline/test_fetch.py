@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
-from streamrec.pipeline import fetch, transfer
+from streamrec.flow.prefault import Prefaulter
+from streamrec.pipeline import transfer
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
 from streamrec.plan import ranges
@@ -132,7 +133,7 @@ async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
 @asynchronous
 async def test_new_memory_of_large_ranges_is_prefaulted(monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[int] = []
-    monkeypatch.setattr(fetch.Prefaulter, "prefault", lambda _, memory: touched.append(len(memory)))
+    monkeypatch.setattr(Prefaulter, "prefault", lambda _, memory: touched.append(len(memory)))
     store = ScriptedStore(objects(40 * MIB))
     async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
         await drain(fetcher)

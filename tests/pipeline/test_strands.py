@@ -260,7 +260,7 @@ class TestRefusals:
         """As they were saved before there were strands, by default of 96 lanes."""
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         fingerprint = dataset.fingerprint(4, 1)
-        for lanes, remedy in [(96, "with lanes=96, each has one"), (2, "the streamrec of then")]:
+        for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "the streamrec of then")]:
             former = {**fingerprint.to_dict(), "order": "shard", "lanes": lanes}
             saved = Position.start(
                 type(fingerprint).from_dict(former), [0] * lanes, rank=0, world_size=1
@@ -307,7 +307,8 @@ class TestRefusals:
 
     @asynchronous
     async def test_a_budget_without_room_for_the_beginnings(self, tmp_path: Path) -> None:
-        dataset = await opened(tmp_path, ((1,),) * 200, lanes=1, memory_budget=8 << 20)
+        memory = {"shuffle_window": "72MiB", "memory_budget": "88MiB"}
+        dataset = await opened(tmp_path, ((1,),) * 200, lanes=1, **memory)
         with pytest.raises(ConfigError, match=r"\+ 144 open shards x 64 KiB"):
             dataset.fingerprint(None, 1)
         await dataset.aclose()

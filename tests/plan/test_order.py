@@ -31,7 +31,15 @@ ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0]
     ],
 )
 def test_as_many_shards_at_once_as_mix_well(shards: int, lanes: int, strands: int) -> None:
-    assert open_at_once(shards, lanes) == strands
+    assert open_at_once(shards, lanes, 256 << 20) == strands
+
+
+@pytest.mark.parametrize(
+    ("window", "strands"),
+    [(0, 16), (8 << 20, 16), (9 << 20, 18), (32 << 20, 64), (72 << 20, 144), (1 << 40, 144)],
+)
+def test_a_small_window_has_fewer_shards_open(window: int, strands: int) -> None:
+    assert open_at_once(10**6, 1, window) == strands
 
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 9))
@@ -51,9 +59,11 @@ def test_strands_share_the_extents_of_a_lane(
         assert sum(map(len, parts)) == len(whole)
 
 
-@given(st.integers(1, 144), st.integers(1, 30))
-def test_a_lane_of_several_strands_has_shards_in_every_epoch(lanes: int, more: int) -> None:
-    strands = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes))
+@given(st.integers(1, 144), st.integers(1, 30), st.integers(0, 1 << 28))
+def test_a_lane_of_several_strands_has_shards_in_every_epoch(
+    lanes: int, more: int, window: int
+) -> None:
+    strands = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes, window))
     for lane in range(lanes):
         assert len(strands) == 1 or any(extents_of_epoch(s, lane, 3) for s in strands)
 

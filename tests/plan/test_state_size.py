@@ -142,7 +142,7 @@ def test_of_lanes_with_several_shards_open_it_holds_too(
     seed: int, lanes: int, strands: int, most: int
 ) -> None:
     """Anywhere in shards of 70 TB, of which an epoch has a million, and in the default windows."""
-    assert strands == open_at_once(1 << 20, lanes)
+    assert strands == open_at_once(1 << 20, lanes, 256 << 20)
     random = np.random.default_rng(seed)
     fingerprint = replace(LONG, order=by_shard(strands), lanes=lanes)
     own = np.zeros((len(COORDINATES), lanes), np.int64)
