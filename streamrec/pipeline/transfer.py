@@ -32,6 +32,9 @@ PATIENCE_AT_START = 15.0
 SILENCE = 15.0
 """Seconds after which a connection is cut that has not brought ``SLOWEST`` bytes meanwhile."""
 SLOWEST = 16 << 10
+MOVES = 16
+"""The timer for that is moved so many times within it at most: it costs as much as a piece that
+lands. So a connection may be cut a sixteenth too early."""
 HEDGE_AGAIN = 0.1
 """Seconds after which a slow request is looked at again that could not be hedged."""
 
@@ -243,14 +246,15 @@ class Carrier:
             shards.learn(shard, body.info)
             moved()  # the size may be what other ranges of the shard waited for
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
-            counted = read.filled
+            counted, moved_at = read.filled, read.heard_at
 
             def landed(count: int) -> None:
-                nonlocal counted
+                nonlocal counted, moved_at
                 read.land(count, self._loop.time())
                 self.counts["bytes_read"] += count
-                if read.filled - counted >= SLOWEST:
-                    counted = read.filled
+                enough = read.filled - counted >= SLOWEST
+                if enough and read.heard_at >= moved_at + SILENCE / MOVES:
+                    counted, moved_at = read.filled, read.heard_at
                     silence.reschedule(read.heard_at + SILENCE)
                 moved()
 

@@ -19,6 +19,48 @@ if TYPE_CHECKING:
 
 __all__ = ["Landing"]
 
+HEAD_BYTES = 4 << 10
+"""What an answer's head is received with: twice as long as those of object stores."""
+
+
+class Heads(asyncio.BufferedProtocol):
+    """Receives the heads of answers for aiohttp, and little of what follows them.
+
+    An event loop reads a quarter of a megabyte at a time into objects of its own, and most of an
+    answer may be there with its head. That would be copied twice before the rest can land.
+
+    Args:
+        parser: aiohttp's.
+    """
+
+    def __init__(self, parser: asyncio.Protocol) -> None:
+        self._parser = parser
+        self._view = memoryview(bytearray(HEAD_BYTES))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Where the loop is to put what comes."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much has come."""
+        self._parser.data_received(bytes(self._view[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        """Passed on, as all that follows."""
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """It is aiohttp that writes."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._parser.resume_writing()
+
 
 class Landing(asyncio.BufferedProtocol):
     """Receives what is left of one answer's body.
@@ -49,6 +91,8 @@ class Landing(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._lost: Exception | None = None
+        before = self._transport.get_protocol()
+        self._heads = before if isinstance(before, Heads) else Heads(self._parser)
         self._parser.pause_reading()  # ends aiohttp's timer for a silent socket, too
         self._transport.set_protocol(self)
 
@@ -150,6 +194,6 @@ class Landing(asyncio.BufferedProtocol):
     def _give_back(self) -> None:
         """The body is whole. aiohttp's parser never saw it, but each request gets a new one."""
         if not self._ended:
-            self._transport.set_protocol(self._parser)
+            self._transport.set_protocol(self._heads)
             self._parser.resume_reading()
         self._content.feed_eof()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
 
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
 from streamrec.stores.answers import RangeRequest
 from streamrec.stores.http import RangeClient
+from streamrec.stores.landing import HEAD_BYTES
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -267,3 +269,81 @@ async def test_a_silent_body_is_given_up(receive: Receive) -> None:
     async with client_of(answer, seconds=0.05) as (client, url):
         with pytest.raises(StoreUnavailable, match="silent for too long"):
             await receive(client, url, 0, len(DATA), 1 << 16)
+
+
+@LOOPS
+def test_of_a_connection_that_is_used_again_little_comes_before_it_lands(
+    factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a quarter of a megabyte would be copied twice, of each body."""
+    parsed: list[int] = []
+    receive = ResponseHandler.data_received
+
+    def counting(self: ResponseHandler, data: bytes) -> None:
+        parsed.append(len(data))
+        receive(self, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", counting)
+
+    async def main() -> None:
+        async with client_of(whole) as (client, url):
+            assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+            parsed.clear()
+            for _ in range(3):
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+        assert max(parsed) <= HEAD_BYTES
+        assert sum(parsed) < 3 * len(DATA) // 10
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_a_head_may_be_longer_than_what_is_received_at_a_time(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def long_headed(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        more = {f"X-More-{number}": "x" * 1000 for number in range(12)}
+        return web.Response(status=206, body=data, headers={**headers, **more})
+
+    async def main() -> None:
+        async with client_of(long_headed) as (client, url):
+            for start in (0, 5, 70_000):
+                assert await fill(client, url, start, len(DATA), 100_000) == DATA[start:]
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_a_connection_that_ends_while_nobody_uses_it_is_not_used_again(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    seen: list[asyncio.Transport] = []
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            seen.append(request.transport)
+            return await whole(request)
+
+        lose = ResponseHandler.connection_lost
+
+        def lost(self: ResponseHandler, exc: BaseException | None) -> None:
+            lose(self, exc)
+            ended.set()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ResponseHandler, "connection_lost", lost)
+            async with client_of(answer) as (client, url):
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+                seen[-1].close()
+                await ended.wait()
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+        assert len(set(seen)) == 2
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
