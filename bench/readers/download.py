@@ -14,6 +14,7 @@ from botocore.session import get_session
 from yarl import URL
 
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 from streamrec.flow.bridge import new_event_loop
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ async def download(order: dict[str, Any], watch: Stopwatch) -> None:
     """Keep so many requests in flight until everything is there."""
     waiting = ranges(found(order))
     count = keep if order["keep"] else drop
+    warm_memory()
     watch.start()
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:

@@ -16,6 +16,7 @@ from streaming import MDSWriter, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 
 Sample = dict[str, Any]
 
@@ -36,6 +37,7 @@ def columns(samples: list[Sample]) -> tuple[list[bytes], torch.Tensor]:
 
 def read(order: dict[str, Any], directory: str, watch: Stopwatch) -> None:
     """Through an empty directory, where it keeps what it downloads."""
+    warm_memory()
     watch.start()
     size, workers = order["batch_size"], order["workers"]
     dataset = StreamingDataset(

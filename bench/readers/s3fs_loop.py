@@ -11,6 +11,7 @@ import crc32c
 import s3fs
 
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 from streamrec.formats.example import Example
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def main() -> None:
     """Carry out the order."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     watch = Stopwatch(order["companions"])
+    warm_memory()
     watch.start()
     read(order, watch)
     watch.stop()

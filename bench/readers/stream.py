@@ -15,6 +15,7 @@ import streamrec as sr
 from bench.readers.specs import specs
 from bench.readers.trainer import Trainer
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 from streamrec import stores
 from streamrec.flow.bridge import new_event_loop
 
@@ -64,6 +65,7 @@ def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str,
     if order.get("ahead"):
         sr.start_engine(order["source"])
         time.sleep(BUILDING)
+    warm_memory()
     watch.start()
     with opened(order) as stream:
         for batch in stream:
@@ -74,6 +76,7 @@ def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str,
 
 async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
     """``async for``; the stream's statistics."""
+    warm_memory()
     watch.start()
     async with opened(order) as stream:
         async for batch in stream:

@@ -10,6 +10,7 @@ import torch
 import webdataset
 
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 
 
 def parsed(sample: tuple[bytes, bytes]) -> tuple[bytes, int]:
@@ -42,6 +43,7 @@ def main() -> None:
     """Carry out the order."""
     order = json.loads(sys.argv[1])
     watch = Stopwatch(order["companions"])
+    warm_memory()
     watch.start()
     batches = loader(order)  # kept, so that its workers still run when they are measured
     for _, labels in batches:
