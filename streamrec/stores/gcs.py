@@ -19,7 +19,7 @@ from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.bearer import BearerToken
-from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
+from streamrec.stores.http import READ_SECONDS, RangeClient
 from streamrec.stores.pages import Page, patiently, walk
 from streamrec.stores.transport import OPTIONS, transport_of
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from gcsfs.core import GCSFileSystem
+
+    from streamrec.stores.http_body import HttpBody
 
 __all__ = ["GCSStore", "split_url"]
 

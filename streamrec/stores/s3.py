@@ -21,7 +21,7 @@ from streamrec.stores.base import check_range
 from streamrec.stores.boto_errors import translated
 from streamrec.stores.faults import Expired, WrongRegion
 from streamrec.stores.filesystem import FilesystemBody, FilesystemStore
-from streamrec.stores.http import READ_SECONDS, HttpBody, RangeClient
+from streamrec.stores.http import READ_SECONDS, RangeClient
 from streamrec.stores.pages import patiently, walk
 from streamrec.stores.presign import Presigner
 from streamrec.stores.s3_calls import GetObject, ListObjects
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.http_body import HttpBody
     from streamrec.stores.pages import Page
     from streamrec.stores.presign import SignedUrl
     from streamrec.stores.s3_calls import Call

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -29,10 +28,11 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
+from tests.stores.odd_servers import opened, serving
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator
 
 
 @asynccontextmanager
@@ -55,35 +55,6 @@ def in_use(store: HttpStore) -> int:
     """Connections that no range gave back."""
     session = store._client._session
     return len(session.connector._acquired) if session and session.connector else 0
-
-
-@asynccontextmanager
-async def serving(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> AsyncIterator[str]:
-    """A server of odd answers; its URL."""
-    application = web.Application()
-    application.router.add_get("/{name:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.01, auto_decompress=False)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def opened(
-    options: Mapping[str, object] | None = None, seconds: float = 60
-) -> AsyncIterator[HttpStore]:
-    store = HttpStore(options, read_seconds=seconds)
-    try:
-        yield store
-    finally:
-        await store.aclose()
 
 
 class TestHttp(StoreConformance, FaultConformance):
@@ -268,70 +239,6 @@ async def test_body_of_unknown_size() -> None:
     async with serving(answer) as server, opened() as store:
         with pytest.raises(StoreMisbehaved, match="neither"):
             await read(store, f"{server}/x", 0, 10)
-
-
-@asynchronous
-async def test_body_that_ends_in_good_order_but_early() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(status=206, headers={"Content-Range": "bytes 0-99/100"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        await response.write(b"payload")
-        return response
-
-    async with serving(answer) as server, opened() as store:
-        with pytest.raises(StoreUnavailable, match="ended 93 bytes early"):
-            await read(store, f"{server}/x", 0, 100)
-
-
-@asynchronous
-async def test_nobody_listens() -> None:
-    async with opened() as store:
-        with pytest.raises(StoreUnavailable, match=r"cannot connect to 127\.0\.0\.1:1: "):
-            await read(store, "http://127.0.0.1:1/x", 0, 10)
-
-
-@asynchronous
-async def test_answer_that_is_no_http() -> None:
-    async def chat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"SSH-2.0-nonsense\r\n\r\n")
-        writer.close()
-        await writer.wait_closed()
-
-    server = await asyncio.start_server(chat, "127.0.0.1", 0)
-    async with server, opened() as store:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(StoreUnavailable, match="connection broke"):
-            await read(store, f"http://127.0.0.1:{port}/x", 0, 10)
-        with pytest.raises(StoreError) as caught:
-            await read(store, f"https://127.0.0.1:{port}/x", 0, 10)
-        assert caught.value.url == f"https://127.0.0.1:{port}/x"
-
-
-@asynchronous
-async def test_secrets_of_a_url_are_not_repeated() -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=403)
-
-    async with serving(answer) as server, opened() as store:
-        url = f"{server}/x?X-Amz-Signature=secret".replace("//", "//user:secret@")
-        with pytest.raises(AccessDenied) as caught:
-            await read(store, url, 0, 10)
-        assert "secret" not in f"{caught.value} {caught.value!r}"
-        assert caught.value.url == f"{server}/x?..."
-    with pytest.raises(StoreUnavailable) as broken:
-        async with opened() as store:
-            await read(store, "http://127.0.0.1:1/x?sig=secret", 0, 10)
-    assert "secret" not in f"{broken.value} {broken.value!r}"
-
-
-@pytest.mark.parametrize("url", ["http://", "http://[::1/x", "http://host:99999999/x"])
-@asynchronous
-async def test_what_is_no_url(url: str) -> None:
-    async with opened() as store:
-        with pytest.raises(ConfigError, match="no http URL"):
-            await read(store, url, 0, 10)
 
 
 @asynchronous

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from streamrec.stores.answers import RangeRequest
-    from streamrec.stores.http import HttpBody
+    from streamrec.stores.http_body import HttpBody
 
 ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 

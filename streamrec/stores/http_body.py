@@ -1,0 +1,134 @@
+"""The body of an answer over aiohttp, and what becomes of its connection."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+import aiohttp
+
+from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
+from streamrec.stores.base import display_url
+from streamrec.stores.faults import refusal
+from streamrec.stores.landing import Landing
+from streamrec.stores.transport import tls_trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.stores.answers import Answer
+
+__all__ = ["HttpBody", "give_back", "raise_unavailable"]
+
+
+class HttpBody:
+    """The bytes of one answer that belong to the range."""
+
+    def __init__(
+        self, answer: Answer, response: aiohttp.ClientResponse, read_seconds: float
+    ) -> None:
+        self.info = answer.info
+        self._response = response
+        self._read_seconds = read_seconds
+        self._skip = answer.skip
+        self._left = answer.length
+        self._ready = memoryview(b"")
+        self._landing: Landing | None = None
+        self._can_land = response.content_length == answer.skip + answer.length
+
+    async def readinto(self, view: memoryview) -> int:
+        """Put what comes next into a view, after waiting for some; see :class:`RangeBody`."""
+        return await self._receive(view, None) if view and self._left else 0
+
+    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+        """Fill a view, mostly without a turn of the loop for each piece; see :class:`RangeBody`."""
+        while view and self._left:
+            view = view[await self._receive(view, landed) :]
+
+    async def _receive(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
+        """Wait for some bytes or, where somebody is told of them, until the view is full."""
+        try:
+            while not self._ready:
+                self._ready = memoryview(self._response.content.read_nowait())
+                if not self._ready and self._is_plain():
+                    return await self._land(view, landed)
+                await self._drop_before()
+        except StoreUnavailable:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise_unavailable(self.info.url, error)
+        count = min(len(view), len(self._ready), self._left)
+        view[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        self._left -= count
+        if landed is not None:
+            landed(count)
+        return count
+
+    def _is_plain(self) -> bool:
+        """Whether what follows are the range's bytes and no others, on a connection of ours."""
+        return self._can_land and not self._skip and self._response.connection is not None
+
+    async def _land(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
+        if self._landing is None:
+            self._landing = Landing(self._response, self._left, self._read_seconds)
+        count = await self._landing.readinto(view, landed)
+        self._left -= count
+        return count or self._end_early()
+
+    async def _drop_before(self) -> None:
+        """Drop bytes that come before the range, from a server that sent the whole object."""
+        if not self._ready:
+            self._ready = memoryview(await self._response.content.readany())
+        if not self._ready:
+            self._end_early()
+        skipped = min(self._skip, len(self._ready))
+        self._skip -= skipped
+        self._ready = self._ready[skipped:]
+
+    def _end_early(self) -> NoReturn:
+        raise StoreUnavailable(
+            f"the body ended {self._left} bytes early", url=display_url(self.info.url)
+        )
+
+    def close(self) -> None:
+        """Give the connection back if the body is at its end, else close it."""
+        give_back(self._response)
+
+
+def give_back(response: aiohttp.ClientResponse) -> None:
+    """Free the connection: the rest of a body would be taken for the next answer's beginning."""
+    if response.content.is_eof():
+        response.release()
+    else:
+        response.close()
+
+
+def raise_unavailable(url: str, error: Exception) -> NoReturn:
+    """Translate aiohttp's errors; their own text may hold a signed URL, and is not repeated."""
+    where = display_url(url)
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
+        raise ConfigError(f"{where}: this is no http URL") from None
+    if isinstance(error, aiohttp.TooManyRedirects):
+        raise StoreMisbehaved("the server redirects in circles", url=where) from None
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise refusal(url, error.status) from None
+    trouble = tls_trouble(error)
+    if trouble is not None:
+        raise StoreError(trouble, url=where) from None
+    raise StoreUnavailable(_describe(error), url=where) from None
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the name {error.host} has no address; check it and the network"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
+        return f"cannot connect to {error.host}:{error.port}: {reason}"
+    if isinstance(error, TimeoutError):
+        return "the server is silent for too long"
+    if isinstance(error, OSError) and error.errno:
+        return f"the connection broke: {os.strerror(error.errno)}"
+    return f"the connection broke ({type(error).__name__})"

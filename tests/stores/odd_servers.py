@@ -1,0 +1,44 @@
+"""Servers whose answers are odd, and stores to read from them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from streamrec.stores.http import HttpStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+__all__ = ["opened", "serving"]
+
+
+@asynccontextmanager
+async def serving(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[str]:
+    """A server of odd answers; its URL."""
+    application = web.Application()
+    application.router.add_get("/{name:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.01, auto_decompress=False)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def opened(
+    options: Mapping[str, object] | None = None, seconds: float = 60
+) -> AsyncIterator[HttpStore]:
+    store = HttpStore(options, read_seconds=seconds)
+    try:
+        yield store
+    finally:
+        await store.aclose()
