@@ -8,12 +8,16 @@ import sys
 __all__ = ["warm_memory"]
 
 GIGABYTES = 2
-"""More than any of the readers takes while it reads."""
+"""Of small and of huge pages, each: more than any of the readers takes while it reads."""
 TOUCH = """
 import mmap, sys
-memory = mmap.mmap(-1, int(sys.argv[1]) << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for page in range(0, len(memory), mmap.PAGESIZE):
-    memory[page] = 1
+size = int(sys.argv[1]) << 30
+small, huge = (mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2))
+if hasattr(mmap, "MADV_HUGEPAGE"):
+    huge.madvise(mmap.MADV_HUGEPAGE)
+for memory in small, huge:
+    for page in range(0, size, mmap.PAGESIZE):
+        memory[page] = 1
 """
 
 
