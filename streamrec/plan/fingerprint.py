@@ -127,7 +127,7 @@ class Fingerprint:
         return "restore these settings"
 
     def _remedy_of_strands(self) -> str:
-        strands = open_at_once(self.shards, self.lanes, self.shuffle_window)
+        strands = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
         if self.order.removesuffix(AS_IT_COMES) == by_shard(strands):
             return f"restore these settings (lanes={self.lanes} have {strands} shards open each)"
         return (
