@@ -127,7 +127,7 @@ class Pool:
         self.trim(0)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
-        """New memory, not zeroed by hand: its pages are first touched by whoever fills them."""
+        """New memory, not zeroed by hand: whoever is told, or fills it, touches its pages."""
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return np.empty(size, np.uint8)
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -54,6 +54,7 @@ class Strand:
         self.epoch: float = epoch_of(point[0])
         """Of what it gives next; infinite where nothing comes any more."""
         self._feed = feed
+        self._feed.share = SHARE_OF_LATER  # until it is said whose turn it is
         self._epoch_of = epoch_of
         self._rest: Stretch | None = None
 
@@ -84,7 +85,7 @@ class Strand:
 
     def expect(self, until: Callable[[float], float] | None) -> None:
         """Say how many bytes the lane takes before so many of it; ``None``: none in this epoch."""
-        self._feed.share, self._feed.until = SHARE_OF_LATER, until
+        self._feed.until = until
 
 
 @dataclass(frozen=True, slots=True, eq=False)

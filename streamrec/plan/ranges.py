@@ -26,7 +26,7 @@ LARGEST_RANGE = 8 * MIB
 LARGEST_READ_AHEAD = 768 * MIB
 """What a link of 2 GB/s needs of a store where a range of 8 MiB takes a fifth of a second: 400 MB
 are on their way, each lane is using a range up, and lanes do not all come to the ends of theirs at
-once. With 512 MiB, in ranges of 4 MiB, the rate was an eighth to a quarter lower."""
+once. With 512 MiB, in ranges of 4 MiB, the rate was a fifth to a quarter lower."""
 LARGEST_READ_AHEAD_NEAR = 256 * MIB
 """More would begin with touching that much fresh memory, at a fraction of the speed of memory that
 is used again, and with no round trip to do it in."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Landing"]
 
 HEAD_BYTES = 4 << 10
-"""What an answer's head is received with: twice as long as those of object stores."""
+"""Received at a time while an answer's head is awaited, which may be longer."""
 
 
 class Heads(asyncio.BufferedProtocol):
