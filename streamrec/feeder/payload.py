@@ -10,7 +10,6 @@ every offset before a string can be taken by it.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections import deque
@@ -40,6 +39,7 @@ from streamrec.wire.frame import ALIGNMENT
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from streamrec.plan.fingerprint import Fingerprint
     from streamrec.types import Column
 
 __all__ = ["decode", "encode"]
@@ -82,10 +82,18 @@ _PROTO = build(
             Field("Ragged", "ragged", 3, "kind"),
             Field("Sparse", "sparse", 4, "kind"),
         ],
+        "Position": [
+            Field("uint64", "step", 1),
+            Field("uint64", "run_epoch", 2),
+            Field("uint64", "epoch", 3),
+            Field("uint64", "skip", 4),
+            Field("repeated uint64", "since", 5),
+            Field("uint64", "rows", 6),
+        ],
         "Batch": [
             Field("uint64", "rows", 1),
             Field("uint64", "epoch", 2),
-            Field("bytes", "position", 3),
+            Field("Position", "position", 3),
             Field("bool", "mask", 4),
             Field("repeated Column", "columns", 5),
             Field("repeated string", "component_names", 6),
@@ -104,7 +112,7 @@ def encode(batch: Batch) -> BatchMessage:
     metadata = _PROTO["Batch"](
         rows=batch.rows,
         epoch=batch.epoch,
-        position=json.dumps(batch.next_position.to_dict(), separators=(",", ":")).encode(),
+        position=batch.next_position.numbers,
         mask=batch.mask is not None,
     )
     if batch.components is not None:
@@ -113,6 +121,7 @@ def encode(batch: Batch) -> BatchMessage:
     payload = _Payload()
     payload.add(batch.origin.shards.astype(np.int32, copy=False))
     payload.add(batch.origin.records.astype(np.int64, copy=False))
+    _encode_position(metadata.position, batch.next_position, payload)
     if batch.mask is not None:
         payload.add(batch.mask.astype(np.bool_, copy=False))
     for name, column in batch.columns.items():
@@ -136,6 +145,12 @@ class _Payload:
             self.buffers.append(memoryview(bytes(padding)))
         self.buffers.append(flat.view(np.uint8).data)
         self._size += padding + flat.nbytes
+
+
+def _encode_position(proto: Any, position: Position, payload: _Payload) -> None:
+    rows = position.rows
+    proto.rows = len(rows) if rows.size else 0
+    payload.add(rows)
 
 
 def _encode_column(proto: Any, column: Column, payload: _Payload) -> None:
@@ -196,10 +211,16 @@ def _encode_pictures(proto: Any, column: Pictures, payload: _Payload) -> None:
     payload.add(column.values[first:last])
 
 
-def decode(message: BatchMessage) -> Batch:
+def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_size: int) -> Batch:
     """The batch of a received message, as views of its payload.
 
     The arrays are writable, C-contiguous and begin at multiples of 64.
+
+    Args:
+        message: As received.
+        fingerprint: Of the stream.
+        rank: Whose batch it is.
+        world_size: Of how many.
 
     Raises:
         RemoteProtocolError: The metadata is none, or does not fit the payload.
@@ -212,11 +233,17 @@ def decode(message: BatchMessage) -> Batch:
     rows = int(metadata.rows)
     shards = reader.array("int32", (rows,))
     records = reader.array("int64", (rows,))
+    owned = fingerprint.lanes // world_size
+    standing = reader.array("int64", (int(metadata.position.rows), owned))
     mask = reader.array("bool", (rows,)) if metadata.mask else None
     columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
     _check(len(columns) == len(metadata.columns), "two columns have the same name")
     _check(reader.left == 0, f"{reader.left} bytes of the payload belong to no array")
-    position = _position(metadata.position)
+    numbers = _numbers(metadata.position)
+    try:  # with a copy: it outlives the batch's memory
+        position = Position.of(fingerprint, rank, world_size, numbers, standing.copy())
+    except StateError as error:
+        raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
     origin, components = Origin(shards, records), _components(metadata)
     return Batch(columns, rows, int(metadata.epoch), origin, position, mask, components)
 
@@ -244,11 +271,10 @@ def _check(valid: bool, message: str) -> None:
         raise RemoteProtocolError(f"a batch does not fit its description: {message}")
 
 
-def _position(data: bytes) -> Position:
-    try:
-        return Position.from_dict(json.loads(data))
-    except (ValueError, RecursionError, StateError) as error:
-        raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
+def _numbers(proto: Any) -> dict[str, Any]:
+    """Those of a position."""
+    names = ("step", "run_epoch", "epoch", "skip")
+    return {**{name: getattr(proto, name) for name in names}, "since": list(proto.since)}
 
 
 class _Reader:

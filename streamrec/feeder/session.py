@@ -174,7 +174,8 @@ class Subscription:
         raise self._refusal(message)
 
     def _batch(self, message: BatchMessage) -> Batch:
-        batch = payload.decode(message)
+        assert self.fingerprint is not None  # the machine lets no batch come before WELCOME
+        batch = payload.decode(message, self.fingerprint, self._rank, self.hello.world_size)
         self._place = batch.next_position
         return batch
 

@@ -33,11 +33,11 @@ class Shards:
     """The pinned version of each object that was listed or read."""
     encodings: dict[int, str] = field(default_factory=dict)
     """The Content-Encoding of objects that are stored with one."""
-    expected_tags: dict[int, str] = field(default_factory=dict)
+    expected_tags: dict[int, int] = field(default_factory=dict)
     """The versions that a resumed position was in the middle of, as short tags."""
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     """Size and version in the index of shards of which no listing has told them."""
-    _tags: dict[int, str | None] = field(default_factory=dict)
+    _tags: dict[int, int] = field(default_factory=dict)
     _hollow: set[int] = field(default_factory=set)
 
     def hollow(self, shard: int) -> None:
@@ -55,11 +55,12 @@ class Shards:
         if shard in self.indexed:
             check_version(info, *self.indexed[shard])
             del self.indexed[shard]
-        tag = self.expected_tags.pop(shard, None)
-        if tag is not None and info.etag is not None and object_tag(info.etag) != tag:
+        tag = self.expected_tags.pop(shard, 0)
+        if tag and info.etag is not None and object_tag(info.etag) != tag:
             raise ObjectChanged(
-                f"the position was saved in the middle of another version of this object ({tag}) "
-                f"than the store has now (ETag {info.etag}); restore the object, or begin anew",
+                "the position was saved in the middle of another version of this object "
+                f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
+                "begin anew",
                 url=self.urls[shard],
             )
         if info.size is not None and shard not in self._hollow:
@@ -68,11 +69,11 @@ class Shards:
             self.encodings[shard] = info.encoding
         self.etags.setdefault(shard, info.etag)
 
-    def tag(self, shard: int) -> str | None:
-        """A short tag of the object's version, if it is known."""
+    def tag(self, shard: int) -> int:
+        """A short tag of the object's version; 0 while that is not known."""
         if shard not in self._tags and shard in self.etags:
             self._tags[shard] = object_tag(self.etags[shard])
-        return self._tags.get(shard)
+        return self._tags.get(shard, 0)
 
 
 @dataclass(slots=True, eq=False)

@@ -219,8 +219,8 @@ class Run:
         planners = []
         for feed, (order, lane) in enumerate(plan.feeds):
             extent, offset = (int(value) for value in self._points[:2, feed])
-            tag = position.tags[feed] if position.tags else None
-            if tag is not None:
+            tag = position.tags.item(feed) if position.tags.size else 0
+            if tag:
                 self._shards.expected_tags[order.extent(lane, extent).shard] = tag
             planners.append(
                 LaneRanges(

@@ -30,7 +30,7 @@ class Whereabouts:
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
         self._inside: bytes | None = None  # which are inside of their extents; None: look up all
-        self._tags: tuple[str | None, ...] = ()
+        self._tags = np.zeros(len(plan.feeds), np.int64)
         self.epoch = 0
         """The lowest epoch of the extents."""
 
@@ -48,15 +48,14 @@ class Whereabouts:
         self._inside = None
         self.epoch = min(extent.epoch for extent in self._extents)
 
-    def tags(self, points: Numbers, lanes: Numbers) -> tuple[str | None, ...]:
-        """The versions of the objects in the middle of which the feeds stand."""
+    def tags(self, points: Numbers, lanes: Numbers) -> Numbers:
+        """The versions of the objects in the middle of which the feeds stand, as short tags."""
         begun = (lanes[ROW] | lanes[PART]) > 0
         beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
         inside = beyond | begun
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
-            self._tags = tuple(
-                self._shards.tag(extent.shard) if is_inside else None
-                for extent, is_inside in zip(self._extents, inside.ravel().tolist(), strict=True)
-            )
+            extents = zip(self._extents, inside.ravel().tolist(), strict=True)
+            tags = [self._shards.tag(extent.shard) * within for extent, within in extents]
+            self._tags = np.array(tags, np.int64)
         return self._tags

@@ -42,7 +42,7 @@ MOST_TAG = (1 << 20) - 1
 
 _NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
 _NO_SOURCES = np.zeros((WINDOW, 0), np.int64)
-_NO_TAGS: tuple[str | None, ...] = ()
+_NO_TAGS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class Position:
     rows that are done were damaged, and left out. Of a mix, the first three are its epoch, 0, and
     the number in that epoch of the mix's record; of a lane with several shards open, its epoch, the
     bytes taken in a strand's turn, and that turn's number in the epoch."""
-    tags: tuple[str | None, ...]
-    """A short tag of the version of the object that each lane is in the middle of; where there are
-    sources, one for each column of them."""
+    tags: npt.NDArray[np.int64]
+    """int64: a short tag of the version of the object that each lane is in the middle of, 0 where
+    it is in none or knows none; where there are sources, one for each column of them."""
     skip: int = 0
     """Records behind this position that have been delivered too (a stream of single records)."""
     since: tuple[int, int] | None = None
@@ -90,6 +90,25 @@ class Position:
         """How many a mix has, or strands a lane; 1 where there are none."""
         return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """int64 ``[rows, own lanes]``: those of ``lanes``, then of ``sources``, then of ``tags``.
+
+        They and :attr:`numbers` are all that differs between a rank's positions in one stream.
+        """
+        owned = self.lanes.shape[1]
+        if not owned:
+            return _NO_LANES
+        split = self.sources.reshape(-1, owned), self.tags.reshape(-1, owned)
+        return np.concatenate([self.lanes, *split])
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """``step``, ``run_epoch``, ``epoch``, ``skip`` and, by record, ``since``, by name."""
+        since = {} if self.since is None else {"since": list(self.since)}
+        names = ("step", "run_epoch", "epoch", "skip")
+        return {**{name: getattr(self, name) for name in names}, **since}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()
 
@@ -101,7 +120,7 @@ class Position:
         step: int,
         epoch: int,
         lanes: npt.NDArray[np.int64],
-        tags: tuple[str | None, ...],
+        tags: npt.NDArray[np.int64],
         sources: npt.NDArray[np.int64] | None = None,
     ) -> Position:
         """The same rank's in the same run, at a step at which its lanes stand there."""
@@ -122,20 +141,14 @@ class Position:
         common = {
             "version": VERSION,
             "fingerprint": self.fingerprint.to_dict(),
-            "step": self.step,
             "rank": self.rank,
             "world_size": self.world_size,
-            "run_epoch": self.run_epoch,
-            "epoch": self.epoch,
-            "skip": self.skip,
+            **self.numbers,
         }
         if self.since is not None:
-            return {**common, "since": list(self.since)}
-        owned = self.lanes.shape[1]
-        tags = np.array([0 if tag is None else int(tag, 16) for tag in self.tags], np.int64)
-        rows = [self.lanes, self.sources.reshape(-1, owned), tags.reshape(-1, owned)]
+            return common
         count = {"components": self.components} if self.sources.size else {}
-        return {**common, **count, "packed": pack(np.concatenate(rows))}
+        return {**common, **count, "packed": pack(self.rows)}
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
@@ -149,21 +162,48 @@ class Position:
         fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
         rank, world_size = _number(data, "rank"), _number(data, "world_size")
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
+        rows = _NO_LANES
+        if not fingerprint.by_record:
+            rows = _rows(data, owned, _components(data, owned) if fingerprint.has_sources else 0)
+        return cls.of(fingerprint, rank, world_size, data, rows)
+
+    @classmethod
+    def of(
+        cls,
+        fingerprint: Fingerprint,
+        rank: int,
+        world_size: int,
+        numbers: Mapping[str, Any],
+        rows: npt.NDArray[np.int64],
+    ) -> Self:
+        """Put together what :attr:`numbers` and :attr:`rows` gave; neither is taken on trust.
+
+        Args:
+            fingerprint: Of the stream.
+            rank: Whose position it is.
+            world_size: Of how many.
+            numbers: There may be others beside them.
+            rows: The position keeps them; by record they are ignored.
+
+        Raises:
+            MalformedPosition: They are something else.
+        """
         by_record = fingerprint.by_record
         lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
         if not by_record:
-            lanes, sources, tags = _standing(data, owned, fingerprint)
+            owned = _owned_lanes(fingerprint.lanes, rank, world_size)
+            lanes, sources, tags = _standing(rows, owned, fingerprint)
         return cls(
             fingerprint,
-            _number(data, "step"),
+            _number(numbers, "step"),
             rank,
             world_size,
-            _number(data, "run_epoch", LAST_EPOCH),
-            _number(data, "epoch", LAST_EPOCH),
+            _number(numbers, "run_epoch", LAST_EPOCH),
+            _number(numbers, "epoch", LAST_EPOCH),
             lanes,
             tags,
-            _number(data, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
-            _since(data) if by_record else None,
+            _number(numbers, "skip", MOST_SKIPPED if fingerprint.global_batch is None else 0),
+            _since(numbers) if by_record else None,
             sources,
         )
 
@@ -192,14 +232,14 @@ class Position:
         if fingerprint.by_record:
             since = epoch, step
             return cls(
-                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, (), since=since
+                fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, _NO_TAGS, since=since
             )
         lanes = np.zeros((len(COORDINATES), fingerprint.lanes // world_size), np.int64)
         sources = None
         if fingerprint.has_sources:
             sources = np.zeros((WINDOW, len(first_extents)), np.int64)
         lanes[EXTENT] = first_extents if sources is None else epoch
-        tags = (None,) * len(first_extents)
+        tags = np.zeros(len(first_extents), np.int64)
         place = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
         if sources is None:
             return place
@@ -237,7 +277,7 @@ class Position:
             return whole[..., rank::world_size].copy()
 
         shape = WINDOW, one.components, -1
-        tags = own(lambda position: np.array(position.tags, object).reshape(shape[1:]))
+        tags = own(lambda position: position.tags.reshape(shape[1:]))
         sources = _NO_SOURCES
         if one.sources.size:
             sources = own(lambda position: position.sources.reshape(shape)).reshape(WINDOW, -1)
@@ -249,7 +289,7 @@ class Position:
             one.run_epoch,
             min(position.epoch for position in positions),
             own(lambda position: position.lanes),
-            tuple(tags.reshape(-1).tolist()),
+            tags.reshape(-1),
             sources=sources,
         )
 
@@ -272,9 +312,9 @@ def check_version(data: Any) -> None:
         raise MalformedPosition(f"the state has version {version}, which there never was")
 
 
-def object_tag(version: str | None) -> str | None:
-    """A short tag (5 hexadecimal digits) for an ETag or generation, to notice a change by."""
-    return None if version is None else _tag(int(digest(version)[:8], 16) % MOST_TAG + 1)
+def object_tag(version: str | None) -> int:
+    """A short tag (20 bits, not 0) for an ETag or generation, to notice a change by; 0 for none."""
+    return 0 if version is None else int(digest(version)[:8], 16) % MOST_TAG + 1
 
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
@@ -293,18 +333,21 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
 
 
 def _standing(
-    data: Mapping[str, Any], owned: int, fingerprint: Fingerprint
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[str | None, ...]]:
+    rows: npt.NDArray[np.int64], owned: int, fingerprint: Fingerprint
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The lanes, sources and tags."""
-    count = _components(data, owned) if fingerprint.has_sources else 0
-    rows = _rows(data, owned, count)
+    count, rest = divmod(len(rows) - len(COORDINATES), WINDOW + 1)
+    if not fingerprint.has_sources:
+        count, rest = 0, len(rows) - len(COORDINATES) - 1
+    if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
+        raise MalformedPosition("the state has other rows than its order has")
     lanes, sources, tags = np.split(rows, [len(COORDINATES), len(COORDINATES) + WINDOW * count])
-    if max(lanes.max(), sources.max(initial=0)) > LARGEST or tags.max() > MOST_TAG:
+    if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
         raise MalformedPosition("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes[ROW].any():
         raise MalformedPosition("the state names rows of windows, and nothing is shuffled")
     places = sources.reshape(WINDOW, -1) if count else _NO_SOURCES
-    return lanes.copy(), places.copy(), tuple(map(_tag, tags.reshape(-1).tolist()))
+    return lanes, places, tags.reshape(-1)
 
 
 def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[np.int64]:
@@ -326,10 +369,6 @@ def _components(data: Mapping[str, Any], owned: int) -> int:
     if not 0 < count <= min(MOST_COMPONENTS, MOST_PLACES // owned):
         raise MalformedPosition(f"the state names {count} components")
     return count
-
-
-def _tag(number: int) -> str | None:
-    return f"{number:05x}" if number else None
 
 
 def _since(data: Mapping[str, Any]) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class Hello:
     """Records per rank and batch; 0: the dataset's own."""
     position_version: int = 1
     """The newest version of positions that the client reads."""
-    protocol_versions: tuple[int, ...] = (1,)
+    protocol_versions: tuple[int, ...] = (2,)
     """All that the client speaks."""
     token: str = ""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
+from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.types import Batch, BytesColumn, Origin
@@ -62,6 +63,11 @@ def received(message: BatchMessage) -> BatchMessage:
     memory = aligned(message.payload_size)
     memory[:] = b"".join(message.payload)
     return BatchMessage(message.metadata, (memory,))
+
+
+def decoded(message: BatchMessage) -> Batch:
+    """The batch of a received message of the only rank."""
+    return payload.decode(message, fingerprint(), 0, 1)
 
 
 class Double:

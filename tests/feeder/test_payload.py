@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
+from streamrec.plan.position import Position
 from streamrec.types import (
     Batch,
     BytesColumn,
@@ -25,7 +25,8 @@ from streamrec.types import (
 )
 from streamrec.wire import BatchMessage
 from tests.feeder import double
-from tests.feeder.double import received
+from tests.feeder.double import decoded, received
+from tests.plan.test_position import positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from streamrec.types import Column
 
 DTYPES = st.sampled_from(sorted(payload.DTYPES)).map(np.dtype)
+BEHIND_POSITION = 64 + 64 + 8 * 8 * double.LANES
+"""Of two rows: their shards and their records come before the position, each from a multiple of 64;
+it has the lanes' seven rows and one of tags."""
 SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
 
@@ -120,7 +124,7 @@ def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
 
 @given(batches())
 def test_what_is_encoded_is_decoded(batch: Batch) -> None:
-    got = payload.decode(received(payload.encode(batch)))
+    got = decoded(received(payload.encode(batch)))
     assert list(got) == list(batch)
     for name in batch:
         same(got[name], batch[name])
@@ -142,11 +146,11 @@ def test_nothing_is_copied() -> None:
     message = payload.encode(of_columns({"a": numbers}, 1000))
     assert np.shares_memory(np.frombuffer(message.payload[-1], np.uint8), numbers)
     memory = received(message)
-    decoded = payload.decode(memory)["a"]
-    assert isinstance(decoded, np.ndarray)
-    decoded[0] = 5
+    got = decoded(memory)["a"]
+    assert isinstance(got, np.ndarray)
+    got[0] = 5
     assert np.frombuffer(memory.payload[0], np.uint8).any()
-    assert np.shares_memory(decoded, np.frombuffer(memory.payload[0], np.uint8))
+    assert np.shares_memory(got, np.frombuffer(memory.payload[0], np.uint8))
 
 
 def test_bfloat16_travels_where_it_is_installed() -> None:
@@ -155,7 +159,7 @@ def test_bfloat16_travels_where_it_is_installed() -> None:
         "a": np.array([[1.5], [-2.0]], bfloat16),
         "b": Ragged(np.array([0.5], bfloat16), np.array([0, 0, 1])),
     }
-    got = payload.decode(received(payload.encode(of_columns(columns, 2))))
+    got = decoded(received(payload.encode(of_columns(columns, 2))))
     assert got["a"].dtype == got["b"].values.dtype == bfloat16
     assert got["a"].tolist() == [[1.5], [-2.0]]
     assert got["b"].to_list() == [[], [0.5]]
@@ -165,7 +169,7 @@ def test_bfloat16_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     message = changed(setting("columns.1.values.array.dtype", "bfloat16"))
     with pytest.raises(RemoteProtocolError, match="pip install -U ml_dtypes"):
-        payload.decode(message)
+        decoded(message)
 
 
 def rows_in_rows(depth: int) -> Ragged:
@@ -177,19 +181,19 @@ def rows_in_rows(depth: int) -> Ragged:
 
 def test_rows_in_rows() -> None:
     batch = of_columns({"a": rows_in_rows(5)}, 2)
-    same(payload.decode(received(payload.encode(batch)))["a"], rows_in_rows(5))
+    same(decoded(received(payload.encode(batch)))["a"], rows_in_rows(5))
     with pytest.raises(RemoteProtocolError, match="rows within rows, 32 deep"):
-        payload.decode(received(payload.encode(of_columns({"a": rows_in_rows(40)}, 2))))
+        decoded(received(payload.encode(of_columns({"a": rows_in_rows(40)}, 2))))
 
 
 @pytest.mark.parametrize("outer", [[0, 2, 1], [0, 1, 7], [0, 1, -1], [1, 1, 2], [0, 1, 1 << 62]])
 def test_outer_splits_that_lead_elsewhere(outer: list[int]) -> None:
     message = received(payload.encode(of_columns({"a": rows_in_rows(1)}, 2)))
-    splits = np.frombuffer(message.payload[0], np.int64, 3, offset=128)  # behind the origin
+    splits = np.frombuffer(message.payload[0], np.int64, 3, offset=BEHIND_POSITION)
     assert splits.tolist() == [0, 1, 2]
     splits[:] = outer
     with pytest.raises(RemoteProtocolError):
-        payload.decode(message)
+        decoded(message)
 
 
 def test_ragged_values_of_other_columns_are_refused() -> None:
@@ -202,7 +206,7 @@ def test_ragged_values_of_other_columns_are_refused() -> None:
             proto.ragged.SetInParent()
 
         with pytest.raises(RemoteProtocolError):
-            payload.decode(changed(change))
+            decoded(changed(change))
 
 
 def test_parts_of_columns_travel_as_wholes() -> None:
@@ -214,7 +218,7 @@ def test_parts_of_columns_travel_as_wholes() -> None:
     turned = np.arange(6, dtype=">i4").reshape(3, 2).T
     batch = of_columns({"part": part, "ragged": ragged, "words": words, "turned": turned}, 2)
     batch.columns["frames"] = frames  # type: ignore[index]
-    got = payload.decode(received(payload.encode(batch)))
+    got = decoded(received(payload.encode(batch)))
     assert got["part"].to_list() == [b"bc", b"def"]
     assert got["ragged"].to_list() == [[2, 3, 4], [5, 6, 7, 8]]
     assert got["words"].to_list() == [[b"bc"], [b"def"]]
@@ -262,9 +266,14 @@ def setting(path: str, value: Any) -> Callable[[Any], None]:
         ("rows", 7, "array"),
         ("rows", 1 << 63, "is not there"),
         ("mask", True, "bool|belong|is not there"),
-        ("position", b"{", "position"),
-        ("position", b"[" * 100_000, "position"),
-        ("position", b"{}", "position"),
+        ("position.rows", 0, "position|offsets|belong"),
+        ("position.rows", 7, "position|offsets|belong"),
+        ("position.rows", 9, "position|offsets|is not there"),
+        ("position.rows", 1 << 63, "is not there"),
+        ("position.step", 1 << 48, "position of a batch cannot be read: the state's 'step'"),
+        ("position.epoch", 1 << 32, "position of a batch cannot be read: the state's 'epoch'"),
+        ("position.run_epoch", 1 << 63, "'run_epoch' is not a number"),
+        ("position.skip", 1, "'skip' is not a number from 0 to 0"),
         ("columns.0.name", "values", "same name"),
         ("columns.0.values.array.dtype", "object", "dtype"),
         ("columns.0.values.array.dtype", "complex128", "is not there|offsets|belong|bool"),
@@ -278,7 +287,7 @@ def setting(path: str, value: Any) -> Callable[[Any], None]:
 )
 def test_metadata_that_does_not_fit(path: str, value: Any, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
-        payload.decode(changed(setting(path, value)))
+        decoded(changed(setting(path, value)))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +309,7 @@ def test_metadata_that_does_not_fit(path: str, value: Any, words: str) -> None:
 )
 def test_structures_that_do_not_fit(change: Callable[[Any], None]) -> None:
     with pytest.raises(RemoteProtocolError):
-        payload.decode(changed(change))
+        decoded(changed(change))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +325,7 @@ def test_structures_that_do_not_fit(change: Callable[[Any], None]) -> None:
 def test_offsets_and_indices_that_lead_elsewhere(column: Column) -> None:
     message = received(payload.encode(of_columns({"a": column}, 3)))
     with pytest.raises(RemoteProtocolError, match=r"offsets do not rise|outside of its shape"):
-        payload.decode(message)
+        decoded(message)
 
 
 def of_shapes(shapes: list[list[int]]) -> Pictures:
@@ -345,11 +354,11 @@ PICTURES = of_columns(
 )
 def test_pictures_that_their_pixels_do_not_make(shapes: list[list[int]]) -> None:
     message = received(payload.encode(PICTURES))
-    held = np.frombuffer(message.payload[0], np.int64, 6, offset=128)  # behind the origin
+    held = np.frombuffer(message.payload[0], np.int64, 6, offset=BEHIND_POSITION)
     assert held.tolist() == [1, 2, 3, 3, 1, 1]
     held[:] = np.array(shapes).ravel()
     with pytest.raises(RemoteProtocolError, match=r"size that its pixels cannot|of pixels for"):
-        payload.decode(message)
+        decoded(message)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +371,7 @@ def test_pictures_that_their_pixels_do_not_make(shapes: list[list[int]]) -> None
 )
 def test_pictures_whose_metadata_does_not_fit(path: str, value: Any, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
-        payload.decode(changed(setting(path, value), PICTURES))
+        decoded(changed(setting(path, value), PICTURES))
 
 
 def test_sparse_pictures_are_refused() -> None:
@@ -374,22 +383,22 @@ def test_sparse_pictures_are_refused() -> None:
         column.sparse.dense_shape.extend([2])
 
     with pytest.raises(RemoteProtocolError):
-        payload.decode(changed(change, PICTURES))
+        decoded(changed(change, PICTURES))
     sparse = Sparse(np.array([[0], [1]]), PICTURES["a"], (2,))
     with pytest.raises(RemoteProtocolError, match="sparse pictures"):
-        payload.decode(received(payload.encode(of_columns({"a": sparse}, 2))))
+        decoded(received(payload.encode(of_columns({"a": sparse}, 2))))
 
 
 def test_a_bool_is_0_or_1() -> None:
     lies = np.full(3, 7, np.uint8).view(np.bool_)
     with pytest.raises(RemoteProtocolError, match="neither 0 nor 1"):
-        payload.decode(received(payload.encode(of_columns({"a": lies}, 3))))
+        decoded(received(payload.encode(of_columns({"a": lies}, 3))))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_foreign_bytes_are_refused(metadata: bytes, data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        payload.decode(received(BatchMessage(metadata, (memoryview(data),))))
+        decoded(received(BatchMessage(metadata, (memoryview(data),))))
 
 
 @given(st.data())
@@ -399,16 +408,64 @@ def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
     try:
-        batch = payload.decode(received(BatchMessage(bytes(mutated), message.payload)))
+        batch = decoded(received(BatchMessage(bytes(mutated), message.payload)))
     except RemoteProtocolError:
         return
     for column in batch.values():
         assert column.tolist() if isinstance(column, np.ndarray) else column.to_list()
 
 
-def test_the_position_is_json() -> None:
-    metadata = payload._PROTO["Batch"].FromString(payload.encode(double.batch(4)).metadata)
-    assert json.loads(metadata.position)["step"] == 5
+def by_record(step: int) -> Position:
+    fingerprint = replace(double.fingerprint(), order="record:0123456789abcdef")
+    return Position.start(fingerprint, [], rank=0, world_size=1, epoch=2, step=step)
+
+
+@given(positions())
+def test_positions_travel(position: Position) -> None:
+    batch = replace(double.batch(0), next_position=position)
+    message = received(payload.encode(batch))
+    whose = position.fingerprint, position.rank, position.world_size
+    got = payload.decode(message, *whose).next_position
+    assert got == position
+    held = np.frombuffer(message.payload[0], np.uint8)
+    assert not any(np.shares_memory(rows, held) for rows in (got.lanes, got.sources, got.tags))
+
+
+def test_positions_by_record_travel() -> None:
+    batch = replace(double.batch(0), next_position=by_record(7))
+    message = received(payload.encode(batch))
+    got = payload.decode(message, by_record(0).fingerprint, 0, 1).next_position
+    assert got == by_record(7)
+    assert got.since == (2, 7)
+
+
+@pytest.mark.parametrize("since", [[], [2], [2, 8], [3, 7], [2, 7, 1], [1 << 63, 7]])
+def test_a_position_by_record_that_contradicts_itself(since: list[int]) -> None:
+    def change(metadata: Any) -> None:
+        metadata.position.since[:] = since
+
+    message = changed(change, replace(double.batch(0), next_position=by_record(7)))
+    with pytest.raises(RemoteProtocolError, match="position of a batch cannot be read"):
+        payload.decode(message, by_record(0).fingerprint, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "number"), [(0, -1), (1, 1 << 48), (4, 1), (5, -(1 << 63)), (7, 1 << 20)]
+)
+def test_a_position_of_other_numbers(row: int, number: int) -> None:
+    """Behind the lanes' seven rows are the tags; nothing is shuffled, so no window has rows."""
+    message = received(payload.encode(of_columns({}, 2)))
+    rows = np.frombuffer(message.payload[0], np.int64, 8 * double.LANES, offset=128)
+    rows[row * double.LANES] = number
+    with pytest.raises(RemoteProtocolError, match="position of a batch cannot be read"):
+        decoded(message)
+
+
+@pytest.mark.parametrize("world_size", [3, 5, 1 << 40])
+def test_a_world_that_does_not_divide_the_lanes(world_size: int) -> None:
+    message = received(payload.encode(double.batch(0)))
+    with pytest.raises(RemoteProtocolError, match=r"position|offsets|is not there|belong"):
+        payload.decode(message, double.fingerprint(), 0, world_size)
 
 
 class TestComponents:
@@ -419,7 +476,7 @@ class TestComponents:
         return payload.encode(replace(batch, components=components))
 
     def test_they_travel(self) -> None:
-        batch = payload.decode(received(self.message()))
+        batch = decoded(received(self.message()))
         assert batch.components == self.MIX
         assert batch.source.tolist() == ["code", "code", "web", "web"]
 
@@ -438,4 +495,4 @@ class TestComponents:
         self, names: tuple[str, ...], shards: tuple[int, ...], words: str
     ) -> None:
         with pytest.raises(RemoteProtocolError, match=words):
-            payload.decode(received(self.message(Components(names, shards))))
+            decoded(received(self.message(Components(names, shards))))

@@ -55,7 +55,13 @@ def subscription(**options: Any) -> Subscription:
 
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
     fingerprint = double.fingerprint().to_dict() if fingerprint is None else fingerprint
-    return Welcome(1, json.dumps(fingerprint).encode(), json.dumps(settings or {}).encode())
+    return Welcome(2, json.dumps(fingerprint).encode(), json.dumps(settings or {}).encode())
+
+
+def welcomed(**options: Any) -> Subscription:
+    ours = subscription(**options)
+    ours.welcome(welcome())
+    return ours
 
 
 def fault(error: Exception) -> Fault:
@@ -77,7 +83,7 @@ def test_a_subscription_begins_where_it_should(state: Any) -> None:
 
 
 def test_credit_is_granted_a_quarter_at_a_time() -> None:
-    ours = subscription()
+    ours = welcomed()
     ours.subscribe()
     owed = 0
     for step in range(100):
@@ -98,7 +104,7 @@ def test_places_are_released_along_with_credit() -> None:
         assert fd is not None
         outbox, ours = (
             Outbox(fd, 4 * PAGE),
-            subscription(inbox=Inbox(fd), credit_bytes=8 * len(content)),
+            welcomed(inbox=Inbox(fd), credit_bytes=8 * len(content)),
         )
     ours.subscribe()
     batch = ours.take(outbox.put(encoded))
@@ -181,7 +187,7 @@ def test_places_that_cannot_be(
 ) -> None:
     with created(PAGE) as fd:
         assert fd is not None
-        ours = subscription(inbox=Inbox(fd))
+        ours = welcomed(inbox=Inbox(fd))
     with pytest.raises(RemoteProtocolError, match=words):
         ours.take(Shared(b"", offsets, sizes))
 
@@ -193,7 +199,7 @@ def test_places_that_cannot_be(
         Welcome(1, b"{", b"{}"),
         welcome({"names": 5}),
         welcome([]),
-        Welcome(1, json.dumps(double.fingerprint().to_dict()).encode(), b"[1]"),
+        Welcome(2, json.dumps(double.fingerprint().to_dict()).encode(), b"[1]"),
         Welcome(1, b"[" * 100_000, b"{}"),
     ],
 )

@@ -16,6 +16,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, Places, created
 from streamrec.wire import BatchMessage, Shared
 from streamrec.wire.frame import ALIGNMENT
+from tests.feeder.double import decoded
 from tests.feeder.test_payload import arrays_of, batches, same
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def test_batches_arrive_wherever_their_arrays_lie(batch: Batch, data: st.DataObj
     if isinstance(shared, Shared):
         places = zip(shared.offsets, shared.sizes, strict=True)
         encoded = BatchMessage(shared.metadata, tuple(inbox.view(*place) for place in places))
-    got = payload.decode(encoded)
+    got = decoded(encoded)
     assert list(got) == list(batch)
     for name in batch:
         same(got[name], batch[name])

@@ -62,9 +62,8 @@ def anything(rows: int, seed: int, largest: int = LARGEST) -> Numbers:
     return np.random.default_rng(seed).integers(0, largest, (rows, LANES), endpoint=True)
 
 
-def tags(count: int, seed: int) -> tuple[str, ...]:
-    numbers = np.random.default_rng(seed).integers(1, MOST_TAG, count, endpoint=True)
-    return tuple(map("{:05x}".format, numbers.tolist()))
+def tags(count: int, seed: int) -> Numbers:
+    return np.random.default_rng(seed).integers(1, MOST_TAG, count, endpoint=True)
 
 
 def size(position: Position) -> int:
@@ -156,8 +155,7 @@ def test_of_lanes_with_several_shards_open_it_holds_too(
             random.integers(0, 1 << 40, lanes * strands, endpoint=True),
         ]
     )
-    numbers = random.integers(1, MOST_TAG, lanes * strands, endpoint=True).tolist()
-    named = tuple(map("{:05x}".format, numbers))
+    named = random.integers(1, MOST_TAG, lanes * strands, endpoint=True)
     assert size(Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=sources)) < most
 
 
