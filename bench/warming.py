@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
+from pathlib import Path
 
 __all__ = ["warm_memory"]
 
 GIGABYTES = 2
 """Of small and of huge pages, each: more than any of the readers takes while it reads."""
-TOUCH = """
-import mmap, sys
-size = int(sys.argv[1]) << 30
-small, huge = (mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2))
-if hasattr(mmap, "MADV_HUGEPAGE"):
-    huge.madvise(mmap.MADV_HUGEPAGE)
-for memory in small, huge:
-    for page in range(0, size, mmap.PAGESIZE):
-        memory[page] = 1
-"""
 
 
 def warm_memory() -> None:
@@ -28,4 +20,21 @@ def warm_memory() -> None:
     time a GB. That is measured otherwise: of a reader that takes a gigabyte, more than half a
     second to several, now and then.
     """
-    subprocess.run([sys.executable, "-c", TOUCH, str(GIGABYTES)], check=True)
+    command = [sys.executable, "-m", "bench.warming", str(GIGABYTES)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True)
+
+
+def touch(size: int) -> None:
+    """Write to each page of so many bytes, small ones, and as many in huge ones."""
+    small, huge = (
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)
+    )
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        huge.madvise(mmap.MADV_HUGEPAGE)
+    for memory in small, huge:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
+
+
+if __name__ == "__main__":
+    touch(int(sys.argv[1]) << 30)

@@ -26,7 +26,7 @@ RATE = 200
 """Samples a second."""
 START, WAIT = "starting", "waiting"
 KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (START, ("(<frozen importlib", "import_all (")),
+    (START, ("(<frozen importlib", "import_all (", "(bench/warming.py")),
     (WAIT, ("_worker (concurrent/", "wait (threading.py", "select (selectors.py", "(queue.py")),
     ("scan: frames and CRC", ("(streamrec/kernel/native/frames.py", "scan_frames", "crc32c")),
     (

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.formats.dtypes import numpy_dtype
-from streamrec.plan.position import Position
+from streamrec.plan.position import NUMBERS, Position
 from streamrec.schema import Field, build
 from streamrec.types import (
     Batch,
@@ -273,8 +273,7 @@ def _check(valid: bool, message: str) -> None:
 
 def _numbers(proto: Any) -> dict[str, Any]:
     """Those of a position."""
-    names = ("step", "run_epoch", "epoch", "skip")
-    return {**{name: getattr(proto, name) for name in names}, "since": list(proto.since)}
+    return {**{name: getattr(proto, name) for name in NUMBERS}, "since": list(proto.since)}
 
 
 class _Reader:

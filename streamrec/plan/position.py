@@ -25,6 +25,7 @@ __all__ = ["Fingerprint", "Position", "names_digest", "object_tag", "relative_na
 
 VERSION = 2
 COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
+NUMBERS = ("step", "run_epoch", "epoch", "skip")
 EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
 LARGEST = (1 << 48) - 1
 """No shard is longer and no stream comes farther; sums and products of a few stay below 2^63."""
@@ -104,10 +105,9 @@ class Position:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """``step``, ``run_epoch``, ``epoch``, ``skip`` and, by record, ``since``, by name."""
+        """Those of ``NUMBERS`` and, by record, ``since``, by name."""
         since = {} if self.since is None else {"since": list(self.since)}
-        names = ("step", "run_epoch", "epoch", "skip")
-        return {**{name: getattr(self, name) for name in names}, **since}
+        return {**{name: getattr(self, name) for name in NUMBERS}, **since}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Position) and self.to_dict() == other.to_dict()

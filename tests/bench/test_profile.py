@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.fetching.profile import OTHER, START, WAIT, work_of
+
+
+@pytest.mark.parametrize(
+    ("frames", "work"),
+    [
+        (["main (bench/readers/stream.py)", "import_all (bench/readers/stream.py)"], START),
+        (["<module> (bench/readers/stream.py)", "_load (<frozen importlib._bootstrap>)"], START),
+        (["<module> (bench/warming.py)", "touch (bench/warming.py)"], START),
+        (["run (threading.py)", "_worker (concurrent/futures/thread.py)"], WAIT),
+        (
+            ["decode (streamrec/feeder/payload.py)", "loads (json/decoder.py)"],
+            "feed: the engine's socket",
+        ),
+        (["main (bench/readers/stream.py)", "take (bench/readers/stream.py)"], OTHER),
+    ],
+)
+def test_the_innermost_known_frame_says_what_is_done(frames: list[str], work: str) -> None:
+    assert work_of(frames) == work
