@@ -105,6 +105,13 @@ def test_libraries_stay_in_their_rooms(path: Path) -> None:
         assert not belongs(name, {"pickle", "marshal", "shelve"}), "nothing is ever unpickled"
 
 
+@pytest.mark.parametrize("room", ["devstore", "plan", "stores"])
+def test_what_is_not_tested_with_each_kernel_has_none(room: str) -> None:
+    used = [rooms_used(path) for path in FILES if room_of(path) == room]
+    assert used
+    assert "kernel" not in set().union(*used)
+
+
 def test_every_room_has_a_layer() -> None:
     rooms = {room_of(path) for path in FILES}
     assert rooms - LEVEL.keys() == {"__init__", "devstore"}
