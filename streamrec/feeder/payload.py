@@ -121,7 +121,9 @@ def encode(batch: Batch) -> BatchMessage:
     payload = _Payload()
     payload.add(batch.origin.shards.astype(np.int32, copy=False))
     payload.add(batch.origin.records.astype(np.int64, copy=False))
-    _encode_position(metadata.position, batch.next_position, payload)
+    standing = batch.next_position.rows
+    metadata.position.rows = len(standing)
+    payload.add(standing)
     if batch.mask is not None:
         payload.add(batch.mask.astype(np.bool_, copy=False))
     for name, column in batch.columns.items():
@@ -145,12 +147,6 @@ class _Payload:
             self.buffers.append(memoryview(bytes(padding)))
         self.buffers.append(flat.view(np.uint8).data)
         self._size += padding + flat.nbytes
-
-
-def _encode_position(proto: Any, position: Position, payload: _Payload) -> None:
-    rows = position.rows
-    proto.rows = len(rows) if rows.size else 0
-    payload.add(rows)
 
 
 def _encode_column(proto: Any, column: Column, payload: _Payload) -> None:

@@ -93,13 +93,13 @@ class Position:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """int64 ``[rows, own lanes]``: those of ``lanes``, then of ``sources``, then of ``tags``.
+        """int64 ``[rows, own lanes]``: of ``lanes``, then ``sources``, then ``tags``; none by record.
 
         They and :attr:`numbers` are all that differs between a rank's positions in one stream.
         """
         owned = self.lanes.shape[1]
         if not owned:
-            return _NO_LANES
+            return _NO_LANES[:0]
         split = self.sources.reshape(-1, owned), self.tags.reshape(-1, owned)
         return np.concatenate([self.lanes, *split])
 
