@@ -93,7 +93,7 @@ class Position:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """int64 ``[rows, own lanes]``: of ``lanes``, then ``sources``, then ``tags``; none by record.
+        """int64 ``[rows, own lanes]``: of ``lanes``, ``sources``, then ``tags``; none by record.
 
         They and :attr:`numbers` are all that differs between a rank's positions in one stream.
         """
