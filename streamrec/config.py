@@ -66,7 +66,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
 
 @dataclass(frozen=True)

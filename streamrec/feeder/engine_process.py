@@ -46,6 +46,8 @@ def _import_all(store: str, parent: int) -> bytes:
     listener.start()
     import_module("streamrec.feeder.engine")
     import_module("streamrec.pipeline.dataset")
+    with contextlib.suppress(ImportError):  # not on this platform
+        import_module("uvloop")
     while listener.is_alive():
         if os.getppid() != parent:  # a forked worker may still hold the pipe
             os._exit(1)

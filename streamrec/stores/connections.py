@@ -1,8 +1,8 @@
 """Connections that are open before they are needed.
 
-A TLS handshake takes two round trips and some milliseconds of CPU time. The first ranges need a
-connection each, so that their handshakes would come between the listing and the first batch; while
-the store thinks about the listing there is nothing else to do.
+A connection takes a round trip and a millisecond of CPU time, and over TLS two more round trips and
+some milliseconds. The first ranges need one each, so that these would come between the listing and
+the first batch; while the store thinks about the listing there is nothing else to do.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class EagerConnector(aiohttp.TCPConnector):
     """Connections for a session; how many at a time is the caller's affair.
 
     Args:
-        ahead: How many to open when the first request over TLS comes, besides its own. They take
-            the way of that request; not through a proxy.
+        ahead: How many to open when the first request comes, besides its own. They take the way
+            of that request; not through a proxy.
     """
 
     def __init__(self, ahead: int = 0) -> None:
@@ -43,7 +43,7 @@ class EagerConnector(aiohttp.TCPConnector):
         timeout: ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
     ) -> Connection:
         """A connection for a request, an open one or a new one."""
-        if self._ahead and req.is_ssl() and req.proxy is None:
+        if self._ahead and req.proxy is None:
             count, self._ahead = self._ahead, 0
             # All begin now: none of them gets what another one has opened.
             self._opening = {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}

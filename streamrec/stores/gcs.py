@@ -48,7 +48,7 @@ class GCSStore:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.transport`.
         read_seconds: How long the store may be silent in the middle of an answer.
-        ahead: How many connections to open with the first one over TLS.
+        ahead: How many connections to open with that of the first listing.
         clock: Seconds since 1970.
         sleep: Waits that many seconds, before a page of a listing is asked for again.
     """

@@ -71,7 +71,8 @@ class RangeClient:
             :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
         transport: Whom to trust, and through which proxy to go.
         authorization: Sent with every request, and renewed once where the answer is 401.
-        ahead: How many connections to open with the first one over TLS.
+        ahead: How many connections to open with that of a document, where one is read before any
+            range: ranges open their own.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class RangeClient:
             StoreError: Any of the tree's store errors, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
+        self._session = self._session or self._connect(self._ahead)
         seconds = min(self._read_seconds, DOCUMENT_SECONDS)
         try:
             async with asyncio.timeout(seconds):
@@ -190,9 +192,9 @@ class RangeClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise_unavailable(request.url, error)
 
-    def _connect(self) -> aiohttp.ClientSession:
+    def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
         """Made at the first request: a session belongs to the loop that runs then."""
-        self._connector = EagerConnector(self._ahead)
+        self._connector = EagerConnector(ahead)
         self._session = aiohttp.ClientSession(
             connector=self._connector,
             timeout=aiohttp.ClientTimeout(

@@ -59,7 +59,7 @@ class S3Store:
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
         read_seconds: How long the store may be silent in the middle of an answer.
-        ahead: How many connections to open with the first one over TLS.
+        ahead: How many connections to open with that of the first listing.
         clock: Seconds since 1970.
         sleep: Waits that many seconds, before a page of a listing is asked for again.
     """

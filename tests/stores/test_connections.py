@@ -44,9 +44,12 @@ def idle(store: S3Store) -> int:
     return sum(map(len, connector_of(store)._conns.values()))
 
 
+@pytest.mark.parametrize("tls", [False, True])
 @asynchronous
-async def test_while_a_listing_is_on_its_way_connections_are_opened(authority: Authority) -> None:
-    async with served(authority) as (devstore, store):
+async def test_while_a_listing_is_on_its_way_connections_are_opened(
+    authority: Authority, *, tls: bool
+) -> None:
+    async with served(authority, tls=tls) as (devstore, store):
         found = [info.url async for info in store.list("s3://bucket/")]
         await asyncio.wait(connector_of(store)._opening)
         assert idle(store) == 1 + AHEAD
@@ -64,11 +67,12 @@ async def test_closing_in_the_middle(authority: Authority) -> None:
 
 
 @asynchronous
-async def test_without_tls_connections_cost_little(authority: Authority) -> None:
-    async with served(authority, tls=False) as (_, store):
-        assert len([info async for info in store.list("s3://bucket/")]) == AHEAD
+async def test_ranges_that_come_first_open_their_own(authority: Authority) -> None:
+    async with served(authority) as (_, store):
+        urls = [f"s3://bucket/{number}" for number in range(AHEAD)]
+        await asyncio.gather(*(read(store, url, 0, 10) for url in urls))
         assert not connector_of(store)._opening
-        assert idle(store) == 1
+        assert idle(store) == AHEAD
 
 
 @asynchronous
