@@ -46,7 +46,8 @@ def _members(results: Sequence[Result], group: str, names: Sequence[str]) -> lis
 
 
 def _rates(results: Sequence[Result], group: str, aim: float) -> list[Target | None]:
-    return [_share(one, "of download", aim, results) for one in _members(results, group, STREAMS)]
+    ways = (*STREAMS, AHEAD)
+    return [_share(one, "of download", aim, results) for one in _members(results, group, ways)]
 
 
 def _share(one: Result, label: str, aim: float, results: Sequence[Result]) -> Target | None:
