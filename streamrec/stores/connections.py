@@ -1,8 +1,8 @@
 """Connections that are open before they are needed.
 
-A connection takes a round trip and a millisecond of CPU time, and over TLS two more round trips and
-some milliseconds. The first ranges need one each, so that these would come between the listing and
-the first batch; while the store thinks about the listing there is nothing else to do.
+A connection takes a round trip and a millisecond of CPU time, and over TLS another round trip and
+some milliseconds more. The first ranges need one each, so that these would come between the listing
+and the first batch; while the store thinks about the listing there is nothing else to do.
 """
 
 from __future__ import annotations
