@@ -118,7 +118,8 @@ class RangeClient:
             StoreError: Any of the tree's store errors, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
-        self._session = self._session or self._connect(self._ahead)
+        if self._session is None:
+            self._connect(self._ahead)
         seconds = min(self._read_seconds, DOCUMENT_SECONDS)
         try:
             async with asyncio.timeout(seconds):
