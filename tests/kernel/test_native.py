@@ -26,7 +26,7 @@ _native: Any = pytest.importorskip(
 )
 native: Any = pytest.importorskip("streamrec.kernel.native")
 
-WAYS = [k for k, name in enumerate(_native.ways()[1]) if name]
+CRC_WAYS, WAYS = ([k for k, name in enumerate(names) if name] for names in _native.ways())
 INTS = st.integers(0, 127) | st.integers(0, 50_000) | st.integers(0, 2**64 - 1)
 
 
@@ -81,14 +81,29 @@ class TestPacked:
 
 
 class TestCrc:
-    @given(data=st.binary(max_size=2000), times=st.sampled_from([1, 90]), begin=st.integers(0, 9))
-    def test_the_tables_and_the_processor_agree(self, data: bytes, times: int, begin: int) -> None:
-        long = (data * times)[begin:]
-        assert _native.crc32c(long, 7) == _native.crc32c(long, 7, True)
-        assert _native.crc32c(long, 7) == reference.crc32c(long, 7)
+    def test_the_first_way_is_everywhere(self) -> None:
+        assert CRC_WAYS[0] == 0
 
-    def test_the_way_has_a_name(self) -> None:
-        assert _native.ways()[0] in ("sse4.2", "armv8", "table")
+    @pytest.mark.parametrize("way", CRC_WAYS)
+    @given(data=st.binary(max_size=2000), times=st.sampled_from([1, 90]), begin=st.integers(0, 9))
+    def test_every_way_gives_the_crc(self, way: int, data: bytes, times: int, begin: int) -> None:
+        long = (data * times)[begin:]
+        assert _native.crc32c(long, 7, way) == reference.crc32c(long, 7)
+
+    @pytest.mark.parametrize("way", CRC_WAYS)
+    def test_every_way_gives_the_crc_of_every_size(self, way: int) -> None:
+        data = bytes(range(1, 256)) * 5
+        for size in range(len(data)):
+            assert _native.crc32c(data[:size], size, way) == reference.crc32c(data[:size], size)
+
+    def test_the_last_way_is_the_one_that_is_used(self) -> None:
+        data = bytes(1000)
+        assert _native.crc32c(data, 1) == _native.crc32c(data, 1, CRC_WAYS[-1])
+
+    @pytest.mark.parametrize("way", [-2, 99])
+    def test_a_way_that_is_not_here_is_refused(self, way: int) -> None:
+        with pytest.raises(ValueError, match="no such way"):
+            _native.crc32c(b"", 0, way)
 
 
 def held(*records: bytes, **changes: Any) -> Any:

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 
+#include "crc32c_folding.h"
 #include "memory.h"
 
 #if defined(__x86_64__)
@@ -26,22 +27,27 @@
    by side keep it busy. The streams' CRCs are then shifted past one another by tables, one for each
    length of stream. Measured on Zen 4: of 64 to 256, 128 is best for records of 490 B (39 M/s);
    of 1 to 16 KiB, 16 is best for data from memory (17.6 GB/s; 14.5 with 4), for the prefetchers
-   follow long streams. */
+   follow long streams. On Zen 5 it is 16.5 GB/s, and 23 with a look ahead of our own: theirs ends
+   with each page. */
 #define SHORT 128
 #define DOUBLINGS 7
 #define LONG (SHORT << DOUBLINGS)
+#define AHEAD 2048
+#define LINE 64
 
 static uint32_t bytewise[8][256];
 static uint32_t past_long[4][256];
 static uint32_t past_short[4][256];
 
-static uint32_t (*chosen)(uint32_t, const uint8_t *, size_t);
-static const char *chosen_name = "table";
+static sr_crc32c_compute *chosen;
+
+/* The remainder, times x. */
+static uint32_t times_x(uint32_t crc) { return (crc >> 1) ^ (crc & 1 ? POLYNOMIAL : 0); }
 
 static void make_bytewise(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? POLYNOMIAL : 0);
+        for (int bit = 0; bit < 8; bit++) crc = times_x(crc);
         bytewise[0][byte] = crc;
     }
     for (uint32_t byte = 0; byte < 256; byte++)
@@ -87,7 +93,7 @@ static void make_past(void) {
     tabulate(past_long, of_bit);
 }
 
-uint32_t sr_crc32c_by_table(uint32_t crc, const uint8_t *data, size_t size) {
+static uint32_t by_table(uint32_t crc, const uint8_t *data, size_t size) {
     crc = ~crc;
     for (; size >= 8; data += 8, size -= 8) {
         uint64_t word = sr_load64(data) ^ crc;
@@ -123,6 +129,8 @@ SR_HARDWARE static inline uint32_t three_streams(uint32_t crc, const uint8_t *da
                                                  uint32_t table[4][256]) {
     uint32_t second = 0, third = 0;
     for (size_t k = 0; k < length; k += 8) {
+        if (k % LINE == 0)
+            for (size_t stream = 0; stream < 3; stream++) sr_prefetch(data + stream * length + k, AHEAD);
         crc = STEP64(crc, sr_load64(data + k));
         second = STEP64(second, sr_load64(data + length + k));
         third = STEP64(third, sr_load64(data + 2 * length + k));
@@ -130,7 +138,7 @@ SR_HARDWARE static inline uint32_t three_streams(uint32_t crc, const uint8_t *da
     return past(table, past(table, crc) ^ second) ^ third;
 }
 
-SR_HARDWARE static uint32_t by_hardware(uint32_t crc, const uint8_t *data, size_t size) {
+SR_HARDWARE static uint32_t by_steps(uint32_t crc, const uint8_t *data, size_t size) {
     crc = ~crc;
     for (; size >= 3 * LONG; data += 3 * LONG, size -= 3 * LONG)
         crc = three_streams(crc, data, LONG, past_long);
@@ -145,7 +153,7 @@ SR_HARDWARE static uint32_t by_hardware(uint32_t crc, const uint8_t *data, size_
     return ~crc;
 }
 
-static bool has_hardware(void) {
+static bool has_steps(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     return __builtin_cpu_supports("sse4.2");
@@ -158,22 +166,33 @@ static bool has_hardware(void) {
 
 #endif
 
+#if defined(__aarch64__)
+#define STEPS "armv8"
+#else
+#define STEPS "sse4.2"
+#endif
+
+struct sr_crc32c_way sr_crc32c_ways[SR_CRC32C_WAYS] = {
+    {"table", by_table},
+    {STEPS, NULL},
+    {"vpclmulqdq", NULL},
+};
+
 void sr_crc32c_init(void) {
     make_bytewise();
     make_past();
-    chosen = sr_crc32c_by_table;
 #ifdef SR_HARDWARE
-    if (has_hardware()) {
-        chosen = by_hardware;
-#if defined(__x86_64__)
-        chosen_name = "sse4.2";
-#else
-        chosen_name = "armv8";
+    if (has_steps()) sr_crc32c_ways[1].compute = by_steps;
 #endif
+#ifdef SR_CRC32C_FOLDING
+    if (has_steps() && sr_has_folding()) {
+        sr_crc32c_of_rest = by_steps;
+        sr_folding_init(times_x);
+        sr_crc32c_ways[2].compute = sr_crc32c_by_folding;
     }
 #endif
+    for (int k = 0; k < SR_CRC32C_WAYS; k++)
+        if (sr_crc32c_ways[k].compute) chosen = sr_crc32c_ways[k].compute;
 }
 
 uint32_t sr_crc32c(uint32_t crc, const uint8_t *data, size_t size) { return chosen(crc, data, size); }
-
-const char *sr_crc32c_name(void) { return chosen_name; }

@@ -6,16 +6,21 @@
 #include <stdint.h>
 
 /* The CRC of `size` bytes; `crc` is that of the bytes before them, 0 at the begin. */
-uint32_t sr_crc32c(uint32_t crc, const uint8_t *data, size_t size);
+typedef uint32_t sr_crc32c_compute(uint32_t crc, const uint8_t *data, size_t size);
 
-/* Which of the ways below runs: "sse4.2", "armv8" or "table". */
-const char *sr_crc32c_name(void);
+/* The fastest way that the processor has. */
+sr_crc32c_compute sr_crc32c;
+
+/* All ways, for tests: the first works everywhere; `compute` is NULL where the processor lacks it. */
+struct sr_crc32c_way {
+    const char *name;
+    sr_crc32c_compute *compute;
+};
+enum { SR_CRC32C_WAYS = 3 };
+extern struct sr_crc32c_way sr_crc32c_ways[SR_CRC32C_WAYS];
 
 /* Make the tables and choose a way; once, before any other call. */
 void sr_crc32c_init(void);
-
-/* By tables alone, whatever the processor has: what the other ways are tested against. */
-uint32_t sr_crc32c_by_table(uint32_t crc, const uint8_t *data, size_t size);
 
 /* The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.
    Source of the constant: tensorflow/core/lib/hash/crc32c.h, kMaskDelta. */

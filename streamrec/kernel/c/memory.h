@@ -16,6 +16,11 @@
 #define SR_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define SR_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
+/* Have the line so many bytes behind an address brought, whether or not there is one. */
+static inline void sr_prefetch(const uint8_t *at, uintptr_t ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)at + ahead));
+}
+
 static inline uint32_t sr_load32(const uint8_t *at) {
     uint32_t word;
     memcpy(&word, at, sizeof word);

@@ -70,14 +70,20 @@ static Py_ssize_t buffers_of(PyObject *object) {
     return PyTuple_Size(PyTuple_GetItem(object, 0)) + ARRAYS;
 }
 
+/* crc32c(data, value, way): the last is a number in ways()[0]; without, the fastest */
 static PyObject *py_crc32c(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer data;
     unsigned int value = 0;
-    int by_table = 0;
-    if (!PyArg_ParseTuple(args, "y*I|p", &data, &value, &by_table)) return NULL;
+    int way = -1;
+    if (!PyArg_ParseTuple(args, "y*I|i", &data, &value, &way)) return NULL;
+    sr_crc32c_compute *const compute =
+        way == -1 ? sr_crc32c : way >= 0 && way < SR_CRC32C_WAYS ? sr_crc32c_ways[way].compute : NULL;
+    if (!compute) {
+        PyBuffer_Release(&data);
+        return fail(PyExc_ValueError, "there is no such way here"), NULL;
+    }
     const size_t size = (size_t)data.len;
-    uint32_t (*const compute)(uint32_t, const uint8_t *, size_t) = by_table ? sr_crc32c_by_table : sr_crc32c;
     if (data.len < WORTH_RELEASING) {
         value = compute(value, data.buf, size);
     } else {
@@ -437,12 +443,13 @@ static PyObject *py_decode_packed(PyObject *module, PyObject *args) {
     return result;
 }
 
-/* ways(): how CRCs are computed, and the ways in which packed lists can be decoded, None if not */
+/* ways(): those in which CRCs can be computed, and packed lists be decoded; None if not here */
 static PyObject *py_ways(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-    const char *packed[SR_PACKED_WAYS];
+    const char *crc[SR_CRC32C_WAYS], *packed[SR_PACKED_WAYS];
+    for (int k = 0; k < SR_CRC32C_WAYS; k++) crc[k] = sr_crc32c_ways[k].compute ? sr_crc32c_ways[k].name : NULL;
     for (int k = 0; k < SR_PACKED_WAYS; k++) packed[k] = sr_packed_ways[k].decode ? sr_packed_ways[k].name : NULL;
-    return Py_BuildValue("(s(zzz))", sr_crc32c_name(), packed[0], packed[1], packed[2]);
+    return Py_BuildValue("((zzz)(zzz))", crc[0], crc[1], crc[2], packed[0], packed[1], packed[2]);
 }
 
 static PyMethodDef functions[] = {
