@@ -1,6 +1,7 @@
 #include "parsing.h"
 
 #include "compose.h"
+#include "copy.h"
 #include "crc32c.h"
 #include "packed.h"
 #include "schema.h"
@@ -10,6 +11,7 @@ enum { MOST_ROWS = 5, LONGEST_COMPOSED = 4096 };
 void parsing_init(void) {
     sr_crc32c_init();
     sr_packed_init();
+    sr_copy_init();
 }
 
 /* -- Records ------------------------------------------------------------------------------------ */

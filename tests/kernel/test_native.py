@@ -26,7 +26,7 @@ _native: Any = pytest.importorskip(
 )
 native: Any = pytest.importorskip("streamrec.kernel.native")
 
-CRC_WAYS, WAYS = ([k for k, name in enumerate(names) if name] for names in _native.ways())
+CRC_WAYS, WAYS, COPY_WAYS = ([k for k, name in enumerate(names) if name] for names in _native.ways())
 INTS = st.integers(0, 127) | st.integers(0, 50_000) | st.integers(0, 2**64 - 1)
 
 
@@ -104,6 +104,31 @@ class TestCrc:
     def test_a_way_that_is_not_here_is_refused(self, way: int) -> None:
         with pytest.raises(ValueError, match="no such way"):
             _native.crc32c(b"", 0, way)
+
+
+class TestCopy:
+    def test_the_first_way_is_everywhere(self) -> None:
+        assert COPY_WAYS[0] == 0
+
+    @pytest.mark.parametrize("way", COPY_WAYS)
+    @given(size=st.integers(0, 9000), begin=st.integers(0, 70), place=st.integers(0, 70))
+    def test_every_way_copies_just_the_bytes(
+        self, way: int, size: int, begin: int, place: int
+    ) -> None:
+        data = np.arange(begin + size, dtype=np.uint32).view(np.uint8)[begin : begin + size]
+        out = np.full(size + 140, 7, np.uint8)
+        _native.copy(way, data, out[place : place + size])
+        assert np.array_equal(out[place : place + size], data)
+        assert (out[:place] == 7).all()
+        assert (out[place + size :] == 7).all()
+
+    def test_a_way_that_is_not_here_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="no such way"):
+            _native.copy(99, b"", np.empty(0, np.uint8))
+
+    def test_bytes_for_which_there_is_no_room_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="another number"):
+            _native.copy(0, b"ab", np.empty(1, np.uint8))
 
 
 def held(*records: bytes, **changes: Any) -> Any:

@@ -5,9 +5,22 @@
 #include <stddef.h>
 #include <string.h>
 
+typedef void sr_copying(void *to, const void *from, size_t size);
+
 /* Copy, and leave what was written in no cache, where the processor can: nothing is read of the memory
    that is written to, and what the caches hold stays there. */
-void sr_copy_past_caches(void *to, const void *from, size_t size);
+extern sr_copying *sr_copy_past_caches;
+
+/* All ways, for tests: the first works everywhere; `copy` is NULL where the processor lacks it. */
+struct sr_copy_way {
+    const char *name;
+    sr_copying *copy;
+};
+enum { SR_COPY_WAYS = 3 };
+extern struct sr_copy_way sr_copy_ways[SR_COPY_WAYS];
+
+/* Choose; once, before any other call. */
+void sr_copy_init(void);
 
 /* From here on: a batch of such records is larger than a cache, and waits before anyone looks at it. */
 enum { SR_PAST_CACHES = 64 << 10 };

@@ -21,6 +21,11 @@ static inline void sr_prefetch(const uint8_t *at, uintptr_t ahead) {
     __builtin_prefetch((const void *)((uintptr_t)at + ahead));
 }
 
+/* The same of one that is read once: it need not stay in the caches. */
+static inline void sr_prefetch_once(const uint8_t *at, uintptr_t ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)at + ahead), 0, 0);
+}
+
 static inline uint32_t sr_load32(const uint8_t *at) {
     uint32_t word;
     memcpy(&word, at, sizeof word);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "copy.h"
 #include "crc32c.h"
 #include "examples.h"
 #include "frames.h"
@@ -443,13 +444,34 @@ static PyObject *py_decode_packed(PyObject *module, PyObject *args) {
     return result;
 }
 
-/* ways(): those in which CRCs can be computed, and packed lists be decoded; None if not here */
+/* copy(way, data, out): as large byte strings are copied; way: a number in ways()[2] */
+static PyObject *py_copy(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *data, *out;
+    int way;
+    struct views views;
+    if (!PyArg_ParseTuple(args, "iOO", &way, &data, &out)) return NULL;
+    if (way < 0 || way >= SR_COPY_WAYS || !sr_copy_ways[way].copy)
+        return fail(PyExc_ValueError, "there is no such way here"), NULL;
+    if (!views_init(&views, 2)) return NULL;
+    int64_t size = 0, room = 0;
+    const uint8_t *from = view(&views, data, 1, READ, &size);
+    uint8_t *to = view(&views, out, 1, WRITE, &room);
+    if (!PyErr_Occurred() && size != room) fail(PyExc_ValueError, "the bytes take another number of bytes");
+    if (!PyErr_Occurred()) sr_copy_ways[way].copy(to, from, (size_t)size);
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* ways(): those in which CRCs are computed, packed lists decoded, bytes copied; None if not here */
 static PyObject *py_ways(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-    const char *crc[SR_CRC32C_WAYS], *packed[SR_PACKED_WAYS];
+    const char *crc[SR_CRC32C_WAYS], *packed[SR_PACKED_WAYS], *copy[SR_COPY_WAYS];
     for (int k = 0; k < SR_CRC32C_WAYS; k++) crc[k] = sr_crc32c_ways[k].compute ? sr_crc32c_ways[k].name : NULL;
     for (int k = 0; k < SR_PACKED_WAYS; k++) packed[k] = sr_packed_ways[k].decode ? sr_packed_ways[k].name : NULL;
-    return Py_BuildValue("((zzz)(zzz))", crc[0], crc[1], crc[2], packed[0], packed[1], packed[2]);
+    for (int k = 0; k < SR_COPY_WAYS; k++) copy[k] = sr_copy_ways[k].copy ? sr_copy_ways[k].name : NULL;
+    return Py_BuildValue("((zzz)(zzz)(zzz))", crc[0], crc[1], crc[2], packed[0], packed[1], packed[2], copy[0], copy[1],
+                         copy[2]);
 }
 
 static PyMethodDef functions[] = {
@@ -463,6 +485,7 @@ static PyMethodDef functions[] = {
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},
     {"decode_packed", py_decode_packed, METH_VARARGS, NULL},
+    {"copy", py_copy, METH_VARARGS, NULL},
     {"ways", py_ways, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -472,5 +495,6 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 
 PyMODINIT_FUNC PyInit__native(void) {
     sr_crc32c_init();
     sr_packed_init();
+    sr_copy_init();
     return PyModule_Create(&definition);
 }
