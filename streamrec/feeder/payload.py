@@ -52,6 +52,7 @@ DTYPES = {
     )
 }
 """The dtypes that travel; bfloat16, of another package, does too where that is installed."""
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_DIMENSIONS = 32
 
 _PROTO = build(
@@ -179,14 +180,23 @@ def _encode_values(
         _encode_bytes(proto.bytes, values, payload)
     elif isinstance(values, Pictures):
         _encode_pictures(proto.pictures, values, payload)
-    elif values.dtype.name in (*DTYPES, "bfloat16") and values.ndim:
-        proto.array.dtype = values.dtype.name
+    elif (name := _name(values.dtype)) and values.ndim:
+        proto.array.dtype = name
         proto.array.shape.extend(values.shape)
         payload.add(values)
     else:
         raise LocalProtocolError(
             f"an array of dtype {values.dtype} and shape {values.shape} cannot travel"
         )
+
+
+def _name(dtype: np.dtype[Any]) -> str | None:
+    """The name under which a dtype travels, in whatever order of bytes; ``None``: it does not.
+
+    NumPy makes a dtype's name anew each time it is asked for, so it is looked up where it can be.
+    """
+    name = NAMES.get(dtype) or dtype.name
+    return name if name in DTYPES or name == "bfloat16" else None
 
 
 def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
@@ -234,7 +244,7 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     mask = reader.array("bool", (rows,)) if metadata.mask else None
     columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
     _check(len(columns) == len(metadata.columns), "two columns have the same name")
-    _check(reader.left == 0, f"{reader.left} bytes of the payload belong to no array")
+    _check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)
     numbers = _numbers(metadata.position)
     try:  # with a copy: it outlives the batch's memory
         position = Position.of(fingerprint, rank, world_size, numbers, standing.copy())
@@ -262,9 +272,11 @@ def _dtype(name: str) -> np.dtype[Any] | None:
         raise RemoteProtocolError(f"a batch cannot be received: {error}") from None
 
 
-def _check(valid: bool, message: str) -> None:
+def _check(valid: bool, message: str, *values: object) -> None:
+    """Refuse what is not valid; the values are put into the message's braces."""
     if not valid:
-        raise RemoteProtocolError(f"a batch does not fit its description: {message}")
+        reason = message.format(*values)
+        raise RemoteProtocolError(f"a batch does not fit its description: {reason}")
 
 
 def _numbers(proto: Any) -> dict[str, Any]:
@@ -286,19 +298,19 @@ class _Reader:
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         kind = _dtype(dtype)
-        _check(kind is not None, f"there is no dtype {dtype!r}")
+        _check(kind is not None, "there is no dtype {!r}", dtype)
         assert kind is not None
-        _check(len(shape) <= MOST_DIMENSIONS, f"an array has {len(shape)} dimensions")
+        _check(len(shape) <= MOST_DIMENSIONS, "an array has {} dimensions", len(shape))
         size = math.prod(shape) * kind.itemsize
         if not size:
-            _check(all(side < 1 << 62 for side in shape), f"an array has the shape {shape}")
+            _check(all(side < 1 << 62 for side in shape), "an array has the shape {}", shape)
             return _empty(shape, kind)
         begin = self._begin + -self._begin % ALIGNMENT
         if begin >= len(self._buffer) and self._rest:
             self._buffer, begin = self._rest.popleft(), 0
-        _check(size <= len(self._buffer) - begin, f"an array of {size} bytes is not there")
+        _check(size <= len(self._buffer) - begin, "an array of {} bytes is not there", size)
         self._begin = begin + size
-        return _view(self._buffer[begin : self._begin], kind, shape)
+        return _view(self._buffer, begin, kind, shape)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -308,14 +320,15 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         raise RemoteProtocolError(f"there is no array of the shape {shape}") from None
 
 
-def _view(memory: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    octets = np.frombuffer(memory, np.uint8)
-    array: npt.NDArray[Any] = octets.view(dtype.newbyteorder("<"))
+def _view(
+    memory: memoryview, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, begin)
     if dtype == np.bool_:
         _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
     if sys.byteorder == "big":  # NumPy's computations want the machine's own order
-        array = array.byteswap(inplace=True)
-    return array.view(dtype).reshape(shape)
+        array.byteswap(inplace=True)
+    return array
 
 
 def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
@@ -324,17 +337,17 @@ def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
         return _decode_ragged(proto.ragged, rows, reader)
     if kind == "sparse":
         return _decode_sparse(proto.sparse, rows, reader)
-    _check(kind == "values", f"the column {proto.name!r} has no kind")
+    _check(kind == "values", "the column {!r} has no kind", proto.name)
     return _decode_values(proto.values, rows, reader)
 
 
 def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ragged:
-    _check(depth < MOST_DIMENSIONS, f"rows within rows, {depth} deep")
+    _check(depth < MOST_DIMENSIONS, "rows within rows, {} deep", depth)
     splits = reader.array("int64", (rows + 1,))
     values: npt.NDArray[Any] | BytesColumn | Pictures | Ragged
     if proto.values.WhichOneof("kind") == "ragged":
         inner = int(splits[-1])
-        _check(0 <= inner < 1 << 62, f"an array has {inner} rows")
+        _check(0 <= inner < 1 << 62, "an array has {} rows", inner)
         values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)
     else:
         values = _decode_values(proto.values, None, reader)
@@ -344,8 +357,8 @@ def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ra
 
 def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
     shape = tuple(int(side) for side in proto.dense_shape)
-    _check(shape[:1] == (rows,) and len(shape) <= MOST_DIMENSIONS, f"a sparse shape of {shape}")
-    _check(max(shape) < 1 << 62, f"a sparse shape of {shape}")
+    _check(shape[:1] == (rows,) and len(shape) <= MOST_DIMENSIONS, "a sparse shape of {}", shape)
+    _check(max(shape) < 1 << 62, "a sparse shape of {}", shape)
     count = int(proto.count)
     indices = reader.array("int64", (count, len(shape)))
     inside = (indices >= 0) & (indices < np.array(shape, np.int64))
@@ -367,17 +380,19 @@ def _decode_values(
         return _decode_pictures(proto.pictures, rows, reader)
     _check(kind == "array", "values have no kind")
     shape = tuple(int(side) for side in proto.array.shape)
-    _check(len(shape) > 0 and rows in (None, shape[0]), f"an array of shape {shape}, {rows} rows")
+    _check(
+        len(shape) > 0 and rows in (None, shape[0]), "an array of shape {}, {} rows", shape, rows
+    )
     return reader.array(proto.array.dtype, shape)
 
 
 def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
     item_shape = tuple(int(side) for side in proto.item_shape)
-    _check(len(item_shape) < MOST_DIMENSIONS, f"strings of {len(item_shape)} dimensions a row")
+    _check(len(item_shape) < MOST_DIMENSIONS, "strings of {} dimensions a row", len(item_shape))
     count, per_row = int(proto.count), math.prod(item_shape)
-    _check(max(item_shape, default=0) < 1 << 62, f"strings of the shape {item_shape} a row")
-    _check(count % per_row == 0 if per_row else count == 0, f"{count} strings, {per_row} a row")
-    _check(rows is None or count == rows * per_row, f"{count} strings for {rows} rows")
+    _check(max(item_shape, default=0) < 1 << 62, "strings of the shape {} a row", item_shape)
+    _check(count % per_row == 0 if per_row else count == 0, "{} strings, {} a row", count, per_row)
+    _check(rows is None or count == rows * per_row, "{} strings for {} rows", count, rows)
     offsets = reader.array("int64", (count + 1,))
     values = reader.array("uint8", (int(proto.size),))
     _check_offsets(offsets, len(values))
@@ -386,14 +401,14 @@ def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
 
 def _decode_pictures(proto: Any, rows: int | None, reader: _Reader) -> Pictures:
     count, size = int(proto.count), int(proto.size)
-    _check(rows in (None, count), f"{count} pictures for {rows} rows")
+    _check(rows in (None, count), "{} pictures for {} rows", count, rows)
     shapes = reader.array("int64", (count, 3))
     values = reader.array("uint8", (size,))
     # Of floats the product cannot overflow; where it is no more than the size, that of int64 fits.
     fits = (shapes > 0).all() and (shapes.astype(float).prod(axis=1) <= size).all()
     _check(bool(fits), "a picture has a size that its pixels cannot have")
     offsets = offsets_of(shapes.prod(axis=1))
-    _check(int(offsets[-1]) == size, f"{size} bytes of pixels for pictures of {offsets[-1]}")
+    _check(int(offsets[-1]) == size, "{} bytes of pixels for pictures of {}", size, offsets[-1])
     return Pictures(values, offsets, shapes)
 
 

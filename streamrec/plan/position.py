@@ -341,7 +341,8 @@ def _standing(
         count, rest = 0, len(rows) - len(COORDINATES) - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
         raise MalformedPosition("the state has other rows than its order has")
-    lanes, sources, tags = np.split(rows, [len(COORDINATES), len(COORDINATES) + WINDOW * count])
+    end = len(COORDINATES) + WINDOW * count
+    lanes, sources, tags = rows[: len(COORDINATES)], rows[len(COORDINATES) : end], rows[end:]
     if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
         raise MalformedPosition("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes[ROW].any():

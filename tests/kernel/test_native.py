@@ -26,7 +26,9 @@ _native: Any = pytest.importorskip(
 )
 native: Any = pytest.importorskip("streamrec.kernel.native")
 
-CRC_WAYS, WAYS, COPY_WAYS = ([k for k, name in enumerate(names) if name] for names in _native.ways())
+CRC_WAYS, WAYS, COPY_WAYS = (
+    [k for k, name in enumerate(names) if name] for names in _native.ways()
+)
 INTS = st.integers(0, 127) | st.integers(0, 50_000) | st.integers(0, 2**64 - 1)
 
 
