@@ -73,6 +73,7 @@ class Carrier:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._hedges_under_way = 0
 
     async def carry(self, read: RangeRead, moved: Callable[[], None]) -> None:
         """Fill a range's memory; ``read.done`` or ``read.error`` says how it ended.
@@ -115,10 +116,14 @@ class Carrier:
             due = self._loop.time() + max(0.0, wait)
             if (await asyncio.wait([first], timeout=max(0.0, wait)))[0]:
                 return None
-            started += self._loop.time() - due  # while the loop was busy nothing could land,
-            await asyncio.sleep(0)  # which it does now
+            late = self._loop.time() - due
+            started += late
+            # While the loop was busy nothing could land: the request gets that time now.
+            late = min(late, self.hedging.silence(len(read.memory)))
+            if (await asyncio.wait([first], timeout=late))[0]:
+                return None
             wait = self._slow_in(read, started)
-            if wait <= 0 and not first.done():
+            if wait <= 0:
                 hedge = self._new_hedge(read)
                 if hedge is not None:
                     return hedge
@@ -139,7 +144,10 @@ class Carrier:
             not left
             or read.resting
             or not self.hedging.allows(
-                self._loop.time(), hedges=counts["hedges"], requests=counts["requests"]
+                self._loop.time(),
+                hedges=counts["hedges"],
+                requests=counts["requests"],
+                under_way=self._hedges_under_way,
             )
         ):
             return None
@@ -157,10 +165,12 @@ class Carrier:
         """
         hedge.heard_at = self._loop.time()
         second = asyncio.create_task(self._receive_all(hedge))
+        self._hedges_under_way += 1
         try:
             await self._until_mute(hedge, first, second)
             won = second.done() and second.result() and not first.done()
         finally:
+            self._hedges_under_way -= 1
             await _end(second)
         self.counts["hedges_won" if won else "hedges_lost"] += 1
         if not won:

@@ -31,6 +31,10 @@ more than the share of requests that hedges may be."""
 UNKNOWN_WHOLE = 2.0
 """Seconds for a whole request, likewise. More: what a link gives each of many is not known yet."""
 SHARE = 0.05
+MOST_AT_ONCE = 4
+"""Hedges under way. Requests that are slow all at once are so for one reason, and others sent then
+would be too: the machine is busy, or the store. A tail of 1 % of 340 requests a second, each of
+which a hedge ends after a quarter of a second, takes one."""
 QUIET = 5.0
 """Seconds without hedges after the store has asked to slow down."""
 
@@ -71,15 +75,17 @@ class Hedging:
         """Seconds without a byte after which a request for so many bytes is slow."""
         return self._silences[nbytes.bit_length()].patience or UNKNOWN
 
-    def allows(self, now: float, *, hedges: int, requests: int) -> bool:
+    def allows(self, now: float, *, hedges: int, requests: int, under_way: int) -> bool:
         """Whether one more may be sent.
 
         Args:
             now: Seconds, of the clock of :meth:`throttled`.
             hedges: How many there were.
             requests: How many requests there were, hedges and all.
+            under_way: How many hedges there are now.
         """
-        return now >= self._quiet_until and hedges < max(1.0, self._share * requests)
+        has_share = hedges < max(1.0, self._share * requests)
+        return now >= self._quiet_until and has_share and under_way < MOST_AT_ONCE
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import pytest
 from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.feeds import RangeRead, Shards
 from streamrec.pipeline.transfer import HEDGE_AGAIN, Carrier
-from streamrec.plan.hedging import FEWEST, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
+from streamrec.plan.hedging import FEWEST, MOST_AT_ONCE, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
 from tests.pipeline.simulated import NO_TROUBLE, SimulatedStore, Trouble, simulated
@@ -121,6 +121,41 @@ async def test_a_hedge_that_stalls_too_is_followed_by_another() -> None:
     seconds = await scene.get(STALL, STALL, STALL)
     assert seconds <= 3 * patience + 3 * HEDGE_AGAIN + usual + LATENCY
     assert scene.hedges == (3, 1, 2)
+
+
+@simulated
+async def test_requests_that_are_slow_all_at_once_are_hedged_a_few_at_a_time() -> None:
+    scene = Scene()
+    for _ in range(15):
+        await scene.learn()
+    count = 2 * MOST_AT_ONCE
+    reads = [RangeRead(RangeRequest(Extent(0, 0, 0), 0, SIZE), memory(SIZE)) for _ in range(count)]
+    scene.troubles, scene.asked_at = [STALL] * count, []
+    await asyncio.gather(*(scene.carrier.carry(read, lambda: None) for read in reads))
+    assert all(read.done for read in reads)
+    hedged_at = scene.asked_at[count:]
+    assert len(hedged_at) == count
+    for earlier, later in zip(hedged_at, hedged_at[MOST_AT_ONCE:], strict=False):
+        assert later > earlier + LATENCY
+
+
+@simulated
+async def test_a_loop_that_was_late_gives_a_request_as_much_time_more() -> None:
+    """What the store sent meanwhile may still be on its way through the loop."""
+    scene = Scene()
+    await scene.learn()
+    loop = asyncio.get_running_loop()
+    clock = loop._clock  # type: ignore[attr-defined]
+    late = scene.carrier.hedging.silence(SIZE)
+
+    def busy() -> None:
+        clock.now += late
+
+    loop.call_later(late * 0.9, busy)
+    started = loop.time()
+    await scene.get(STALL)
+    assert scene.asked_at[1] - started >= 2.5 * late
+    assert scene.hedges == (1, 1, 0)
 
 
 @simulated

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamrec.plan.hedging import (
     FEWEST,
     KEPT,
+    MOST_AT_ONCE,
     MEDIANS,
     MOST_MEDIANS,
     QUIET,
@@ -74,15 +75,21 @@ def test_what_was_long_ago_is_forgotten() -> None:
 
 def test_quiet_while_the_store_asks_to_slow_down() -> None:
     hedging = Hedging()
-    assert hedging.allows(100.0, hedges=0, requests=1000)
+    assert hedging.allows(100.0, hedges=0, requests=1000, under_way=0)
     hedging.throttled(100.0)
-    assert not hedging.allows(100.0 + QUIET - 0.1, hedges=0, requests=1000)
-    assert hedging.allows(100.0 + QUIET, hedges=0, requests=1000)
+    assert not hedging.allows(100.0 + QUIET - 0.1, hedges=0, requests=1000, under_way=0)
+    assert hedging.allows(100.0 + QUIET, hedges=0, requests=1000, under_way=0)
+
+
+def test_what_is_slow_all_at_once_has_another_reason() -> None:
+    for under_way in range(2 * MOST_AT_ONCE):
+        allowed = Hedging().allows(0.0, hedges=under_way, requests=1000, under_way=under_way)
+        assert allowed == (under_way < MOST_AT_ONCE)
 
 
 @given(st.integers(0, 100), st.integers(0, 2000))
 def test_hedges_are_few(hedges: int, requests: int) -> None:
-    if Hedging().allows(0.0, hedges=hedges, requests=requests):
+    if Hedging().allows(0.0, hedges=hedges, requests=requests, under_way=0):
         assert hedges == 0 or hedges + 1 <= SHARE * requests + 1
     else:
         assert hedges >= SHARE * requests
@@ -97,7 +104,9 @@ def test_a_trace_with_one_stall_in_a_hundred() -> None:
         stalls = random.random() < 0.01
         seconds = 10.0 if stalls else random.lognormvariate(-1.6, 0.25)  # a median of 0.2 s
         patience = hedging.silence(SIZE)
-        if seconds > patience and hedging.allows(number, hedges=hedges, requests=number + 1):
+        if seconds > patience and hedging.allows(
+            number, hedges=hedges, requests=number + 1, under_way=0
+        ):
             hedges += 1
             wrong += not stalls
             longest = max(longest, patience + 0.2)
