@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from streamrec.plan.hedging import (
     FEWEST,
     KEPT,
-    MOST_AT_ONCE,
     MEDIANS,
+    MOST_AT_ONCE,
     MOST_MEDIANS,
     QUIET,
     SHARE,
