@@ -195,7 +195,7 @@ def test_stalls_are_hedged_or_cut(far: Far, place: int, monkeypatch: pytest.Monk
 def test_stalls_are_cut_where_nothing_is_hedged(
     far: Far, unhedged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "SILENCE", 0.3)
+    monkeypatch.setattr(transfer, "SILENCE", 1.0)
     statistics = deliver(far, Fault(ranged=True, first=3, stall_after=20_000))
     assert statistics["cut"] >= 3
     assert statistics["hedges"] == 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["behind_store", "ceiling", "from_files", "has_hedging", "of_download", "with_tail"]
 
-IN_FLIGHT = (8, 16, 32, 64, 96)
+IN_FLIGHT = (16, 32, 64, 96)
 DOWNLOAD = "download, {} in flight"
 WITHOUT_HEDGING = "{}, no hedging"
 WITHOUT_ORDER = "{}, ordered=False"
