@@ -9,21 +9,24 @@ from bench.fetching.scene import BUCKET, WAYS, stream_order
 from bench.measure import Case, Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench.fetching.scene import Pictures, Place
 
 __all__ = ["behind_store", "ceiling", "from_files", "has_hedging", "of_download", "with_tail"]
 
-IN_FLIGHT = (16, 32, 64, 96)
+FAR = (32, 64, 96, 128)
+"""Requests in flight of the downloads, where latency is to be hidden: the best is among them."""
+NEAR = (16, 32, 64, 96)
+"""The same where there is none."""
 DOWNLOAD = "download, {} in flight"
 WITHOUT_HEDGING = "{}, no hedging"
 WITHOUT_ORDER = "{}, ordered=False"
 
 
-def of_download(group: str) -> tuple[Comparison, ...]:
+def of_download(group: str, counts: Sequence[int] = FAR) -> tuple[Comparison, ...]:
     """Held against the best of the downloads in the group."""
-    titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in IN_FLIGHT)
+    titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in counts)
     return (Comparison("of download", titles),)
 
 
@@ -31,7 +34,7 @@ def behind_store(pictures: Pictures, place: Place) -> list[Case]:
     """Downloads at several settings, and the stream at its default ones."""
     whole = pictures.passes
     orders = [
-        *((DOWNLOAD.format(count), _download(pictures, count)) for count in IN_FLIGHT),
+        *((DOWNLOAD.format(count), _download(pictures, count)) for count in FAR),
         *((way.name, stream_order(pictures, whole, way)) for way in WAYS),
     ]
     return [_case(place, name, order) for name, order in orders]
@@ -41,7 +44,7 @@ def ceiling(pictures: Pictures, place: Place) -> list[Case]:
     """What the store gives to whoever drops the bytes: it must not be what limits others."""
     return [
         _case(place, f"receive and drop, {count} in flight", _download(pictures, count, keep=False))
-        for count in IN_FLIGHT[:2]
+        for count in NEAR[:2]
     ]
 
 
@@ -96,7 +99,7 @@ def from_files(
     place = {"source": f"{endpoint}/{pictures.braces(whole)}", "storage_options": None}
     orders: dict[str, dict[str, Any]] = {
         DOWNLOAD.format(count): {"urls": urls, "in_flight": count, "keep": True, "passes": whole}
-        for count in IN_FLIGHT
+        for count in NEAR
     }
     orders |= {way.name: stream_order(pictures, whole, way, **place) for way in WAYS}
     return [
@@ -107,7 +110,7 @@ def from_files(
             order,
             environment=environment,
             companions={"store": pid},
-            comparisons=of_download(group),
+            comparisons=of_download(group, NEAR),
         )
         for name, order in orders.items()
     ]
