@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["behind_store", "ceiling", "from_files", "has_hedging", "of_download", "with_tail"]
 
 FAR = (32, 64, 96, 128)
-"""Requests in flight of the downloads, where latency is to be hidden: the best is among them."""
+"""Requests in flight of the downloads, where there is latency to hide."""
 NEAR = (16, 32, 64, 96)
 """The same where there is none."""
 DOWNLOAD = "download, {} in flight"
