@@ -9,7 +9,7 @@ from bench.fetching.scene import BUCKET, WAYS, stream_order
 from bench.measure import Case, Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from bench.fetching.scene import Pictures, Place
 
@@ -24,9 +24,9 @@ WITHOUT_HEDGING = "{}, no hedging"
 WITHOUT_ORDER = "{}, ordered=False"
 
 
-def of_download(group: str, counts: Sequence[int] = FAR) -> tuple[Comparison, ...]:
+def of_download(group: str) -> tuple[Comparison, ...]:
     """Held against the best of the downloads in the group."""
-    titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in counts)
+    titles = tuple(f"{group}: {DOWNLOAD.format(count)}" for count in {*FAR, *NEAR})
     return (Comparison("of download", titles),)
 
 
@@ -110,7 +110,7 @@ def from_files(
             order,
             environment=environment,
             companions={"store": pid},
-            comparisons=of_download(group, NEAR),
+            comparisons=of_download(group),
         )
         for name, order in orders.items()
     ]
