@@ -79,6 +79,7 @@ class Fetcher:
         self._awaited = -1
         self._others_do = False
         self._news = asyncio.Event()
+        self._at_limit = False  # the number of requests held the last look back
         self._limited = self._starved = False
         self._read_ahead = ReadAhead(plan.read_ahead)
         self._full = False  # somebody found no room when it was last looked at
@@ -164,8 +165,9 @@ class Fetcher:
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
         room = self._plan.room(self.claimed, self._read_ahead.size)
-        beyond = sum(room.beyond(feed.charged) for feed in self.feeds)
-        nearest = self._nearest(room, beyond)
+        charged = [feed.charged for feed in self.feeds]
+        beyond = sum([taken - room.share for taken in charged if taken > room.share])
+        nearest = self._nearest(room, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
             lane = nearest[0][1]
             feed = self.feeds[lane]
@@ -179,19 +181,23 @@ class Fetcher:
                 beyond += room.beyond(feed.charged) - before
             else:
                 heappop(nearest)
-        self._limited = self._limited or bool(nearest)
+        self._at_limit = bool(nearest)
+        self._limited = self._limited or self._at_limit
 
-    def _nearest(self, room: Room, beyond: float) -> list[tuple[float, int]]:
+    def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
         """A heap of the lanes that may ask for more, by how soon they need it.
 
-        With many lanes and full buffers hardly one may, at each of very many looks.
+        With many lanes and full buffers hardly one may, at each of very many looks: so what is the
+        same for most lanes is found out once.
         """
         self._full = False
         nearest = []
+        share, reach_beyond = room.share, room.reach(room.share, beyond)
         for lane, feed in enumerate(self.feeds):
             if feed.planner.ended:
                 continue
-            reach = room.reach(feed.charged, beyond)
+            taken = charged[lane]
+            reach = reach_beyond if taken >= share else room.reach(taken, beyond)
             if not (feed.ranges and feed.answered) or feed.least <= reach:
                 nearest.append((feed.distance, lane))
             else:
@@ -285,7 +291,8 @@ class Fetcher:
             await self._carrier.carry(read, moved)
         finally:
             self._in_flight -= 1
-            self._wake.set()
+            if self._at_limit:
+                self._wake.set()
             self._tell(lane)
 
     async def _look(self) -> None:

@@ -308,7 +308,6 @@ class Run:
             rows = wanted if plan.batch_size else self._single_records(step)
             step += 1 if plan.batch_size else rows
             await self._send(rows, step)
-            self._fetcher.wake()
             await self._yield_at_times()
 
     async def _yield_at_times(self) -> None:

@@ -330,3 +330,18 @@ class TestOtherThreads:
     def test_of_what_holds_the_interpreter_this_is_not_so(self) -> None:
         data = bytes(self.SIZE)
         assert not any(self.another_ran_within(partial(data.count, b"x")) for _ in range(10))
+
+    def test_a_scan_that_reads_a_few_headers_alone_is_over_before_they_could(self) -> None:
+        frames = native.frame_records(RecordRows.of([bytes(self.SIZE)]))
+        spans = np.empty(2, np.int64), np.empty(2, np.int64)
+        few = partial(_native.scan, frames, 0, len(frames), True, self.SIZE, *spans)
+        assert few()[:2] == (1, len(frames))
+        assert not any(self.another_ran_within(few) for _ in range(100))
+        checked = partial(_native.scan, frames, 0, len(frames), True, self.SIZE + 1, *spans)
+        assert any(self.another_ran_within(checked) for _ in range(1000))
+
+    def test_a_scan_of_many_headers_lets_them(self) -> None:
+        frames = native.frame_records(RecordRows.of([bytes(40)] * 100_000))
+        spans = np.empty(100_001, np.int64), np.empty(100_001, np.int64)
+        many = partial(_native.scan, frames, 0, len(frames), False, 0, *spans)
+        assert any(self.another_ran_within(many) for _ in range(1000))

@@ -11,7 +11,7 @@ import pytest
 
 from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.flow.prefault import Prefaulter
-from streamrec.pipeline import transfer
+from streamrec.pipeline import fetch, transfer
 from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
 from streamrec.plan import ranges
@@ -308,6 +308,25 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
         while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
             await fetcher.wait_for(1)
         del held
+
+
+@asynchronous
+async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody has to ask for it, and no timer does."""
+    monkeypatch.setattr(fetch, "LOOK_SECONDS", 3600)
+    store = ScriptedStore(objects(*[1000] * 8))
+    async with fetching(store, lanes=8, known=True, concurrency=1) as (fetcher, _):
+        all_there = asyncio.Event()
+
+        def landed(_: int) -> None:
+            if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
+                all_there.set()
+
+        fetcher.landed = landed
+        await asyncio.wait_for(all_there.wait(), 30)
+    assert store.most_open == 1
 
 
 @asynchronous

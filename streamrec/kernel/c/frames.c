@@ -4,6 +4,9 @@
 #include "crc32c.h"
 #include "memory.h"
 
+/* What takes microseconds, as handing the interpreter over and getting it back does. */
+enum { MANY_BYTES = 1 << 15, MANY_FRAMES = 256 };
+
 static bool length_is_intact(const uint8_t *header) {
     return sr_mask(sr_crc32c(0, header, 8)) == sr_load32(header + 8);
 }
@@ -43,6 +46,12 @@ struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end,
         scan.stop += size;
     }
     return scan;
+}
+
+bool sr_scan_is_long(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large) {
+    if (end - begin < MANY_BYTES) return false;
+    const int64_t size = frame_size(sr_load64(buffer + begin));
+    return (end - begin) / size >= MANY_FRAMES || (check_crc && size - SR_HEADER - SR_FOOTER < large);
 }
 
 int64_t sr_large_row(const struct sr_rows *rows, int64_t row, int64_t large) {

@@ -25,6 +25,10 @@ struct sr_scan {
 struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large,
                               int64_t *offsets, int64_t *lengths, int64_t capacity);
 
+/* Whether such a scan may take long, by its first frame: not where it reads few bytes, or little more
+   than the headers of few frames. Needs 0 <= begin <= end <= INT64_MAX. */
+bool sr_scan_is_long(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large);
+
 /* The next row from `row` on of at least `large` bytes, or -1. */
 int64_t sr_large_row(const struct sr_rows *rows, int64_t row, int64_t large);
 

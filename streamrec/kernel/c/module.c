@@ -113,9 +113,9 @@ static PyObject *py_scan(PyObject *module, PyObject *args) {
             fail(PyExc_ValueError, "begin and end do not lie in the buffer in this order, or the arrays differ");
         } else {
             struct sr_scan scan;
-            Py_BEGIN_ALLOW_THREADS;
+            PyThreadState *const others = sr_scan_is_long(data, begin, end, check_crc, large) ? PyEval_SaveThread() : NULL;
             scan = sr_scan_frames(data, begin, end, check_crc, large, out_offsets, out_lengths, capacity);
-            Py_END_ALLOW_THREADS;
+            if (others) PyEval_RestoreThread(others);
             result = Py_BuildValue("(LLLi)", (long long)scan.records, (long long)scan.stop, (long long)scan.needed,
                                    (int)scan.fault);
         }

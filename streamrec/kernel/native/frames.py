@@ -70,7 +70,7 @@ def scan_frames(
 
 def _joined(arrays: list[Indices]) -> Indices:
     """One array of just the size: a view would keep what was set aside too."""
-    return np.concatenate(arrays)
+    return arrays[0].copy() if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
