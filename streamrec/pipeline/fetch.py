@@ -166,7 +166,7 @@ class Fetcher:
                 self._repair(group, lane, feed.repair)
         room = self._plan.room(self.claimed, self._read_ahead.size)
         charged = [feed.charged for feed in self.feeds]
-        beyond = sum([taken - room.share for taken in charged if taken > room.share])
+        beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
             lane = nearest[0][1]
