@@ -7,6 +7,7 @@ next one. Nothing here holds the stream, so that a stream that is dropped can be
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.config import ends
@@ -135,9 +136,9 @@ class LoopSession:
         """What determines the order of what is received."""
         return self._dataset.fingerprint(self._batch_size, self._rank.world_size)
 
-    @property
+    @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """Facts of the dataset."""
+        """Facts of the dataset; it is asked for with each batch, and they may be many."""
         dataset = self._dataset
         return {
             "batch_size": self._batch_size,

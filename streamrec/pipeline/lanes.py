@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.scan import Source
     from streamrec.pipeline.sieve import Sieve
     from streamrec.pipeline.stages import Segments, Stage
+    from streamrec.types import Indices
 
 __all__ = ["Lane"]
 
@@ -45,20 +46,13 @@ class Lane:
         """Rows that are ready to be merged."""
         self.ended = False
         """Whether nothing will come after what is available."""
+        self.start = start
+        """Where the lane stood at first."""
         self._source = source
         self._stage = stage
-        self._state = start
         self._sieve = sieve
         self._packing = packing
         self._segments: deque[Segment] = deque()
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """Where the lane stands after what was delivered."""
-        segments = self._segments
-        if segments and (delivered := segments[0].delivered):
-            return segments[0].at(delivered)
-        return self._state
 
     def poll(self, wanted: int) -> None:
         """Scan what has landed, until so many rows are available."""
@@ -69,33 +63,24 @@ class Lane:
             self.error = error
         self._source.progress.lacks = self._stage.lacks
 
-    def take(self, count: int) -> list[Run[Rows]]:
-        """The next ``count`` rows for the round robin."""
-        runs, progress = [], self._source.progress
+    def take(self, count: int) -> tuple[list[Run[Rows]], list[Indices]]:
+        """The next ``count`` rows for the round robin, and the lane's coordinates behind each."""
+        runs, ends, progress = [], [], self._source.progress
         self.available -= count
-        for segment in self._segments:
-            if not count:
-                break
-            first, rows = segment.merged, segment.rows
-            if given := min(count, len(rows) - first):
-                count -= given
-                segment.merged = first + given
-                runs.append(Run(rows, first, first + given, segment.epoch))
-                progress.ready -= segment.row_bytes * given
-        if not self.available:
-            progress.ready = 0  # it is a sum of fractions
-        return runs
-
-    def deliver(self, count: int) -> None:
-        """So many rows more are in a batch: the lane's coordinates move past them."""
         while count:
             segment = self._segments[0]
-            rows = len(segment.rows)
-            segment.delivered += count
-            count = max(0, segment.delivered - rows)
-            if segment.delivered >= rows:
-                self._state = segment.at(rows)
+            first, rows = segment.merged, segment.rows
+            last = min(first + count, len(segment.ends))
+            count -= last - first
+            runs.append(Run(rows, first, last, segment.epoch))
+            ends.append(segment.ends[first:last])
+            progress.ready -= segment.row_bytes * (last - first)
+            segment.merged = last
+            if last == len(segment.ends):
                 self._segments.popleft()
+        if not self.available:
+            progress.ready = 0  # it is a sum of fractions
+        return runs, ends
 
     @property
     def waits_for(self) -> str:
@@ -178,7 +163,8 @@ class Lane:
 
     def _append(self, segment: Segment) -> None:
         """Rows are ready."""
+        nbytes, count = segment.rows.nbytes, len(segment.ends)
+        segment.row_bytes = nbytes / count
         self._segments.append(segment)
-        self.available += len(segment.rows)
-        segment.row_bytes = segment.rows.nbytes / len(segment.rows)
-        self._source.progress.ready += segment.row_bytes * len(segment.rows)
+        self.available += count
+        self._source.progress.ready += nbytes

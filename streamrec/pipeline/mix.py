@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.stages import OWN, Coordinates, Stretch
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent
 from streamrec.types import RecordRows
@@ -133,6 +133,11 @@ class MixedStretch:
         """Where a lane stands whose last record was this one."""
         return self.draws.at(int(self.places[row]) + 1, self.extent.epoch)
 
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        return self.draws.behind(self.places, self.extent.epoch)
+
     def cut(self, first: int, last: int, extent: Extent) -> MixedStretch:
         """The records from ``first`` to before ``last``, which are of that extent."""
         places = slice(first, last)
@@ -156,7 +161,7 @@ class Drawn:
     """The same: the epoch that it is in."""
     choices: Indices
     ends: Indices
-    """int64 ``[3, draws]``: where the component that was drawn stands behind the record."""
+    """int64 ``[draws, 3]``: where the component that was drawn stands behind the record."""
     epochs: Indices
     """int64 ``[draws]``: the epoch of that component that it is of."""
 
@@ -180,10 +185,19 @@ class Drawn:
     def at(self, count: int, epoch: int) -> Coordinates:
         """Where the lane stands after so many of them, in that epoch of the mix."""
         sources = tuple(
-            tuple(self.ends[:, last].tolist()) if last >= 0 else start
+            tuple(self.ends[last].tolist()) if last >= 0 else start
             for start, last in zip(self.starts, self._latest[:, count].tolist(), strict=True)
         )
         return Coordinates(epoch, 0, self.first + count, sources=sources)
+
+    def behind(self, draws: Indices, epoch: int) -> Indices:
+        """int64 ``[draws, numbers]``: where the lane stands after each of these, in that epoch."""
+        latest = self._latest[:, draws + 1].T[:, :, None]
+        points = np.where(latest < 0, np.array(self.starts), self.ends[latest[:, :, 0]])
+        own = np.zeros((len(draws), OWN), np.int64)
+        own[:, 0] = epoch
+        own[:, 2] = self.first + 1 + draws
+        return np.hstack([own, points.reshape(len(draws), -1)])
 
 
 class Mix:
@@ -314,7 +328,7 @@ class Mix:
         ]
         order = np.empty(count, np.int64)
         order[np.argsort(choices, kind="stable")] = np.arange(count)
-        ends = np.concatenate([part.ends for part in parts], axis=1)[:, order]
+        ends = np.concatenate([part.ends[:, :3] for part in parts])[order]
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         drawn = Drawn(self._number, starts, start_epochs, choices, ends, epochs[order])
         self._number += count

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import ColumnRows
-from streamrec.pipeline.stages import Coordinates, Segment
+from streamrec.pipeline.stages import EXTENT, PART, Coordinates, Segment
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from streamrec.formats.packing import Packer, Packs
+    from streamrec.types import Indices
 
 __all__ = ["Packing"]
 
@@ -32,7 +33,8 @@ class _Run(NamedTuple):
 
     number: int
     size: int
-    at: Callable[[int], Coordinates]
+    ends: Indices
+    """int64 ``[size, numbers]``: where the lane stands behind each; of none, where it goes on."""
     shards: Any
     ordinals: Any
 
@@ -66,8 +68,7 @@ class Packing:
         self._job: Future[Packs | None] | None = None
         self._epoch = 0
         self._number = 0
-        nothing = np.empty(0, np.int64)
-        self._runs = [_Run(0, 0, lambda _: start._replace(part=0), nothing, nothing)]
+        self._runs = [_no_documents(0, start._replace(part=0))]
         self._fruitful = start.extent
 
     def __len__(self) -> int:
@@ -110,8 +111,7 @@ class Packing:
         if isinstance(item, Coordinates):
             self._waiting.popleft()
             self._job = self._submit(self._packer.flush)
-            nothing = np.empty(0, np.int64)
-            self._runs.append(_Run(self._number, 0, lambda _: item, nothing, nothing))
+            self._runs.append(_no_documents(self._number, item))
             return True
         rows = self._next_rows(item)
         self._job = self._submit(lambda: self._packer.add(self._columns(rows)))
@@ -123,12 +123,10 @@ class Packing:
         within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
-        run = _Run(
-            self._number, last - first, lambda k: segment.at(first + k), part.shards, part.ordinals
-        )
-        self._note(run)
+        ends = segment.ends[first:last]
+        self._note(_Run(self._number, last - first, ends, part.shards, part.ordinals))
         self._epoch = segment.epoch
-        self._check_hope(segment.at(last).extent)
+        self._check_hope(ends.item(-1, EXTENT))
         if last == len(rows):
             self._waiting.popleft()
             last = 0
@@ -150,15 +148,15 @@ class Packing:
             )
 
     def _segment(self, packs: Packs) -> Segment:
-        nexts, parts = packs.next.tolist(), packs.part.tolist()
-        points = [self._at(n)._replace(part=k) for n, k in zip(nexts, parts, strict=True)]
+        ends = np.array([self._at(number) for number in packs.next.tolist()])
+        ends[:, PART] = packs.part
         origins = [self._origin(number) for number in packs.first.tolist()]
         shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
-        self._fruitful = points[-1].extent
+        self._fruitful = ends.item(-1, EXTENT)
         rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
-        return Segment(rows, self._epoch, lambda count: points[count - 1])
+        return Segment(rows, self._epoch, ends)
 
-    def _at(self, number: int) -> Coordinates:
+    def _at(self, number: int) -> Indices:
         """Where the document of a number is to be looked for: behind the one before it."""
         run = next(
             run
@@ -166,9 +164,14 @@ class Packing:
             if run.number < number <= run.number + run.size
             or (not run.size and run.number == number)
         )
-        at: Coordinates = run.at(number - run.number)
+        at: Indices = run.ends[max(0, number - run.number - 1)]
         return at
 
     def _origin(self, number: int) -> tuple[int, int]:
         run = next(r for r in reversed(self._runs) if r.number <= number < r.number + r.size)
         return int(run.shards[number - run.number]), int(run.ordinals[number - run.number])
+
+
+def _no_documents(number: int, place: Coordinates) -> _Run:
+    nothing = np.empty(0, np.int64)
+    return _Run(number, 0, np.array([place.numbers], np.int64), nothing, nothing)

@@ -5,8 +5,9 @@ With buckets, a window's records are also put to the places whose batches are of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -53,8 +54,17 @@ class Coordinates(NamedTuple):
     then an epoch and, of a mix, 0 and the number in it of the mix's record; of strands, the bytes
     that are taken in a turn, and the number in the epoch of that turn."""
 
+    @property
+    def numbers(self) -> list[int]:
+        """All of them one after the other, as rows of ``ends`` have them."""
+        *own, sources = self
+        return [*own, *chain.from_iterable(sources)]
+
 
 BEGINNING = Coordinates(0, 0, 0)
+OWN = len(BEGINNING.numbers)
+"""Numbers of the lane itself; behind them are three of each source."""
+EXTENT, ROW, PART = (Coordinates._fields.index(name) for name in ("extent", "row", "part"))
 
 
 class Records(Protocol):
@@ -73,6 +83,11 @@ class Records(Protocol):
     @property
     def lengths(self) -> Indices:
         """int64 ``[rows]``: the sizes in the shard of the payloads; of what is lost, too."""
+        ...
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
         ...
 
     def __len__(self) -> int: ...
@@ -112,10 +127,13 @@ class Stretch:
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[3, rows]``: extent, offset and record number behind each."""
-        ordinals = np.maximum(self.rows.ordinals, ~self.rows.ordinals)
-        extents = np.full(len(self), self.extent.number)
-        return np.stack([extents, self.begins + self.lengths + FRAME_OVERHEAD, ordinals + 1])
+        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        ends = np.zeros((len(self), OWN), np.int64)
+        ordinals = self.rows.ordinals
+        ends[:, 0] = self.extent.number
+        ends[:, 1] = self.begins + self.lengths + FRAME_OVERHEAD
+        ends[:, 2] = np.maximum(ordinals, ~ordinals) + 1
+        return ends
 
     def keep(self, kept: Indices, rows: RecordRows) -> Stretch:
         """Those that a filter keeps, in the memory where they are then."""
@@ -147,12 +165,10 @@ class Segment:
 
     rows: Rows
     epoch: int
-    at: Callable[[int], Coordinates]
-    """The lane's coordinates after so many of the rows, from 0 to all of them."""
+    ends: Indices
+    """int64 ``[rows, numbers]``: the lane's coordinates behind each row."""
     merged: int = 0
     """Rows that have left for the round robin."""
-    delivered: int = 0
-    """Rows that are in a batch."""
     row_bytes: float = 0
     """The mean size of a row's payload."""
 
@@ -206,12 +222,9 @@ class InOrder:
         """Take the next records; give those that are ready."""
         first = min(self._row, len(stretch))
         self._row -= first
-
-        def at(rows: int) -> Coordinates:
-            return stretch.after(first + rows - 1) if first + rows else stretch.before(0)
-
         if first < len(stretch):
-            yield Segment(stretch.rows.part(first, None), stretch.extent.epoch, at)
+            rows = stretch.rows.part(first, None) if first else stretch.rows
+            yield Segment(rows, stretch.extent.epoch, stretch.ends[first:])
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
         """Nothing is ever left."""
@@ -301,16 +314,13 @@ class WindowShuffle:
         kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_places)
         assert self._start is not None
         start = self._start._replace(window=self._number)
-
-        def at(count: int) -> Coordinates:
-            if count == len(kept):
-                return following
-            given = kept.item(count - 1) + 1 if count else 0
-            return start._replace(row=done + given, part=lost + given - count)
-
         self._row, self._lost, self._taken = 0, 0, self._taken + len(kept)
         if len(kept):
-            yield Segment(rows.take(order[kept]), self._epoch, at)
+            ends = np.tile(np.array(start.numbers, np.int64), (len(kept), 1))
+            ends[:, ROW] = done + 1 + kept
+            ends[:, PART] = lost + kept - np.arange(len(kept))
+            ends[-1] = following.numbers
+            yield Segment(rows.take(order[kept]), self._epoch, ends)
 
     def _order(self, rows: RecordRows) -> Indices:
         """The order in which the window's records leave it."""

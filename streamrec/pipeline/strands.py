@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.pipeline.feeds import Turns
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.stages import OWN, Coordinates, Stretch
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
 
@@ -115,6 +115,16 @@ class Turn:
     def lengths(self) -> Indices:
         """int64 ``[rows]``: the sizes in the shard of the payloads."""
         return self.stretch.lengths
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        last = self.after(len(self) - 1).numbers
+        ends = np.tile(np.array(last, np.int64), (len(self), 1))
+        own = OWN + 3 * self.strand
+        ends[:, own : own + 3] = self.stretch.ends[:, :3]
+        ends[:, 1] = self.taken
+        return ends
 
     def before(self, row: int) -> Coordinates:
         """Where a lane stands whose next record is this one."""

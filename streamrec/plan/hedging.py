@@ -10,6 +10,7 @@ After Jeffrey Dean and Luiz André Barroso, "The Tail at Scale" (Communications 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
@@ -94,17 +95,20 @@ class _Times:
 
     patience: float | None = None
     """The seconds after which one is slow; ``None``: too few are known."""
-    _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _latest: deque[float] = field(default_factory=deque)
+    _ordered: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
-        self._seconds.append(seconds)
-        if len(self._seconds) >= FEWEST:
-            self.patience = _patience(self._seconds)
+        if len(self._latest) == KEPT:
+            del self._ordered[bisect_left(self._ordered, self._latest.popleft())]
+        self._latest.append(seconds)
+        insort(self._ordered, seconds)
+        if len(self._ordered) >= FEWEST:
+            self.patience = _patience(self._ordered)
 
 
-def _patience(times: deque[float]) -> float:
-    """The larger of the 99th percentile and three medians."""
-    ordered = sorted(times)
+def _patience(ordered: list[float]) -> float:
+    """The larger of the 99th percentile and three medians; of times that rise."""
     slowest = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
     median = ordered[len(ordered) // 2]
     return max(SHORTEST, min(slowest, MOST_MEDIANS * median), MEDIANS * median)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,11 +30,17 @@ def lane_over(
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
-    """Take and deliver rows: (epoch, record)."""
-    out = []
-    for rows, first, last, epoch in lane.take(count):
-        out += [(epoch, number) for number in rows.ordinals[first:last].tolist()]
-    lane.deliver(count)
+    """Take rows: (epoch, record)."""
+    return [number for number, _ in taken(lane, count)]
+
+
+def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
+    """Take rows: (epoch, record), and where the lane stands behind each."""
+    out: list[Any] = []
+    for (rows, first, last, epoch), ends in zip(*lane.take(count), strict=True):
+        ordinals = rows.ordinals[first:last].tolist()
+        places = itertools.starmap(Coordinates, ends.tolist())
+        out += [((epoch, n), place) for n, place in zip(ordinals, places, strict=True)]
     return out
 
 
@@ -44,24 +51,29 @@ def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[i
     lane = lane_over(*(landed(extent, a, b) for a, b in itertools.pairwise(bounds)))
     lane.poll(100)
     assert (lane.available, lane.ended) == (6, True)
+    assert lane.start == Coordinates(0, 0, 0)
     for i in range(6):
-        assert numbers(lane, 1) == [(0, i)]
-        assert lane.coordinates == Coordinates(4, STARTS[i + 1], i + 1)
+        assert taken(lane, 1) == [((0, i), Coordinates(4, STARTS[i + 1], i + 1))]
 
 
 def test_rows_of_several_blocks_in_one_take() -> None:
     one, two = Extent(0, 0, shard=0), Extent(1, 1, shard=2)
     lane = lane_over(landed(one, 0, len(SHARD)), landed(two, 0, len(SHARD)))
     lane.poll(100)
-    assert numbers(lane, 8) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
-    assert lane.coordinates == Coordinates(1, STARTS[2], 2)
+    given, places = zip(*taken(lane, 8), strict=True)
+    assert list(given) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
+    assert places[5:] == (
+        Coordinates(0, len(SHARD), 6),
+        Coordinates(1, STARTS[1], 1),
+        Coordinates(1, STARTS[2], 2),
+    )
 
 
 def test_runs_refer_to_rows_and_cut_none() -> None:
     extents = [Extent(n, n, shard=n) for n in range(3)]
     lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
     lane.poll(100)
-    taken = [lane.take(count) for count in (4, 0, 3, 11)]
+    taken = [lane.take(count)[0] for count in (4, 0, 3, 11)]
     assert [[run[1:] for run in runs] for runs in taken] == [
         [(0, 4, 0)],
         [],
@@ -86,9 +98,11 @@ def test_a_resumed_lane_numbers_its_records() -> None:
         landed(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
         start=Coordinates(0, STARTS[4], 4),
     )
-    assert lane.coordinates == Coordinates(0, STARTS[4], 4)
     lane.poll(10)
-    assert numbers(lane, 2) == [(0, 4), (0, 5)]
+    assert taken(lane, 2) == [
+        ((0, 4), Coordinates(0, STARTS[5], 5)),
+        ((0, 5), Coordinates(0, len(SHARD), 6)),
+    ]
 
 
 def test_what_landed_before_a_failure_comes_first() -> None:
@@ -114,35 +128,32 @@ class TestWindows:
     def test_windows_end_with_the_epoch(self) -> None:
         reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
         lane = self.shuffled(*reads)
-        both = numbers(lane, 12)
+        both, places = zip(*taken(lane, 12), strict=True)
         assert sorted(both) == [(epoch, i) for epoch in range(2) for i in range(6)]
         assert [epoch for epoch, _ in both] == [0] * 6 + [1] * 6
-        assert lane.coordinates == END
+        assert places[5] == Coordinates(1, 0, 0)
+        assert places[-1] == END
 
     def test_coordinates_name_the_window_and_the_row(self) -> None:
         lane = self.shuffled(landed(Extent(0, 0, shard=0), 0, len(SHARD)))
-        seen = []
-        for _ in range(6):
-            seen.append(lane.coordinates)
-            numbers(lane, 1)
-        assert seen[:3] == [
-            Coordinates(0, 0, 0, 0, 0),
+        places = [place for _, place in taken(lane, 6)]
+        assert places[:2] == [
             Coordinates(0, STARTS[1], 1, 1, 0),
             Coordinates(0, STARTS[1], 1, 1, 1),
         ]
-        assert lane.coordinates == END
+        assert places[-1] == END
 
-    @pytest.mark.parametrize("taken", range(6))
-    def test_resumes_within_a_window(self, taken: int) -> None:
+    @pytest.mark.parametrize("count", range(6))
+    def test_resumes_within_a_window(self, count: int) -> None:
         extent = Extent(0, 0, shard=0)
         whole = self.shuffled(landed(extent, 0, len(SHARD)))
-        head = numbers(whole, taken)
-        at = whole.coordinates
+        head = taken(whole, count)
+        at = head[-1][1] if head else whole.start
         again = self.shuffled(landed(extent, at.offset, len(SHARD)), start=at)
-        assert again.coordinates == at
-        expected = numbers(whole, 6 - taken)
-        assert numbers(again, 6 - taken) == expected
-        assert sorted(head + expected) == [(0, i) for i in range(6)]
+        assert again.start == at
+        expected = taken(whole, 6 - count)
+        assert taken(again, 6 - count) == expected
+        assert sorted(number for number, _ in head + expected) == [(0, i) for i in range(6)]
 
     def test_resumed_at_the_end_of_an_epoch_the_next_begins_with_its_first_window(self) -> None:
         reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
@@ -156,7 +167,7 @@ class TestWindows:
         extents = [Extent(n, 0, shard=n) for n in range(3)]
         lane = lane_over(*(landed(e, 0, len(SHARD)) for e in extents), windows=large)
         lane.poll(100)
-        runs = lane.take(18)
+        runs, _ = lane.take(18)
         assert len({int(s) for run in runs for s in run.rows.shards[:6]}) > 1
 
 

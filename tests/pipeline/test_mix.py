@@ -5,6 +5,7 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as effort
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, DataError, MalformedPosition, OtherDataset, OtherOrder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.mix import Drawn
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import Position
 from tests.pipeline import own
@@ -319,3 +321,17 @@ class TestRefusals:
         dataset = await self.dataset(tmp_path, lanes="auto")
         assert dataset.lanes == len(CODE)
         await dataset.aclose()
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.integers(0, 2**40))
+def test_where_a_lane_stands_behind_draws_is_where_it_stands_after_as_many(
+    choices: list[int], first: int
+) -> None:
+    """All at once, as one by one."""
+    count = len(choices)
+    ends = np.arange(100, 100 + 3 * count).reshape(count, 3)
+    starts: list[Any] = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
+    drawn = Drawn(first, starts, [0, 0, 0], np.array(choices), ends, np.zeros(count, np.int64))
+    draws = np.arange(count)[::2]
+    expected = [drawn.at(number + 1, 5).numbers for number in draws.tolist()]
+    assert drawn.behind(draws, 5).tolist() == expected

@@ -278,7 +278,8 @@ def columns(rows: RecordRows) -> dict[str, Any]:
 
 def segment(*records: bytes, at: int = 0) -> Segment:
     rows = RecordRows.from_column(BytesColumn.of(records))
-    return Segment(rows, 0, lambda k: Coordinates(at, 10 * k, k))
+    places = [Coordinates(at, 10 * k, k).numbers for k in range(1, len(records) + 1)]
+    return Segment(rows, 0, np.array(places))
 
 
 class TestPacking:
@@ -291,13 +292,14 @@ class TestPacking:
         packs = packing.pop()
         assert packs is not None
         assert len(packs.rows) == 2
-        assert [packs.at(k) for k in (1, 2)] == [Coordinates(0, 20, 2), Coordinates(0, 30, 3)]
+        expected = Coordinates(0, 20, 2), Coordinates(0, 30, 3)
+        assert packs.ends.tolist() == [place.numbers for place in expected]
         assert packs.rows.ordinals.tolist() == [0, 2]
         assert packing.pop() is None
         packing.put(Coordinates(7, 0, 0))
         last = packing.pop()
         assert last is not None
-        assert last.at(1) == Coordinates(7, 0, 0)
+        assert last.ends.tolist() == [Coordinates(7, 0, 0).numbers]
         assert not packing
 
     def test_a_group_may_begin_in_one_segment_and_end_in_another(self) -> None:
@@ -307,7 +309,7 @@ class TestPacking:
         assert packing.full
         packs = packing.pop()
         assert packs is not None
-        assert packs.at(1) == Coordinates(1, 10, 1)
+        assert packs.ends.tolist() == [Coordinates(1, 10, 1).numbers]
         assert packs.rows.ordinals.tolist() == [0]
 
     def test_large_segments_are_packed_piece_by_piece(self) -> None:

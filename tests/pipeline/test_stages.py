@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition
-from streamrec.pipeline.stages import Coordinates, InOrder, Stretch, WindowShuffle
+from streamrec.pipeline.stages import BEGINNING, Coordinates, InOrder, Stretch, WindowShuffle
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
@@ -47,6 +48,11 @@ def numbers(given: list[Segment]) -> list[int]:
     return [number for segment in given for number in segment.rows.ordinals.tolist()]
 
 
+def places(segment: Segment) -> list[Coordinates]:
+    """Where the lane stands behind each row."""
+    return list(starmap(Coordinates, segment.ends.tolist()))
+
+
 def test_stages_hold_nothing_they_should_not() -> None:
     def segments() -> Iterator[object]:
         yield from InOrder().end_epoch(END)
@@ -60,8 +66,7 @@ def test_rows_that_were_delivered_are_not_given_again(row: int) -> None:
     given = segments(InOrder(row))
     assert numbers(given) == list(range(row, 8))
     if given:
-        assert given[0].at(1) == Coordinates(0, 20 * (row + 1), row + 1)
-        assert given[0].at(0) == Coordinates(0, 20 * row, row)
+        assert places(given[0])[0] == Coordinates(0, 20 * (row + 1), row + 1)
 
 
 @given(st.frozensets(st.integers(0, 7)), st.booleans(), st.booleans(), st.sampled_from([0, 5]))
@@ -73,8 +78,7 @@ def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
         whole = numbers(segments(WindowShuffle(LARGE, 0, buckets=buckets, taken=taken)))
         head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_places=before)
         for segment in segments(head, lost):
-            for count in range(len(segment.rows)):
-                start = segment.at(count)
+            for count, start in enumerate([BEGINNING, *places(segment)[:-1]]):
                 assert start.part == (0 if before else start.row - count)
                 more: Any = {"taken": taken + count, "keeps_places": after}
                 tail = segments(WindowShuffle(LARGE, 0, 0, start, buckets, **more), lost)
@@ -87,7 +91,7 @@ def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
 def test_what_follows_a_window_is_where_the_next_begins() -> None:
     (given,) = segments(WindowShuffle(LARGE, 0), frozenset({1}))
     assert len(given.rows) == 7
-    assert given.at(7) == Coordinates(0, 160, 8, window=1)
+    assert places(given)[-1] == Coordinates(0, 160, 8, window=1)
 
 
 def test_a_window_of_nothing_but_damage_gives_nothing() -> None:

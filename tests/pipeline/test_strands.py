@@ -365,6 +365,7 @@ class TestTurn:
         assert turn.before(0) == self.at(40, 0, 0)
         assert turn.after(0) == turn.before(1) == self.at(60, 20, 1)
         assert turn.after(2) == self.at(100, 60, 3)
+        assert turn.ends.tolist() == [turn.after(row).numbers for row in range(3)]
         assert turn.lengths.tolist() == [4, 0, 8]
 
     def test_what_is_kept_stands_where_it_stood(self, turn: Turn) -> None:
@@ -372,4 +373,5 @@ class TestTurn:
         few = turn.keep(kept, turn.rows.take(kept))
         assert few.after(0) == self.at(60, 20, 1)
         assert few.before(1) == self.at(76, 36, 2)
+        assert few.ends.tolist() == [few.after(row).numbers for row in range(2)]
         assert few.extent == turn.extent
