@@ -20,6 +20,7 @@ from streamrec.columns import (
     Values,
     cut,
     offsets_of,
+    rising,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class RecordRows:
         """Rows over the records ``first … last-1`` of a block, in their order."""
         lengths, offsets = block.lengths[first:last], block.offsets[first:last]
         n = len(lengths)
-        ordinals = np.arange(n, dtype=np.int64) + (block.first_ordinal + first)
+        ordinals = rising(block.first_ordinal + first, n)
         if block.lost:
             lengths, offsets, ordinals = np.zeros_like(lengths), np.zeros_like(offsets), ~ordinals
         shards = np.full(n, block.shard, np.int32)
@@ -157,10 +158,12 @@ class RecordRows:
         """The same rows, without the buffers that none of them is in."""
         if len(self.buffers) <= 1 and len(self):
             return self
-        used = np.bincount(self.buffer_index, minlength=len(self.buffers)) > 0
-        index = (np.cumsum(used, dtype=np.int32) - 1)[self.buffer_index]
+        index = self.buffer_index.astype(np.intp)  # of others NumPy lets go of the interpreter
+        used = np.zeros(len(self.buffers), np.bool_)
+        used[index] = True
         buffers = tuple(self.buffers[k] for k in np.flatnonzero(used).tolist())
-        return replace(self, buffers=buffers, buffer_index=index.astype(np.int32, copy=False))
+        index = (np.cumsum(used) - 1)[index]
+        return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
 
     def _pick(self, rows: Indices | slice) -> RecordRows:
         return RecordRows(

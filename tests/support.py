@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -18,3 +21,31 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         asyncio.run(test(*args, **kwargs), debug=False)
 
     return run
+
+
+@contextmanager
+def no_switching() -> Iterator[None]:
+    """Threads run until they let go of the interpreter themselves."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def another_ran_within(work: Callable[[], object]) -> bool:
+    """Whether this thread ran while another one did its work; under :func:`no_switching`."""
+    begun, done = threading.Event(), threading.Event()
+
+    def begin() -> None:
+        begun.set()
+        work()
+        done.set()
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    begun.wait()
+    ran = not done.is_set()
+    thread.join()
+    return ran

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Inbox", "Outbox", "Places", "created"]
 
 PAGE = 4 << 10
+FEW = 64 << 10
+"""Bytes for which NumPy should not let go of the interpreter: to have it back takes longer."""
 
 
 @contextmanager
@@ -159,8 +161,12 @@ class Outbox:
             yield loose
 
     def _copied(self, arrays: list[Octets]) -> Octets | None:
-        place = self._lend(sum(map(len, arrays)))
-        return None if place is None else np.concatenate(arrays, out=place)
+        size = sum(map(len, arrays))
+        place = self._lend(size)
+        if place is None or size > FEW:
+            return None if place is None else np.concatenate(arrays, out=place)
+        place.data[:] = b"".join(array.data for array in arrays)
+        return place
 
     def _lend(self, size: int) -> Octets | None:
         with self._lock:

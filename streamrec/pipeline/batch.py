@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamrec.columns import rising
 from streamrec.pipeline.column_rows import interleaved, joined
 from streamrec.pipeline.stages import OWN
 from streamrec.plan.position import COORDINATES, TAKEN
@@ -238,10 +239,14 @@ class _Merged(NamedTuple):
         return cls(before, given, lasts, places)
 
     def move(self, lanes: npt.NDArray[np.int64], delivered: npt.NDArray[np.int64]) -> bool:
-        """Set the coordinates of the lanes of which rows are delivered; whether all rows are."""
+        """Set the coordinates of the lanes of which rows are delivered; whether all rows are.
+
+        One number at a time: to pick rows NumPy would let go of the interpreter.
+        """
         left = np.maximum(self.counts - (delivered - self.taken), 0)
-        moved = np.flatnonzero(left < self.counts)
-        lanes[moved] = self.places[(self.lasts - left - 1)[moved]]
+        size = lanes.shape[1]
+        numbers = (self.lasts - left - 1)[:, None] * size + rising(0, size)
+        np.copyto(lanes, self.places.reshape(-1)[numbers], where=(left < self.counts)[:, None])
         return not np.count_nonzero(left)
 
 

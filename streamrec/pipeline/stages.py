@@ -128,11 +128,12 @@ class Stretch:
     @property
     def ends(self) -> Indices:
         """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
-        ends = np.zeros((len(self), OWN), np.int64)
+        ends = np.empty((len(self), OWN), np.int64)
         ordinals = self.rows.ordinals
         ends[:, 0] = self.extent.number
         ends[:, 1] = self.begins + self.lengths + FRAME_OVERHEAD
         ends[:, 2] = np.maximum(ordinals, ~ordinals) + 1
+        ends[:, 3:] = 0
         return ends
 
     def keep(self, kept: Indices, rows: RecordRows) -> Stretch:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from streamrec.columns import rising
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -101,7 +103,7 @@ def _in_order(
         return _with_gaps(np.array(taken), np.array(counts), most, blocking)
     if rows > most:
         counts = _below(*divmod(begin + most, lanes), taken, counts)
-    return Merge(counts, np.arange(begin, begin + min(rows, most)), blocking)
+    return Merge(counts, rising(begin, min(rows, most)), blocking)
 
 
 def _with_gaps(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.types import RecordRows
 from tests.kernel.test_parse import example
+from tests.support import another_ran_within, no_switching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,26 +275,8 @@ class TestOtherThreads:
 
     @pytest.fixture(autouse=True)
     def _no_switching(self) -> Iterator[None]:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(1e6)
-        yield
-        sys.setswitchinterval(before)
-
-    @staticmethod
-    def another_ran_within(work: Callable[[], object]) -> bool:
-        begun, done = threading.Event(), threading.Event()
-
-        def begin() -> None:
-            begun.set()
-            work()
-            done.set()
-
-        thread = threading.Thread(target=begin)
-        thread.start()
-        begun.wait()
-        ran = not done.is_set()
-        thread.join()
-        return ran
+        with no_switching():
+            yield
 
     def calls(self) -> dict[str, Callable[[], object]]:
         """Each of some milliseconds, with nothing around it that lets go of the interpreter."""
@@ -325,23 +306,23 @@ class TestOtherThreads:
 
     def test_they_do(self) -> None:
         for name, call in self.calls().items():
-            assert any(self.another_ran_within(call) for _ in range(1000)), name
+            assert any(another_ran_within(call) for _ in range(1000)), name
 
     def test_of_what_holds_the_interpreter_this_is_not_so(self) -> None:
         data = bytes(self.SIZE)
-        assert not any(self.another_ran_within(partial(data.count, b"x")) for _ in range(10))
+        assert not any(another_ran_within(partial(data.count, b"x")) for _ in range(10))
 
     def test_a_scan_that_reads_a_few_headers_alone_is_over_before_they_could(self) -> None:
         frames = native.frame_records(RecordRows.of([bytes(self.SIZE)]))
         spans = np.empty(2, np.int64), np.empty(2, np.int64)
         few = partial(_native.scan, frames, 0, len(frames), True, self.SIZE, *spans)
         assert few()[:2] == (1, len(frames))
-        assert not any(self.another_ran_within(few) for _ in range(100))
+        assert not any(another_ran_within(few) for _ in range(100))
         checked = partial(_native.scan, frames, 0, len(frames), True, self.SIZE + 1, *spans)
-        assert any(self.another_ran_within(checked) for _ in range(1000))
+        assert any(another_ran_within(checked) for _ in range(1000))
 
     def test_a_scan_of_many_headers_lets_them(self) -> None:
         frames = native.frame_records(RecordRows.of([bytes(40)] * 100_000))
         spans = np.empty(100_001, np.int64), np.empty(100_001, np.int64)
         many = partial(_native.scan, frames, 0, len(frames), False, 0, *spans)
-        assert any(self.another_ran_within(many) for _ in range(1000))
+        assert any(another_ran_within(many) for _ in range(1000))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec import kernel
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
@@ -16,6 +19,7 @@ from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.types import RecordRows
+from tests.support import another_ran_within, no_switching
 
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
@@ -32,7 +36,7 @@ def lane_of(number: int, records: int, pieces: int = 1, *, landed: int | None = 
         is_there = landed is None or piece < landed
         reads.append(RangeRead(request, memory, len(data) if is_there else 0, done=is_there))
         begin += len(data)
-    shards = Shards([str(n) for n in range(10)], sizes={number: size})
+    shards = Shards([str(n) for n in range(48)], sizes={number: size})
     feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0)
     return Lane(Scan(feed, shards, start, start, check_crc=True), InOrder(), start)
@@ -203,3 +207,22 @@ def test_parts_of_chunks_know_their_bytes_however_they_came_about(
     both = Chunk.concatenate([first, second])
     assert keys(both) == keys(first) + keys(second)
     assert keys(both.cut(1, None)) == keys(both)[1:]
+
+
+def test_batches_of_few_records_are_cut_without_letting_go_of_the_interpreter() -> None:
+    """Threads that decode take it, and the event loop would wait for them at each step."""
+
+    def batcher() -> Batcher:
+        lanes = [lane_of(i, 12, pieces=2, landed=1) for i in range(48)]
+        return Batcher(lanes, np.zeros(48, np.int64))
+
+    def cut(batcher: Batcher) -> None:
+        batcher.gather(64)
+        batcher.cut(64)
+        batcher.coordinates()
+        assert batcher.gather(300) == 0  # it has not landed: what is held is looked over
+
+    if kernel.implementation != "native":
+        pytest.skip("the kernel in Python lets go of it")
+    with no_switching():
+        assert not any(another_ran_within(partial(cut, batcher())) for _ in range(100))
