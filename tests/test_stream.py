@@ -448,3 +448,20 @@ def zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
+
+
+@asynchronous
+async def test_the_facts_of_a_dataset_are_gathered_once(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are as many as it has shards, and each batch asks for one of them."""
+    gathered = []
+
+    def ends(settings: Any) -> dict[str, Any]:
+        gathered.append(settings)
+        return {}
+
+    monkeypatch.setattr("streamrec.session.ends", ends)
+    async with raw(source) as stream:
+        assert len([batch async for batch in stream]) > 5
+    assert len(gathered) == 1

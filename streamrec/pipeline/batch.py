@@ -5,15 +5,11 @@ Or, where no order was asked for, as the lanes come.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from streamrec.columns import rising
 from streamrec.pipeline.column_rows import interleaved, joined
 from streamrec.pipeline.stages import OWN
 from streamrec.plan.position import COORDINATES, TAKEN
@@ -22,7 +18,8 @@ from streamrec.plan.round_robin import first_come, first_come_before, merge, tak
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.kernel.contract import Run
+    import numpy.typing as npt
+
     from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lanes import Lane
     from streamrec.plan.round_robin import Merge
@@ -105,9 +102,8 @@ class Batcher:
         self._plan = merge if ordered else first_come
         self._taken_before = taken_before if ordered else first_come_before
         self._merged: list[int] = taken.tolist()
-        self._delivered = taken.copy()
+        self._delivered: list[int] = taken.tolist()
         self._places = np.array([lane.start.numbers for lane in lanes], np.int64)
-        self._merges: deque[_Merged] = deque()
         self._skip = skip
         self._chunk = empty_chunk()
         self._first = 0  # of the chunk's rows that are in no batch yet
@@ -147,10 +143,11 @@ class Batcher:
             delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
         else:
             self._chunk, self._first = empty_chunk(), 0
-        # a hostile position may say that a lane is far ahead of the others
-        self._delivered = np.maximum(self._delivered, np.array(delivered, np.int64))
-        while self._merges and self._merges[0].move(self._places, self._delivered):
-            self._merges.popleft()
+        for lane, taken in enumerate(delivered):
+            count = taken - self._delivered[lane]
+            if count > 0:  # a hostile position may say that a lane is far ahead of the others
+                self._places[lane] = self._lanes[lane].deliver(count)
+                self._delivered[lane] = taken
         return chunk
 
     def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
@@ -177,8 +174,8 @@ class Batcher:
         plan = self._plan(self._merged, available, ended, most)
         if not len(plan.keys):
             return plan.blocking, False
-        self._append(self._collect(plan))
         self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
+        self._append(self._collect(plan))
         first = plan.blocking
         has_given_all = available[first] == plan.counts[first] < share
         return first, not (self._ordered and has_given_all and not ended[first])
@@ -200,13 +197,11 @@ class Batcher:
             self._chunk, self._first = replace(rest, rows=rest.rows.prune()), 0
 
     def _collect(self, plan: Merge) -> Chunk:
-        taken = [
-            lane.take(count) if count else _NOTHING
+        runs = [
+            lane.take(count) if count else ()
             for lane, count in zip(self._lanes, plan.counts, strict=True)
         ]
-        places = np.concatenate([place for _, places in taken for place in places])
-        self._merges.append(_Merged.of(self._merged, plan.counts, places))
-        rows, epochs, ends = interleaved([runs for runs, _ in taken], plan.keys)
+        rows, epochs, ends = interleaved(runs, plan.keys)
         return Chunk(rows, plan.keys, epochs, ends)
 
     def _drop_skipped(self) -> None:
@@ -221,35 +216,5 @@ def empty_chunk() -> Chunk:
     return _EMPTY
 
 
-class _Merged(NamedTuple):
-    """Where the lanes stand behind the rows of a merge."""
-
-    taken: npt.NDArray[np.int64]
-    """int64 ``[lanes]``: how many records each had given before it."""
-    counts: npt.NDArray[np.int64]
-    """int64 ``[lanes]``: how many rows it has of each."""
-    lasts: npt.NDArray[np.int64]
-    """int64 ``[lanes]``: where in ``places`` those of a lane end."""
-    places: npt.NDArray[np.int64]
-    """int64 ``[rows, numbers]``: the coordinates behind each, lane by lane."""
-
-    @classmethod
-    def of(cls, taken: list[int], counts: list[int], places: npt.NDArray[np.int64]) -> Self:
-        before, given, lasts = np.array([taken, counts, list(accumulate(counts))], np.int64)
-        return cls(before, given, lasts, places)
-
-    def move(self, lanes: npt.NDArray[np.int64], delivered: npt.NDArray[np.int64]) -> bool:
-        """Set the coordinates of the lanes of which rows are delivered; whether all rows are.
-
-        One number at a time: to pick rows NumPy would let go of the interpreter.
-        """
-        left = np.maximum(self.counts - (delivered - self.taken), 0)
-        size = lanes.shape[1]
-        numbers = (self.lasts - left - 1)[:, None] * size + rising(0, size)
-        np.copyto(lanes, self.places.reshape(-1)[numbers], where=(left < self.counts)[:, None])
-        return not np.count_nonzero(left)
-
-
-_NOTHING: tuple[list[Run[Rows]], list[npt.NDArray[np.int64]]] = ([], [])
 _NONE = np.empty(0, np.int64)
 _EMPTY = Chunk.of(joined([]), _NONE, _NONE)

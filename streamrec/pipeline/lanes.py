@@ -10,6 +10,8 @@ from streamrec.kernel.contract import Run
 from streamrec.pipeline.stages import Coordinates, Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.packing import Packing
     from streamrec.pipeline.scan import Source
@@ -63,24 +65,34 @@ class Lane:
             self.error = error
         self._source.progress.lacks = self._stage.lacks
 
-    def take(self, count: int) -> tuple[list[Run[Rows]], list[Indices]]:
-        """The next ``count`` rows for the round robin, and the lane's coordinates behind each."""
-        runs, ends, progress = [], [], self._source.progress
+    def take(self, count: int) -> list[Run[Rows]]:
+        """The next ``count`` rows for the round robin."""
+        runs, progress = [], self._source.progress
         self.available -= count
-        while count:
-            segment = self._segments[0]
+        for segment in self._segments:
+            if not count:
+                break
             first, rows = segment.merged, segment.rows
-            last = min(first + count, len(segment.ends))
-            count -= last - first
-            runs.append(Run(rows, first, last, segment.epoch))
-            ends.append(segment.ends[first:last])
-            progress.ready -= segment.row_bytes * (last - first)
-            segment.merged = last
-            if last == len(segment.ends):
-                self._segments.popleft()
+            if given := min(count, len(rows) - first):
+                count -= given
+                segment.merged = first + given
+                runs.append(Run(rows, first, first + given, segment.epoch))
+                progress.ready -= segment.row_bytes * given
         if not self.available:
             progress.ready = 0  # it is a sum of fractions
-        return runs, ends
+        return runs
+
+    def deliver(self, count: int) -> Sequence[int] | Indices:
+        """So many rows more are in a batch; the lane's coordinates behind them, as numbers."""
+        while True:
+            segment = self._segments[0]
+            segment.delivered += count
+            count = segment.delivered - len(segment.rows)
+            if count < 0:
+                return segment.end(segment.delivered - 1)
+            self._segments.popleft()
+            if not count:
+                return segment.end(len(segment.rows) - 1)
 
     @property
     def waits_for(self) -> str:
@@ -163,7 +175,7 @@ class Lane:
 
     def _append(self, segment: Segment) -> None:
         """Rows are ready."""
-        nbytes, count = segment.rows.nbytes, len(segment.ends)
+        nbytes, count = segment.rows.nbytes, len(segment.rows)
         segment.row_bytes = nbytes / count
         self._segments.append(segment)
         self.available += count

@@ -13,7 +13,7 @@ from streamrec.pipeline.stages import EXTENT, PART, Coordinates, Segment
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from streamrec.formats.packing import Packer, Packs
@@ -33,8 +33,8 @@ class _Run(NamedTuple):
 
     number: int
     size: int
-    ends: Indices
-    """int64 ``[size, numbers]``: where the lane stands behind each; of none, where it goes on."""
+    end: Callable[[int], Sequence[int] | Indices]
+    """Where the lane stands behind one of them; of none, where it goes on."""
     shards: Any
     ordinals: Any
 
@@ -123,10 +123,12 @@ class Packing:
         within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
-        ends = segment.ends[first:last]
-        self._note(_Run(self._number, last - first, ends, part.shards, part.ordinals))
+        run = _Run(
+            self._number, last - first, lambda k: segment.end(first + k), part.shards, part.ordinals
+        )
+        self._note(run)
         self._epoch = segment.epoch
-        self._check_hope(ends.item(-1, EXTENT))
+        self._check_hope(int(segment.end(last - 1)[EXTENT]))
         if last == len(rows):
             self._waiting.popleft()
             last = 0
@@ -148,15 +150,15 @@ class Packing:
             )
 
     def _segment(self, packs: Packs) -> Segment:
-        ends = np.array([self._at(number) for number in packs.next.tolist()])
+        ends = np.array([self._at(number) for number in packs.next.tolist()], np.int64)
         ends[:, PART] = packs.part
         origins = [self._origin(number) for number in packs.first.tolist()]
         shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
         self._fruitful = ends.item(-1, EXTENT)
         rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
-        return Segment(rows, self._epoch, ends)
+        return Segment(rows, self._epoch, ends.__getitem__)
 
-    def _at(self, number: int) -> Indices:
+    def _at(self, number: int) -> Sequence[int] | Indices:
         """Where the document of a number is to be looked for: behind the one before it."""
         run = next(
             run
@@ -164,7 +166,7 @@ class Packing:
             if run.number < number <= run.number + run.size
             or (not run.size and run.number == number)
         )
-        at: Indices = run.ends[max(0, number - run.number - 1)]
+        at: Sequence[int] | Indices = run.end(number - run.number - 1)
         return at
 
     def _origin(self, number: int) -> tuple[int, int]:
@@ -174,4 +176,4 @@ class Packing:
 
 def _no_documents(number: int, place: Coordinates) -> _Run:
     nothing = np.empty(0, np.int64)
-    return _Run(number, 0, np.array([place.numbers], np.int64), nothing, nothing)
+    return _Run(number, 0, lambda _: place.numbers, nothing, nothing)

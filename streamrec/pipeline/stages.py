@@ -5,7 +5,7 @@ With buckets, a window's records are also put to the places whose batches are of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
@@ -56,7 +56,7 @@ class Coordinates(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """All of them one after the other, as rows of ``ends`` have them."""
+        """All of them one after the other."""
         *own, sources = self
         return [*own, *chain.from_iterable(sources)]
 
@@ -166,10 +166,12 @@ class Segment:
 
     rows: Rows
     epoch: int
-    ends: Indices
-    """int64 ``[rows, numbers]``: the lane's coordinates behind each row."""
+    end: Callable[[int], Sequence[int] | Indices]
+    """The lane's coordinates behind a row, as numbers."""
     merged: int = 0
     """Rows that have left for the round robin."""
+    delivered: int = 0
+    """Rows that are in a batch."""
     row_bytes: float = 0
     """The mean size of a row's payload."""
 
@@ -225,7 +227,7 @@ class InOrder:
         self._row -= first
         if first < len(stretch):
             rows = stretch.rows.part(first, None) if first else stretch.rows
-            yield Segment(rows, stretch.extent.epoch, stretch.ends[first:])
+            yield Segment(rows, stretch.extent.epoch, stretch.ends[first:].__getitem__)
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
         """Nothing is ever left."""
@@ -314,14 +316,19 @@ class WindowShuffle:
         order = self._order(rows)[done:]
         kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_places)
         assert self._start is not None
-        start = self._start._replace(window=self._number)
+        start = self._start._replace(window=self._number).numbers
+
+        def end(row: int) -> list[int]:
+            if row == len(kept) - 1:
+                return following.numbers
+            numbers, before = start.copy(), kept.item(row)
+            numbers[ROW] = done + before + 1
+            numbers[PART] = lost + before - row
+            return numbers
+
         self._row, self._lost, self._taken = 0, 0, self._taken + len(kept)
         if len(kept):
-            ends = np.tile(np.array(start.numbers, np.int64), (len(kept), 1))
-            ends[:, ROW] = done + 1 + kept
-            ends[:, PART] = lost + kept - np.arange(len(kept))
-            ends[-1] = following.numbers
-            yield Segment(rows.take(order[kept]), self._epoch, ends)
+            yield Segment(rows.take(order[kept]), self._epoch, end)
 
     def _order(self, rows: RecordRows) -> Indices:
         """The order in which the window's records leave it."""

@@ -12,6 +12,8 @@ from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from streamrec.plan.order import Extent
 
 DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
@@ -35,3 +37,9 @@ def damaged(at: int) -> bytes:
 
 def nothing_more() -> LaneRanges:
     return LaneRanges(iter([]), {}, reach=1)
+
+
+def coordinates(numbers: Iterable[int]) -> Coordinates:
+    """Those of a lane without sources."""
+    extent, offset, record, window, row, part = map(int, numbers)
+    return Coordinates(extent, offset, record, window, row, part)

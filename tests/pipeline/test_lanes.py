@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from streamrec.pipeline.scan import Scan
 from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
-from tests.pipeline.landed import END, SHARD, STARTS, landed, nothing_more
+from tests.pipeline.landed import END, SHARD, STARTS, coordinates, landed, nothing_more
 
 
 def lane_over(
@@ -35,13 +34,12 @@ def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
 
 
 def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
-    """Take rows: (epoch, record), and where the lane stands behind each."""
-    out: list[Any] = []
-    for (rows, first, last, epoch), ends in zip(*lane.take(count), strict=True):
-        ordinals = rows.ordinals[first:last].tolist()
-        places = itertools.starmap(Coordinates, ends.tolist())
-        out += [((epoch, n), place) for n, place in zip(ordinals, places, strict=True)]
-    return out
+    """Take and deliver rows: (epoch, record), and where the lane stands behind each."""
+    return [
+        ((epoch, number), coordinates(lane.deliver(1)))
+        for rows, first, last, epoch in lane.take(count)
+        for number in rows.ordinals[first:last].tolist()
+    ]
 
 
 @given(st.lists(st.integers(0, len(SHARD)), max_size=6))
@@ -73,7 +71,7 @@ def test_runs_refer_to_rows_and_cut_none() -> None:
     extents = [Extent(n, n, shard=n) for n in range(3)]
     lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
     lane.poll(100)
-    taken = [lane.take(count)[0] for count in (4, 0, 3, 11)]
+    taken = [lane.take(count) for count in (4, 0, 3, 11)]
     assert [[run[1:] for run in runs] for runs in taken] == [
         [(0, 4, 0)],
         [],
@@ -82,6 +80,21 @@ def test_runs_refer_to_rows_and_cut_none() -> None:
     ]
     assert taken[0][0].rows is taken[2][0].rows
     assert lane.available == 0
+
+
+def test_rows_that_are_delivered_together() -> None:
+    """Within a range, up to its end, and past several at once."""
+    extents = [Extent(n, n, shard=n) for n in range(3)]
+    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(100)
+    lane.take(18)
+    numbers = [list(lane.deliver(count)) for count in (4, 2, 10)]
+    places = (
+        Coordinates(0, STARTS[4], 4),
+        Coordinates(0, len(SHARD), 6),
+        Coordinates(2, STARTS[4], 4),
+    )
+    assert numbers == [place.numbers for place in places]
 
 
 def test_poll_scans_no_more_than_is_wanted() -> None:
@@ -167,7 +180,7 @@ class TestWindows:
         extents = [Extent(n, 0, shard=n) for n in range(3)]
         lane = lane_over(*(landed(e, 0, len(SHARD)) for e in extents), windows=large)
         lane.poll(100)
-        runs, _ = lane.take(18)
+        runs = lane.take(18)
         assert len({int(s) for run in runs for s in run.rows.shards[:6]}) > 1
 
 

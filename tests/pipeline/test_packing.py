@@ -279,7 +279,7 @@ def columns(rows: RecordRows) -> dict[str, Any]:
 def segment(*records: bytes, at: int = 0) -> Segment:
     rows = RecordRows.from_column(BytesColumn.of(records))
     places = [Coordinates(at, 10 * k, k).numbers for k in range(1, len(records) + 1)]
-    return Segment(rows, 0, np.array(places))
+    return Segment(rows, 0, places.__getitem__)
 
 
 class TestPacking:
@@ -293,13 +293,13 @@ class TestPacking:
         assert packs is not None
         assert len(packs.rows) == 2
         expected = Coordinates(0, 20, 2), Coordinates(0, 30, 3)
-        assert packs.ends.tolist() == [place.numbers for place in expected]
+        assert [list(packs.end(k)) for k in (0, 1)] == [place.numbers for place in expected]
         assert packs.rows.ordinals.tolist() == [0, 2]
         assert packing.pop() is None
         packing.put(Coordinates(7, 0, 0))
         last = packing.pop()
         assert last is not None
-        assert last.ends.tolist() == [Coordinates(7, 0, 0).numbers]
+        assert list(last.end(0)) == Coordinates(7, 0, 0).numbers
         assert not packing
 
     def test_a_group_may_begin_in_one_segment_and_end_in_another(self) -> None:
@@ -309,7 +309,7 @@ class TestPacking:
         assert packing.full
         packs = packing.pop()
         assert packs is not None
-        assert packs.ends.tolist() == [Coordinates(1, 10, 1).numbers]
+        assert list(packs.end(0)) == Coordinates(1, 10, 1).numbers
         assert packs.rows.ordinals.tolist() == [0]
 
     def test_large_segments_are_packed_piece_by_piece(self) -> None:

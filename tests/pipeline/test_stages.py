@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
 from streamrec.types import RecordBlock
+from tests.pipeline.landed import coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def numbers(given: list[Segment]) -> list[int]:
 
 def places(segment: Segment) -> list[Coordinates]:
     """Where the lane stands behind each row."""
-    return list(starmap(Coordinates, segment.ends.tolist()))
+    return [coordinates(segment.end(row)) for row in range(len(segment.rows))]
 
 
 def test_stages_hold_nothing_they_should_not() -> None:
