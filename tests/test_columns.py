@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec.columns import rising
 from streamrec.types import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
 
 STRINGS = st.lists(st.binary(max_size=6), max_size=8)
@@ -21,6 +22,14 @@ def test_offsets_are_running_sums(lengths: list[int]) -> None:
     offsets = offsets_of(int64(*lengths))
     assert np.diff(offsets).tolist() == lengths
     assert offsets[0] == 0
+
+
+@given(first=st.integers(-(2**62), 2**62), count=st.integers(0, 10) | st.integers(490, 510))
+def test_rising_numbers(first: int, count: int) -> None:
+    numbers = rising(first, count)
+    assert numbers.tolist() == list(range(first, first + count))
+    assert numbers.dtype == np.int64
+    assert numbers.base is None, "nobody else's may be changed with it"
 
 
 class TestBytesColumn:

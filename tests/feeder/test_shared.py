@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
 from streamrec.feeder import payload
-from streamrec.feeder.shared import PAGE, Inbox, Outbox, Places, created
+from streamrec.feeder.shared import FEW, PAGE, Inbox, Outbox, Places, created
 from streamrec.wire import BatchMessage, Shared
 from streamrec.wire.frame import ALIGNMENT
 from tests.feeder.double import decoded
@@ -163,6 +163,14 @@ class TestInPlace:
         assert isinstance(shared, Shared)
         assert shared.offsets == (PAGE, 0, 2 * PAGE)
         assert arrived(inbox, shared) == [b"ab" + bytes(62), b"x" * 70, b"c" * 64 + b"d"]
+
+    @pytest.mark.parametrize("more", [0, 1])
+    def test_little_and_much_is_copied_alike(self, more: int) -> None:
+        pieces = b"a" * (FEW - 7), b"b" * (7 + more)
+        with created(4 * FEW) as fd:
+            assert fd is not None
+            outbox, inbox = Outbox(fd, 4 * FEW), Inbox(fd)
+        assert arrived(inbox, outbox.put(message(*pieces))) == [b"".join(pieces)]
 
     def test_it_is_free_once_both_sides_are_done(self, ends: tuple[Outbox, Inbox]) -> None:
         outbox, _ = ends
