@@ -18,7 +18,7 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder.engine import PROCESS, Engine
+from streamrec.feeder.engine import PROCESS, SPARE, Engine
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
@@ -176,6 +176,27 @@ def test_secrets_are_no_arguments(tmp_path: Path) -> None:
         arguments = path.read_bytes()
         assert PROCESS.encode() in arguments
         assert b"secret" not in arguments
+
+
+def variables(process: int) -> dict[str, str]:
+    """The environment that a process was started with."""
+    pairs = Path(f"/proc/{process}/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_no_threads_and_plugins_that_nobody_asked_for(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SPARE:
+        if given is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, given)
+    with Engine.start(settings(tmp_path)) as engine:
+        until(lambda: bool(variables(engine.process.pid)))
+        found = variables(engine.process.pid)
+    assert {name: found[name] for name in SPARE} == dict.fromkeys(SPARE, given or "1")
 
 
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:

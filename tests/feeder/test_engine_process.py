@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from streamrec.feeder.engine_process import _import_for, _listen
 
 HEAVY = ("aiohttp", "asyncio", "numpy", "pydantic", "streamrec.config")
 
@@ -34,21 +39,48 @@ def test_nothing_heavy_is_imported_before_the_settings_are_read() -> None:
     ],
     ids=str,
 )
-def test_what_reads_the_source_is_imported_beside_the_rest(
-    source: str | list[str], module: str
-) -> None:
+def test_what_reads_the_source_is_imported(source: str | list[str], module: str) -> None:
     code = (
-        "import os, sys; from streamrec.feeder.engine_process import _import_all;"
-        "_import_all('', os.getppid()); print(*sys.modules)"
+        "import json, os, sys; import streamrec.feeder.engine_process as it; it._import_all('');"
+        "it._import_for(json.loads(it._listen(os.getppid()))); print(*sys.modules)"
     )
     wanted = {module, "streamrec.feeder.engine", "streamrec.pipeline.dataset"}
     assert wanted <= set(said(code, {"settings": {"source": source}}).split())
 
 
-@pytest.mark.parametrize("order", [None, {}, {"settings": None}], ids=str)
-def test_a_store_is_imported_before_there_are_settings(order: object) -> None:
+def test_a_store_is_imported_before_there_are_settings() -> None:
     code = (
-        "import os, sys; from streamrec.feeder.engine_process import _import_all;"
-        "assert _import_all('https://', os.getppid()); print(*sys.modules)"
+        "import sys; from streamrec.feeder.engine_process import _import_all;"
+        "_import_all('https://'); print(*sys.modules)"
     )
-    assert "streamrec.stores.http" in said(code, order).split()
+    assert "streamrec.stores.http" in said(code).split()
+
+
+@pytest.mark.parametrize("order", [{}, {"settings": None}, {"settings": {"source": []}}], ids=str)
+def test_what_is_wrong_with_settings_is_told_later(order: dict[str, Any]) -> None:
+    _import_for(order)
+
+
+def test_functions_are_found_where_the_parent_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/here"])
+    _import_for({"path": ["/there", "/here", "/elsewhere"]})
+    assert sys.path == ["/here", "/there", "/elsewhere"]
+
+
+@pytest.mark.parametrize("pieces", [[], [b"all"], [b"a" * 4096, b"b" * 4096]], ids=len)
+def test_waits_until_the_parent_has_said_all(
+    pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece is written when the one before was read, and the end is the pipe's."""
+    theirs, ours = os.pipe()
+    coming = iter(pieces)
+
+    def ready(*_: object) -> tuple[list[int], list[int], list[int]]:
+        piece = next(coming, None)
+        os.close(ours) if piece is None else os.write(ours, piece)
+        return [theirs], [], []
+
+    with os.fdopen(theirs) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(select, "select", ready)
+        assert _listen(os.getppid()) == b"".join(pieces)
