@@ -56,7 +56,7 @@ SOCKET_BUFFER = 4 << 20
 SHARED_CREDITS = 4
 """Shared memory is this many times what may be on its way: batches wait before, and the
 trainer holds them after."""
-SPARE = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
+ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
 """Variables that the child has unless the parent has others. NumPy's OpenBLAS would start a thread
 for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
 anyway; pydantic would look through all installed packages for plugins, and import them."""
@@ -268,7 +268,7 @@ def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subp
 
 def _environment() -> dict[str, str]:
     """Ours, and where this very package is found, should it not be installed."""
-    environment = {**SPARE, **os.environ}
+    environment = {**ENVIRONMENT_DEFAULTS, **os.environ}
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages() and root != site.getusersitepackages():
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -18,7 +18,7 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder.engine import PROCESS, SPARE, Engine
+from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PROCESS, Engine
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
@@ -44,6 +44,7 @@ EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in rang
 
 
 def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
+    gc.collect()  # what the tests before have left
     before = open_fds()
     with Engine.start(settings(tmp_path)) as engine:
         pid = engine.process.pid
@@ -188,7 +189,7 @@ def variables(process: int) -> dict[str, str]:
 def test_no_threads_and_plugins_that_nobody_asked_for(
     given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in SPARE:
+    for name in ENVIRONMENT_DEFAULTS:
         if given is None:
             monkeypatch.delenv(name, raising=False)
         else:
@@ -196,7 +197,9 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
     with Engine.start(settings(tmp_path)) as engine:
         until(lambda: bool(variables(engine.process.pid)))
         found = variables(engine.process.pid)
-    assert {name: found[name] for name in SPARE} == dict.fromkeys(SPARE, given or "1")
+    assert {name: found[name] for name in ENVIRONMENT_DEFAULTS} == dict.fromkeys(
+        ENVIRONMENT_DEFAULTS, given or "1"
+    )
 
 
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _leaves_nothing() -> Iterator[None]:
     _ahead.clear()
+    gc.collect()  # what the tests before have left
     before = open_fds()
     yield
     _ahead.clear()
