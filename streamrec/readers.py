@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.engine import is_started_ahead
+from streamrec.relay import RelaySession, can_relay
 from streamrec.session import EngineSession, LoopSession, ThreadSession
 
 if TYPE_CHECKING:
@@ -68,12 +70,15 @@ class DatasetReader:
         return await LoopSession.open(self.description.dataset(), rank, position)
 
     def start(self, rank: Rank, position: Place) -> Session:
-        """Read in a process or a thread."""
-        if self._engine() == "thread":
-            return ThreadSession(self.description.dataset(), rank, position)
-        return EngineSession(self.description.dataset(), rank, position)
+        """Read in a process or a thread, or in a thread until the process is ready."""
+        settings, engine = self.description.dataset(), self._engine()
+        if engine == "thread":
+            return ThreadSession(settings, rank, position)
+        if engine == "process" or is_started_ahead() or not can_relay(settings):
+            return EngineSession.open(settings, rank, position)
+        return RelaySession(settings, rank, position)
 
-    def _engine(self) -> str:
+    def _engine(self) -> Literal["process", "thread"] | None:
         engine = self.description.engine
         private = [url for url in self.description.urls if url.startswith("memory:")]
         if private and engine == "process":
@@ -81,7 +86,7 @@ class DatasetReader:
                 f"{private[0]} is memory of this process, which another cannot read; "
                 'set engine="thread"'
             )
-        return engine or ("thread" if private else "process")
+        return "thread" if private else engine
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from streamrec.config import ends
 from streamrec.feeder.engine import Engine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
     from streamrec.plan.place import Place
-    from streamrec.plan.position import Fingerprint
+    from streamrec.plan.position import Fingerprint, Position
     from streamrec.ranks import Rank
     from streamrec.types import Batch
 
@@ -165,6 +165,11 @@ class LoopSession:
         self._ready.clear()
         self._wanted.set()
 
+    async def halt(self) -> Position | None:
+        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
+        await self._ready.wait()
+        return await self._run.halt()
+
     def statistics(self) -> dict[str, Any]:
         """Counters of the present run; none before it has begun."""
         return self._run.statistics() if self._ready.is_set() else {}
@@ -238,6 +243,10 @@ class ThreadSession:
         """Start the next run, where the last one ended."""
         self._bridge.call(_called(self._session.subscribe))
 
+    def halt(self) -> Position | None:
+        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
+        return self._bridge.call(self._session.halt())
+
     def statistics(self) -> dict[str, Any]:
         """Counters of the present run."""
         return self._session.statistics()
@@ -252,21 +261,50 @@ async def _called(function: Any) -> None:
 
 
 class EngineSession:
-    """Reads in a private process over a socket: the trainer's interpreter lock cannot slow it."""
+    """Reads in a private process over a socket: the trainer's interpreter lock cannot slow it.
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
+    It prepares itself in the background; :meth:`begin` says where it is to read.
+    """
+
+    def __init__(self, settings: DatasetSettings, rank: Rank) -> None:
+        self.has_begun = False
+        """Whether it was told where to read."""
         self._engine = Engine.start(settings)
         try:
-            self._feed = self._engine.feed(
+            self._feed = self._engine.call(
                 rank=rank.rank,
                 world_size=rank.world_size,
                 batch_size=settings.batch_size,
-                position=position,
                 credit_bytes=sent_bytes(memory_budget(settings)),
             )
         except BaseException:
             self._engine.close()
             raise
+
+    @classmethod
+    def open(cls, settings: DatasetSettings, rank: Rank, position: Place) -> Self:
+        """Start the process, and have it read.
+
+        Raises:
+            StreamrecError: The dataset cannot be opened, or the position does not fit it.
+        """
+        self = cls(settings, rank)
+        try:
+            self.begin(position)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @property
+    def answers(self) -> bool:
+        """Whether the process is ready to read, or has failed: :meth:`begin` tells."""
+        return self._feed.answers
+
+    def begin(self, position: Place) -> None:
+        """Have it read from a position on, as soon as it is ready; errors as of :meth:`open`."""
+        self._feed.begin(position)
+        self.has_begun = True
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -298,4 +336,4 @@ class EngineSession:
     def close(self) -> None:
         """Disconnect and end the process."""
         self._feed.close()
-        self._engine.close()
+        self._engine.close(at_once=not self.has_begun)

@@ -20,6 +20,7 @@ from streamrec.formats.sequences import parser_of
 from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.readers import DatasetReader, FeederReader
+from streamrec.relay import RelaySession
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
@@ -439,6 +440,6 @@ class Stream:
 
 
 def _plain(session: Session | AsyncSession) -> Session:
-    if isinstance(session, (EngineSession, ThreadSession, BlockingFeed)):
+    if isinstance(session, (EngineSession, RelaySession, ThreadSession, BlockingFeed)):
         return session
     raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")

@@ -423,21 +423,26 @@ class TestProcesses:
         whole = taken_by_async_for(raw(source, epochs=None), len(delivered) + 2)
         assert identities(delivered + tail) == identities(whole)
 
+    @pytest.mark.parametrize(
+        ("engine", "session"), [("process", "stream._session"), (None, "stream._session._engine")]
+    )
     @pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])
-    def test_the_training_process_ends_anyhow(self, source: str, end: str) -> None:
+    def test_the_training_process_ends_anyhow(
+        self, source: str, end: str, engine: str | None, session: str
+    ) -> None:
         """Without `with`: at a normal exit, a kill -9 and Ctrl-C the engine process is gone."""
         code = f"""
 import os, streamrec as sr
-stream = sr.open({source!r}, batch_size=2, epochs=None)
+stream = sr.open({source!r}, batch_size=2, epochs=None, engine={engine!r})
 batch = next(iter(stream))
-print(stream._session._engine.process.pid, flush=True)
+print({session}._engine.process.pid, flush=True)
 {end}
 """
         result = subprocess.run(
             [sys.executable, "-c", code], check=False, capture_output=True, text=True
         )
-        engine = int(result.stdout)
-        assert until(lambda: not Path(f"/proc/{engine}").exists() or zombie(engine), 5)
+        pid = int(result.stdout)
+        assert until(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), 5)
         assert "streamrec" not in result.stderr
         if end == "pass":
             assert (result.returncode, result.stderr) == (0, "")

@@ -63,6 +63,11 @@ class BlockingConnection:
         """Messages received and not taken."""
         return len(self._inbox)
 
+    @property
+    def readable(self) -> bool:
+        """Whether a message can be received, or at least begun, without a wait."""
+        return bool(self._inbox or self._poll.poll(0))
+
     def receive(self) -> Message:
         """The next message other than CREDIT, PING and PONG.
 

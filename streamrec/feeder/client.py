@@ -237,13 +237,31 @@ class BlockingFeed(_Feed):
 
     @classmethod
     def open(
+        cls, address: str | socket.socket, *, position: State | None = None, **arguments: Any
+    ) -> Self:
+        """Connect and subscribe; errors as of :meth:`AsyncFeed.open`.
+
+        Args:
+            address: As of :meth:`call`.
+            position: Where to go on; ``None``: at the beginning.
+            arguments: As of :meth:`call`.
+        """
+        self = cls.call(address, **arguments)
+        try:
+            self.begin(position)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @classmethod
+    def call(
         cls,
         address: str | socket.socket,
         *,
         rank: int = 0,
         world_size: int = 1,
         batch_size: int | None = None,
-        position: State | None = None,
         token: str | None = None,
         fingerprint: Fingerprint | None = None,
         credit_bytes: int = CREDIT_BYTES,
@@ -252,7 +270,7 @@ class BlockingFeed(_Feed):
         diagnose: Callable[[], str | None] | None = None,
         inbox: Inbox | None = None,
     ) -> Self:
-        """Connect and subscribe; errors as of :meth:`AsyncFeed.open`.
+        """Connect, and do not wait for an answer; :meth:`begin` does.
 
         Args:
             address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
@@ -260,7 +278,6 @@ class BlockingFeed(_Feed):
             rank: Which part of the stream.
             world_size: Of how many.
             batch_size: Records per rank and batch; ``None``: the dataset's own.
-            position: Where to go on; ``None``: at the beginning.
             token: What the feeder wants to see; never sent over TCP beyond this machine.
             fingerprint: What the feeder must serve.
             credit_bytes: Bytes of batches that may wait on their way.
@@ -268,13 +285,17 @@ class BlockingFeed(_Feed):
             patience: Seconds without a sign of life after which the feeder counts as lost.
             diagnose: Asked for the reason when the connection breaks.
             inbox: Memory that the feeder shares.
+
+        Raises:
+            ConfigError: An argument is wrong.
+            FeederLost: The feeder cannot be reached.
         """
         where, subscription = _prepare(
             address,
             rank=rank,
             world_size=world_size,
             batch_size=batch_size,
-            position=position,
+            position=None,
             token=token,
             fingerprint=fingerprint,
             credit_bytes=credit_bytes,
@@ -283,12 +304,32 @@ class BlockingFeed(_Feed):
         machine = Connection(Role.CLIENT, payload_cap=payload_cap)
         connection = BlockingConnection(_connect(address), machine, patience=patience)
         self = cls(where, connection, subscription, diagnose)
-        try:
-            self._greet()
-        except BaseException:
-            connection.close()
-            raise
+        connection.send_if_possible(subscription.hello)
         return self
+
+    @property
+    def answers(self) -> bool:
+        """Whether something has come from the feeder, or the connection has ended."""
+        return self._connection.readable
+
+    def begin(self, position: State | None = None) -> None:
+        """Wait for the answer to the call, and subscribe; an interrupted wait can be taken up.
+
+        Args:
+            position: Where to go on; ``None``: at the beginning.
+
+        Raises:
+            FeederLost: The connection broke.
+            FeederRefused: The feeder does not serve this client or dataset.
+            StateError: The position or the fingerprint does not fit what it serves.
+        """
+        self._subscription.seek(position)
+        try:
+            self._subscription.welcome(self._next())
+            self.subscribe()
+        except StreamrecError as error:
+            self._connection.close()
+            raise self._explained(error) from None
 
     def receive(self) -> Batch:
         """The next batch; errors as of :meth:`AsyncFeed.receive`."""
@@ -320,14 +361,6 @@ class BlockingFeed(_Feed):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _greet(self) -> None:
-        try:
-            self._connection.send_if_possible(self._subscription.hello)
-            self._subscription.welcome(self._next())
-            self.subscribe()
-        except StreamrecError as error:
-            raise self._explained(error) from None
 
     def _next(self) -> Message:
         while self._subscription.note(message := self._connection.receive()):

@@ -134,23 +134,27 @@ class Engine:
         """Whether it runs, and would be started in the same way now."""
         return self.process.poll() is None and self._situation == _situation()
 
-    def feed(
+    def feed(self, position: State | None = None, **arguments: Any) -> BlockingFeed:
+        """Subscribe, once; arguments and errors as of :meth:`BlockingFeed.open`."""
+        feed = self.call(**arguments)
+        feed.begin(position)
+        return feed
+
+    def call(
         self,
         *,
         rank: int = 0,
         world_size: int = 1,
         batch_size: int | None = None,
-        position: State | None = None,
         fingerprint: Fingerprint | None = None,
         credit_bytes: int = CREDIT_BYTES,
     ) -> BlockingFeed:
-        """Subscribe, once; arguments and errors as of :meth:`BlockingFeed.open`."""
-        return BlockingFeed.open(
+        """Announce a subscription; arguments as of :meth:`BlockingFeed.open`."""
+        return BlockingFeed.call(
             self.socket,
             rank=rank,
             world_size=world_size,
             batch_size=batch_size,
-            position=position,
             fingerprint=fingerprint,
             credit_bytes=credit_bytes,
             patience=PATIENCE,
@@ -168,8 +172,14 @@ class Engine:
         said = f"; its last words:\n{said}" if said else ""
         return f"the engine process {self.process.pid} {_outcome(code)}{said}"
 
-    def close(self) -> None:
-        """End the process and wait for it, at most some seconds; again changes nothing."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End the process and wait for it, at most some seconds; again changes nothing.
+
+        Args:
+            at_once: It serves nobody yet: do not wait until it has imported its libraries.
+        """
+        if at_once and self._finalizer.alive:
+            self.process.kill()
         self._finalizer()
         self._inbox = None  # what batches still view of it stays
 
@@ -210,9 +220,14 @@ def start_engine(source: str = "") -> None:
     Raises:
         ConfigError: No process can be started.
     """
-    if not any(engine.fits for engine in tuple(_ahead)):
+    if not is_started_ahead():
         scheme, separator, _ = source.partition("://")
         _ahead.append(Engine.spawn(scheme + separator if separator else source and "/"))
+
+
+def is_started_ahead() -> bool:
+    """Whether a process waits for a stream."""
+    return any(engine.fits for engine in tuple(_ahead))
 
 
 def _ready() -> Engine | None:

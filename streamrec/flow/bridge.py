@@ -67,6 +67,13 @@ class Bridge:
 
     async def _until_closed(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_report)
         self._end = asyncio.Event()
         self._started.set()
         await self._end.wait()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong, unless the interpreter ends: it takes the thread pools away first."""
+    if threading.main_thread().is_alive():
+        loop.default_exception_handler(context)

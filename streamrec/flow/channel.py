@@ -42,6 +42,11 @@ class Channel(Generic[T]):
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more will be sent."""
+        return self._closed_by is not None
+
     async def send(self, value: T, size: int) -> None:
         """Hand over a value of so many bytes; waits for room.
 

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
     from streamrec.types import Octets
 
-__all__ = ["Fetcher", "OpensStores"]
+__all__ = ["COUNTERS", "Fetcher", "OpensStores"]
+
+COUNTERS = (
+    *("requests", "retries", "throttled", "cut"),
+    *("hedges", "hedges_won", "hedges_lost"),
+    *("bytes_read", "bytes_used"),
+)
+"""What is counted since the start."""
 
 LOOK_SECONDS = 0.25
 """How often the number of requests is thought over: a few times the life of a request."""
@@ -140,13 +147,8 @@ class Fetcher:
 
     def statistics(self) -> dict[str, Any]:
         """Counters since the start, and how things stand; docs/operations.md explains each."""
-        names = (
-            *("requests", "retries", "throttled", "cut"),
-            *("hedges", "hedges_won", "hedges_lost"),
-            *("bytes_read", "bytes_used"),
-        )
         return {
-            **{name: self.counts[name] for name in names},
+            **{name: self.counts[name] for name in COUNTERS},
             "seconds_waited": self.counts["waited_us"] / 1e6,
             "in_flight": self._in_flight,
             "concurrency": self.concurrency.limit,
@@ -223,7 +225,8 @@ class Fetcher:
                 self._tell(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        feed.size = max(feed.size, grown(size, self._plan.range_size))
+        if not feed.planner.looks:  # a look is not the lane's head, which is still to come
+            feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
     def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:

@@ -236,6 +236,7 @@ class LaneInflater:
         planner.go_on(offset)
         if self._stream is None:
             self._source.drop()
+            self._source.answered = False  # the lane's head is yet to be asked for
 
     def _kind(self, read: RangeRead) -> Compression | None:
         if self._setting != "auto":

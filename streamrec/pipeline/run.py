@@ -15,6 +15,7 @@ from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder, Suspect
+from streamrec.pipeline.fetch import COUNTERS as FETCHED
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.types import Batch
 
-__all__ = ["Run"]
+__all__ = ["COUNTERS", "Run"]
+
+COUNTERS = (*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to")
+"""Of the statistics: what is counted since the start, besides what was delivered."""
 
 THREADS = min(4, os.cpu_count() or 1)
 """That decode."""
@@ -159,6 +163,18 @@ class Run:
         if batch.components is not None:
             self._of_components.update(batch.components.rows_of(batch.origin.shards))
         return batch
+
+    async def halt(self) -> Position | None:
+        """Read no further; what is ready can still be received.
+
+        Returns:
+            The position behind what is ready, where another run can go on; ``None``: all of this
+            run is ready, or will fail there.
+        """
+        if self._channel.is_closed:
+            return None
+        await self._stop()
+        return self._sent
 
     async def _begin_again(self) -> None:
         """Read once more from the last batch on; every payload is checked before it is merged.
@@ -381,10 +397,9 @@ class Run:
         chunk = self._batcher.cut(rows)
         if rows and self._plan.by_record and self._plan.by_record.lends(step):
             self._donor = chunk.cut(rows - 1, rows)
-        before, self._sent = self._sent, self._position(step)
-        position = self._sent
+        position = behind = self._position(step)
         if self._plan.batch_size is None:  # rows that are taken singly stand behind one position
-            position = replace(before, step=step, skip=before.skip + rows)
+            position = replace(self._sent, step=step, skip=self._sent.skip + rows)
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
@@ -395,6 +410,7 @@ class Run:
         decoding = self._threads.submit(self._decoder.decode, chunk, position, padding, rows)
         del chunk  # the thread's reference is the last: decoding it frees the ranges
         await self._channel.send(_Decoding(decoding, used), size)
+        self._sent = behind
 
     def _position(self, step: int) -> Position:
         run = self._plan.by_record

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from streamrec.plan.order import Extent
 
-__all__ = ["LaneRanges", "MemoryPlan", "RangeRequest", "ReadAhead", "grown", "sent_bytes"]
+__all__ = [
+    "LaneRanges",
+    "MemoryPlan",
+    "RangeRequest",
+    "ReadAhead",
+    "grown",
+    "least_budget",
+    "sent_bytes",
+]
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALLEST_HEAD = 64 * KIB
@@ -192,6 +200,17 @@ class ReadAhead:
         self.size = min(self._most, self.size + -(-self.size // 8))
 
 
+def least_budget(lanes: int, windows: int = 0) -> int:
+    """The smallest budget that :meth:`MemoryPlan.divide` takes, in whole MiB.
+
+    Args:
+        lanes: As there.
+        windows: As there.
+    """
+    held = windows + lanes * SMALLEST_HEAD
+    return -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB) * MIB
+
+
 def sent_bytes(total: int) -> int:
     """The part of a budget's reserve for batches between the engine's process and the trainer's."""
     return _reserve(total) // 4
@@ -215,8 +234,7 @@ def _power_of_two(n: int) -> int:
 
 
 def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
-    held = windows + lanes * SMALLEST_HEAD
-    needed = -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB)
+    needed = least_budget(lanes, windows) // MIB
     return (
         f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
         f"{windows / MIB:.0f} MiB shuffle windows + {lanes} open shards x {SMALLEST_HEAD // KIB} "

@@ -22,7 +22,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from tests.feeder import double
 from tests.feeder.double import Double
-from tests.feeder.support import LOOPS, LoopFactory, eventually, on_both_loops, served
+from tests.feeder.support import LOOPS, LoopFactory, eventually, on_both_loops, served, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,6 +179,23 @@ class TestBlockingFeed:
                 with BlockingFeed.open(dataset_at(bound), position=state) as feed:
                     numbers = [batch.next_position.step for batch in all_now(feed)]
                     assert numbers == list(range(step + 1, 21 if step == 10 else 11))
+
+    def test_begins_where_it_is_told_after_the_call(self) -> None:
+        with served({"train": Double()}) as feeder:
+            bound = feeder.listen("tcp://127.0.0.1:0")
+            with BlockingFeed.call(dataset_at(bound)) as feed:
+                until(lambda: feed.answers)
+                feed.begin(double.position(7))
+                assert [batch.next_position.step for batch in all_now(feed)] == [8, 9, 10]
+
+    def test_a_call_that_nobody_answers(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, BlockingFeed.call(ours) as feed:
+            assert not feed.answers
+            theirs.close()
+            assert feed.answers
+            with pytest.raises(FeederLost):
+                feed.begin()
 
     def test_silence_is_loss(self) -> None:
         ours, theirs = socket.socketpair()

@@ -57,6 +57,13 @@ def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
     assert open_fds() == before
 
 
+def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
+    engine = Engine.start(settings(tmp_path))
+    engine.close(at_once=True)
+    assert engine.process.returncode == -signal.SIGKILL
+    engine.close(at_once=True)
+
+
 @pytest.mark.parametrize("shares", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
 def test_what_the_trainer_keeps_stays_its_own(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -65,3 +68,43 @@ def test_a_with_block_closes_it() -> None:
     with Bridge() as bridge:
         assert bridge.call(where()) == "streamrec-bridge"
     assert not bridge._thread.is_alive()
+
+
+def test_what_a_forgotten_task_raised_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise KeyError("cause")
+
+    async def forget() -> None:
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del task
+
+    with Bridge() as bridge:
+        bridge.call(forget())
+        gc.collect()
+    assert "cause" in caplog.text
+
+
+def test_what_the_end_of_the_interpreter_breaks_is_not() -> None:
+    """It refuses new work in thread pools before it lets the bridge be closed."""
+    code = """
+import asyncio, atexit
+from streamrec.flow.bridge import Bridge
+
+async def work():
+    while True:
+        await asyncio.get_running_loop().run_in_executor(None, int)
+
+async def start():
+    tasks.add(asyncio.create_task(work()))
+
+tasks = set()
+bridge = Bridge()
+bridge.call(start())
+atexit.register(bridge.close)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr) == (0, "")

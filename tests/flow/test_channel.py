@@ -27,6 +27,16 @@ async def test_values_come_in_order_and_the_end_after_them() -> None:
 
 
 @asynchronous
+async def test_a_closed_one_says_so_though_values_wait() -> None:
+    channel: Channel[int] = Channel(10)
+    await channel.send(1, 1)
+    assert not channel.is_closed
+    await channel.close()
+    assert channel.is_closed
+    assert await channel.receive() == 1
+
+
+@asynchronous
 async def test_an_error_comes_after_what_was_sent() -> None:
     channel: Channel[int] = Channel(100)
     await channel.send(1, 1)

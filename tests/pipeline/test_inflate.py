@@ -165,6 +165,20 @@ async def test_resuming_in_a_plain_shard_looks_at_its_beginning_and_goes_on() ->
     assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016]
 
 
+@asynchronous
+async def test_behind_such_a_look_a_lane_begins_as_small_as_any() -> None:
+    store = ScriptedStore({"s": shard([1000] * 4000)})
+    dataset = dataset_of(store, batch_size=1, memory_budget="64MiB")
+    sizes = {}
+    for position in (None, (await batches_of(dataset))[20].next_position):
+        store.asked.clear()
+        await batches_of(dataset, position)
+        sizes[position] = [stop - start for _, start, stop, _ in store.asked]
+    (begun, resumed) = sizes.values()
+    assert resumed[0] < begun[0]
+    assert resumed[1:4] == begun[:3]
+
+
 @pytest.mark.parametrize("kind", PACKED)
 @asynchronous
 async def test_reading_a_shard_again_is_said_once(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from streamrec.plan.position import Position
+    from streamrec.types import Batch
 
 SHARDS = st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=7).map(
     tuple
@@ -98,6 +102,40 @@ def test_stop_at_every_k_and_resume(
         await dataset.aclose()
 
     asyncio.run(main())
+
+
+@FEW
+@given(SHARDS, ORDERS, st.integers(1, 3))
+def test_what_follows_a_halt_is_behind_what_was_ready(
+    tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any], prefetch: int
+) -> None:
+    async def main() -> None:
+        source = write(tmp_path / str(hash((shards, str(order)))), shards)
+        dataset = await Dataset.open(settings_of(source, **order, prefetch=prefetch))
+        whole = await receive_all(dataset)
+        for k in range(len(whole)):
+            taken, end = await halted(dataset, k)
+            rest = [] if end is None else await receive_all(dataset, position=end)
+            assert identities(taken) + identities(rest) == identities(whole)
+        await dataset.aclose()
+
+    asyncio.run(main())
+
+
+async def halted(dataset: Dataset, k: int) -> tuple[list[Batch], Position | None]:
+    """The batches of a run that is halted after ``k`` of them, and where another goes on."""
+    size = dataset.settings.batch_size
+    async with dataset.run(rank=0, world_size=1, batch_size=size, position=None) as run:
+        batches = []
+        with contextlib.suppress(EndOfStream):  # single records travel in groups of any size
+            for _ in range(k):
+                batches.append(await run.receive())  # noqa: PERF401 - those before the end stay
+        end = await run.halt()
+        assert await run.halt() == end
+        with contextlib.suppress(EndOfStream):
+            while end is None or run.position.step < end.step:
+                batches.append(await run.receive())
+        return batches, end
 
 
 @FEW

@@ -17,6 +17,7 @@ from streamrec.plan.ranges import (
     RangeRequest,
     ReadAhead,
     grown,
+    least_budget,
     sent_bytes,
 )
 
@@ -211,6 +212,14 @@ def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int, near: b
     assert plan.reserve + plan.windows + lanes * plan.head <= total
     assert plan.head <= plan.range_size <= 8 * MIB
     assert plan.for_ranges <= total - plan.reserve
+
+
+@given(st.integers(1, 5000), st.integers(0, 3 << 30))
+def test_the_least_budget_serves_and_a_mib_less_does_not(lanes: int, windows: int) -> None:
+    least = least_budget(lanes, windows)
+    MemoryPlan.divide(least, lanes=lanes, windows=windows)
+    with pytest.raises(ConfigError, match=f"set memory_budget to {least // MIB} MiB"):
+        MemoryPlan.divide(least - MIB, lanes=lanes, windows=windows)
 
 
 @pytest.mark.parametrize(("lanes", "kib"), [(1, 512), (24, 512), (25, 256), (48, 256), (192, 256)])
