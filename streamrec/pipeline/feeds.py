@@ -224,6 +224,10 @@ class LaneFeed:
         self._asked -= len(read.memory)
         return read
 
+    def withdraw(self) -> None:
+        """What was asked for last is of no use."""
+        self._asked -= len(self.ranges.pop().memory)
+
     @property
     def ahead(self) -> int:
         """Bytes that are asked for and not yet scanned; only the first range is being scanned."""

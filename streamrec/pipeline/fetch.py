@@ -225,7 +225,7 @@ class Fetcher:
                 self._tell(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        if not feed.planner.looks:  # a look is not the lane's head, which is still to come
+        if not feed.planner.looks or feed.planner.guessed:  # a look is not yet the lane's head
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 

@@ -236,7 +236,9 @@ class LaneInflater:
         planner.go_on(offset)
         if self._stream is None:
             self._source.drop()
-            self._source.answered = False  # the lane's head is yet to be asked for
+            self._source.answered = planner.guessed  # else the lane's head is yet to be asked for
+        elif planner.guessed:
+            self._source.withdraw()
 
     def _kind(self, read: RangeRead) -> Compression | None:
         if self._setting != "auto":

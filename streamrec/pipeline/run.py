@@ -232,6 +232,7 @@ class Run:
 
     def _make_fetcher(self) -> Fetcher:
         plan, position = self._plan, self._plan.position
+        compression = plan.settings.compression
         planners = []
         for feed, (order, lane) in enumerate(plan.feeds):
             extent, offset = (int(value) for value in self._points[:2, feed])
@@ -243,8 +244,8 @@ class Run:
                     plan.extents(feed, extent),
                     self._shards.sizes,
                     order.reach(lane),
-                    offset=offset if offset and plan.settings.compression == "none" else None,
-                    looks=offset > 0 and plan.settings.compression == "auto",
+                    offset=offset if offset and compression in ("none", "auto") else None,
+                    looks=offset > 0 and compression == "auto",
                 )
             )
         most = plan.settings.max_concurrency

@@ -259,8 +259,10 @@ class LaneRanges:
         sizes: The shards' sizes in bytes, as far as known; read anew at every call.
         reach: After how many different empty shards in a row the lane cannot meet any other.
         offset: Where in the first extent's shard to begin, in bytes.
-        looks: Ask for a few bytes of the first shard's beginning, and for nothing more until
-            :meth:`go_on` says where: they tell whether it is compressed.
+        looks: Ask for a few bytes of the first shard's beginning: they tell whether it is
+            compressed, and ``offset`` no place in it. If the shard's size is known, a range at
+            ``offset`` is asked for as well, as a guess; nothing more until :meth:`go_on` says
+            where.
     """
 
     def __init__(
@@ -273,12 +275,15 @@ class LaneRanges:
         looks: bool = False,
     ) -> None:
         self.looks = looks
+        self.guessed = False
+        """Whether a range was asked for that may be of no use."""
+        self._guess_at = offset if looks else None
         self._extents = extents
         self._sizes = sizes
         self._reach = reach
         self._empty: set[int] = set()
         self._extent: Extent | None = next(extents, None)
-        self._next = self._begin(offset)
+        self._next = self._begin(None if looks else offset)
         self._asked = False
         self._guess: float = inf
 
@@ -305,7 +310,9 @@ class LaneRanges:
         """
         while (extent := self._extent) is not None:
             end = self._end(extent)
-            if self._asked and (end is None or self.looks):
+            if self._asked and self.looks:
+                return self._guessed_range(extent, end, size)
+            if self._asked and end is None:
                 return None
             size = min(size, LOOK) if self.looks else size
             if end is None or self._next < end:
@@ -317,9 +324,18 @@ class LaneRanges:
         return None
 
     def go_on(self, offset: int) -> None:
-        """What was looked for is found: the next range of the shard begins there."""
+        """What was looked for is found: read on from there, unless that was guessed."""
         self.looks = False
-        self._next = offset
+        if not self.guessed or offset != self._guess_at:
+            self._next = offset
+
+    def _guessed_range(self, extent: Extent, end: int | None, size: int) -> RangeRequest | None:
+        start = self._guess_at
+        if self.guessed or start is None or end is None or end <= start:
+            return None
+        self.guessed = True
+        self._next = min(start + size, end)
+        return RangeRequest(extent, start, self._next)
 
     def leave(self, extent: Extent) -> None:
         """Ask for nothing more of this extent, if anything is still to be asked for."""

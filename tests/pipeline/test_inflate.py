@@ -166,6 +166,38 @@ async def test_resuming_in_a_plain_shard_looks_at_its_beginning_and_goes_on() ->
 
 
 @asynchronous
+async def test_it_does_not_wait_for_what_the_look_says() -> None:
+    store = ScriptedStore({"s": shard([1000] * 50)})
+    dataset = dataset_of(store, batch_size=1)
+    found = await batches_of(dataset)
+    store.asked.clear()
+    store.gate = asyncio.Event()
+    async with new_run(dataset, found[20].next_position) as run:
+        while len(store.asked) < 2:  # noqa: ASYNC110 - nothing is answered, so nothing tells
+            await asyncio.sleep(0)
+        store.gate.set()
+        assert contents([await run.receive()]) == contents(found[21:22])
+    assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016]
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@asynchronous
+async def test_what_was_read_as_if_it_were_plain_is_dropped(kind: Compression) -> None:
+    """Random bytes stay as many, so the offset is a place in the compressed shard, too."""
+    store = ScriptedStore({"s": pack(kind, shard([1000] * 400))})
+    dataset = dataset_of(store, batch_size=1)
+    found = await batches_of(dataset)
+    store.asked.clear()
+    async with new_run(dataset, found[99].next_position) as run:
+        rest = [await run.receive() for _ in range(300)]
+        with pytest.raises(EndOfStream):
+            await run.receive()
+        assert run.statistics()["bytes_in_memory"] == 0
+    assert contents(rest) == contents(found[100:])
+    assert [start for _, start, _, _ in store.asked][:3] == [0, 100 * 1016, 4096]
+
+
+@asynchronous
 async def test_behind_such_a_look_a_lane_begins_as_small_as_any() -> None:
     store = ScriptedStore({"s": shard([1000] * 4000)})
     dataset = dataset_of(store, batch_size=1, memory_budget="64MiB")
