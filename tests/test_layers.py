@@ -109,7 +109,7 @@ def test_libraries_stay_in_their_rooms(path: Path) -> None:
         assert not belongs(name, {"pickle", "marshal", "shelve"}), "nothing is ever unpickled"
 
 
-@pytest.mark.parametrize("room", ["devstore", "plan", "stores"])
+@pytest.mark.parametrize("room", ["devstore", "flow", "plan", "stores"])
 def test_what_is_not_tested_with_each_kernel_has_none(room: str) -> None:
     used = [rooms_used(path) for path in FILES if room_of(path) == room]
     assert used

