@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
+from streamrec.errors import FeedError
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
@@ -110,12 +111,19 @@ class RelaySession:
             return
         is_through = self._step() >= self._end.step
         if not self._engine.has_begun and (is_through or self._engine.answers):
-            self._engine.begin(self._end)
+            self._begin(self._end)
         if is_through:
             counts = thread.statistics()
             self._counted = {name: counts[name] for name in COUNTERS if name in counts}
             self._session, self._thread = self._engine, None
             thread.close()
+
+    def _begin(self, end: Position) -> None:
+        try:
+            self._engine.begin(end)
+        except FeedError as error:
+            error.position = self.position  # what the thread has ready is not delivered yet
+            raise
 
     def _step(self) -> int:
         position = self._session.position

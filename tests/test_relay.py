@@ -206,8 +206,9 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
         engine = stream._session._engine._engine
         engine.process.kill()
         engine.process.wait()
-        with pytest.raises(FeederLost, match="SIGKILL"):
+        with pytest.raises(FeederLost, match="SIGKILL") as caught:
             next(stream)
+        assert caught.value.position == stream.state_dict()  # not behind what is still ready
     with stream:
         assert sum(map(len, stream)) == TOTAL - len(first)
 
