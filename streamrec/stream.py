@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "connect", "mix", "open"]
 
+StreamSettings.model_rebuild()  # when imported, not when a stream is opened: 6 ms
+
 
 def open(  # noqa: A001 - the public name: streamrec.open
     source: str | Sequence[str],

@@ -45,6 +45,7 @@ def main() -> None:
 def _import_all(store: str) -> None:
     """Import what every dataset needs, and what reads the store, where that is known."""
     import_module("streamrec.feeder.engine")
+    import_module("streamrec.config").DatasetSettings.model_rebuild()
     import_module("streamrec.pipeline.dataset")
     with contextlib.suppress(ImportError):  # not on this platform
         import_module("uvloop")

@@ -43,11 +43,11 @@ class EagerConnector(aiohttp.TCPConnector):
         timeout: ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
     ) -> Connection:
         """A connection for a request, an open one or a new one."""
-        if self._ahead and req.proxy is None:
-            count, self._ahead = self._ahead, 0
-            # All begin now: none of them gets what another one has opened.
-            self._opening = {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
-        return await super().connect(req, traces, timeout)
+        count, self._ahead = 0 if req.proxy else self._ahead, 0
+        connection = await super().connect(req, traces, timeout)
+        # Only now: the request itself goes first. All of them: none gets what another has opened.
+        self._opening |= {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
+        return connection
 
     async def stop(self) -> None:
         """Open no more."""

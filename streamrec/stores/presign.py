@@ -165,7 +165,9 @@ class Presigner:
     def _plain_endpoint(self) -> Endpoint | None:
         """Looked for once: the options and the profile stay."""
         if not self._settled and not self._given_session:
-            session = self._session()
+            # Handlers of all services' calls take 7 ms to register, and only clients need them.
+            bare = {**self._filesystem.kwargs, "include_builtin_handlers": False}
+            session = AioSession(**bare)
             environment = {**session.get_scoped_config(), **os.environ}
             self._endpoint = plain_endpoint(
                 self._filesystem, session.get_config_variable, environment
