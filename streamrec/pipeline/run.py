@@ -250,12 +250,13 @@ class Run:
             )
         most = plan.settings.max_concurrency
         most = MOST if most == "auto" else most
+        heads = sum(1 + planner.looks for planner in planners)
         return Fetcher(
             self._shards,
             self._stores,
             planners,
             plan.memory,
-            concurrency=Concurrency(max(START, len(planners)), most),
+            concurrency=Concurrency(max(START, heads), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
             lanes=len(plan.own_lanes),

@@ -166,18 +166,21 @@ async def test_resuming_in_a_plain_shard_looks_at_its_beginning_and_goes_on() ->
 
 
 @asynchronous
-async def test_it_does_not_wait_for_what_the_look_says() -> None:
-    store = ScriptedStore({"s": shard([1000] * 50)})
-    dataset = dataset_of(store, batch_size=1)
+async def test_no_lane_waits_for_what_the_looks_say() -> None:
+    """Not even where there are more looks, and guesses beside them, than a run begins with."""
+    lanes, records = 40, 5
+    store = ScriptedStore({f"s{i:02}": shard([1000] * records, i) for i in range(lanes)})
+    dataset = dataset_of(store, batch_size=lanes, lanes=lanes, memory_budget="64MiB")
     found = await batches_of(dataset)
     store.asked.clear()
     store.gate = asyncio.Event()
-    async with new_run(dataset, found[20].next_position) as run:
-        while len(store.asked) < 2:  # noqa: ASYNC110 - nothing is answered, so nothing tells
+    async with new_run(dataset, found[1].next_position) as run:
+        for _ in range(100):  # nothing is answered, so nothing tells
             await asyncio.sleep(0)
+        asked = sorted((url, start) for url, start, _, _ in store.asked)
+        assert asked == [(url, start) for url in store.objects for start in (0, 2 * 1016)]
         store.gate.set()
-        assert contents([await run.receive()]) == contents(found[21:22])
-    assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016]
+        assert contents([await run.receive()]) == contents(found[2:3])
 
 
 @pytest.mark.parametrize("kind", PACKED)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import TCPConnector
 
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreError
@@ -14,6 +15,8 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from aiohttp.connector import Connection
 
     from streamrec.stores.connections import EagerConnector
     from tests.stores.certificates import Authority
@@ -57,6 +60,26 @@ async def test_while_a_listing_is_on_its_way_connections_are_opened(
         assert [each for each, _ in data] == [DATA[:10]] * AHEAD
         assert idle(store) == 1 + AHEAD
         assert devstore.statistics.requests == 1 + AHEAD
+
+
+@asynchronous
+async def test_the_listing_itself_goes_first(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, connect = [], TCPConnector.connect
+
+    async def watched(connector: TCPConnector, *arguments: Any) -> Connection:
+        events.append("wanted")
+        connection = await connect(connector, *arguments)
+        events.append("open")
+        return connection
+
+    monkeypatch.setattr(TCPConnector, "connect", watched)
+    async with served(authority) as (_, store):
+        [info async for info in store.list("s3://bucket/")]
+        await asyncio.wait(connector_of(store)._opening)
+    assert events[:2] == ["wanted", "open"]
+    assert events.count("open") == 1 + AHEAD
 
 
 @asynchronous
