@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError
+from streamrec.feeder.engine import Engine
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
@@ -60,20 +61,23 @@ class RelaySession:
     """
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
-        self._engine = EngineSession(settings, rank)
+        engine = Engine.spawn(next(iter(settings.urls), ""))
+        self._engine = EngineSession(engine, settings, rank)
+        self._thread: ThreadSession | None = None
         try:
-            self._thread: ThreadSession | None = ThreadSession(_small(settings), rank, position)
+            self._thread = thread = ThreadSession(_small(settings), rank, position)
+            engine.hand_over(settings, thread.objects)
         except BaseException:
-            self._engine.close()
+            self.close()
             raise
-        self._session: Session = self._thread
+        self._session: Session = thread
         self._end: Position | None = None
         """Where the process goes on, once the thread reads no further."""
         self._counted: dict[str, Any] = {}
         """What the thread has counted in the present run."""
-        self.fingerprint: Fingerprint = self._thread.fingerprint
+        self.fingerprint: Fingerprint = thread.fingerprint
         """What determines the order of what is received."""
-        self.settings: Mapping[str, Any] = self._thread.settings
+        self.settings: Mapping[str, Any] = thread.settings
         """Facts of the dataset."""
 
     @property

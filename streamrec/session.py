@@ -18,13 +18,14 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
     from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.ranks import Rank
+    from streamrec.stores.base import ObjectInfo
     from streamrec.types import Batch
 
 __all__ = ["AsyncSession", "EngineSession", "LoopSession", "Session", "ThreadSession", "close_in"]
@@ -136,6 +137,11 @@ class LoopSession:
         """What determines the order of what is received."""
         return self._dataset.fingerprint(self._batch_size, self._rank.world_size)
 
+    @property
+    def objects(self) -> Sequence[ObjectInfo]:
+        """The shards, as they were found."""
+        return self._dataset.objects
+
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """Facts of the dataset; it is asked for with each batch, and they may be many."""
@@ -243,6 +249,11 @@ class ThreadSession:
         """Start the next run, where the last one ended."""
         self._bridge.call(_called(self._session.subscribe))
 
+    @property
+    def objects(self) -> Sequence[ObjectInfo]:
+        """The shards, as they were found."""
+        return self._session.objects
+
     def halt(self) -> Position | None:
         """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
         return self._bridge.call(self._session.halt())
@@ -264,12 +275,17 @@ class EngineSession:
     """Reads in a private process over a socket: the trainer's interpreter lock cannot slow it.
 
     It prepares itself in the background; :meth:`begin` says where it is to read.
+
+    Args:
+        engine: Started; closed with the session.
+        settings: What it reads.
+        rank: Which part of it.
     """
 
-    def __init__(self, settings: DatasetSettings, rank: Rank) -> None:
+    def __init__(self, engine: Engine, settings: DatasetSettings, rank: Rank) -> None:
         self.has_begun = False
         """Whether it was told where to read."""
-        self._engine = Engine.start(settings)
+        self._engine = engine
         try:
             self._feed = self._engine.call(
                 rank=rank.rank,
@@ -288,7 +304,7 @@ class EngineSession:
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
         """
-        self = cls(settings, rank)
+        self = cls(Engine.start(settings), settings, rank)
         try:
             self.begin(position)
         except BaseException:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import gzip
 import signal
@@ -156,6 +157,30 @@ def test_a_process_that_is_not_needed_ends_at_once(
     assert sum(map(len, run_of(session))) == TOTAL
     session.close()
     assert session._engine._engine.process.returncode == -signal.SIGKILL
+
+
+def test_the_process_reads_what_the_thread_has_found(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists nothing again, so a shard that comes meanwhile changes no order."""
+    (whole,) = alone(source)
+    answers_at(monkeypatch, 2)
+    with contextlib.closing(opened(source)) as session:
+        first = Path(source.replace("*", "00000"))
+        Path(source.replace("*", "00009")).write_bytes(first.read_bytes())
+        assert identities(run_of(session)) == identities(whole)
+        assert session._thread is None
+
+
+def test_what_is_too_much_to_be_told_is_listed_by_the_process(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = alone(source)
+    answers_at(monkeypatch, 2)
+    monkeypatch.setattr("streamrec.feeder.engine.MOST_TOLD", len(SHARDS) - 1)
+    with contextlib.closing(opened(source)) as session:
+        assert identities(run_of(session)) == identities(whole)
+        assert session._thread is None
 
 
 @pytest.mark.usefixtures("leaves_nothing")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -37,8 +38,11 @@ from streamrec.feeder.shared import Inbox, Outbox, created
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
+from streamrec.stores.base import ObjectInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
@@ -60,6 +64,10 @@ ENVIRONMENT_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS":
 """Variables that the child has unless the parent has others. NumPy's OpenBLAS would start a thread
 for each core that spins for a while (70 ms of CPU time), and batches are decoded by several threads
 anyway; pydantic would look through all installed packages for plugins, and import them."""
+PIPE_BYTES = 1 << 20
+"""To ask for: what the child is told while it imports waits there, and the trainer does not."""
+MOST_TOLD = 4096
+"""Objects that the child is told of, by about 100 bytes each."""
 TAIL = 2000
 """Bytes of the child's standard error that an error shows."""
 
@@ -100,19 +108,21 @@ class Engine:
         """
         order = _order(settings)
         self = _ready() or cls.spawn()
-        self._hand_over(order)
+        self._send(order)
         return self
 
     @classmethod
-    def spawn(cls, store: str = "") -> Self:
-        """Start a process that waits for its settings.
+    def spawn(cls, source: str = "") -> Self:
+        """Start a process that waits for its settings; :meth:`hand_over` gives it them.
 
         Args:
-            store: The scheme of what will be read, as the beginning of a URL; empty: not known yet.
+            source: What will be read, or the beginning of its URL; empty: not known yet.
 
         Raises:
             ConfigError: None can be started.
         """
+        scheme, separator, _ = source.partition("://")
+        store = scheme + separator if separator else source and "/"
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
@@ -128,6 +138,20 @@ class Engine:
                 'set engine="thread"'
             ) from None
         return cls(process, ours, errors, inbox)
+
+    def hand_over(self, settings: DatasetSettings, objects: Sequence[ObjectInfo]) -> None:
+        """Have a process that waits for its settings open the dataset.
+
+        Args:
+            settings: Of the dataset.
+            objects: What its source names, so that it is not listed once more. If they are more
+                than MOST_TOLD, the process lists them itself.
+
+        Raises:
+            ConfigError: The settings cannot be sent to another process.
+            FeederLost: It has ended.
+        """
+        self._send(_order(settings, objects if len(objects) <= MOST_TOLD else None))
 
     @property
     def fits(self) -> bool:
@@ -189,7 +213,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _hand_over(self, order: bytes) -> None:
+    def _send(self, order: bytes) -> None:
         stdin = self.process.stdin
         assert stdin is not None
         try:
@@ -221,8 +245,7 @@ def start_engine(source: str = "") -> None:
         ConfigError: No process can be started.
     """
     if not is_started_ahead():
-        scheme, separator, _ = source.partition("://")
-        _ahead.append(Engine.spawn(scheme + separator if separator else source and "/"))
+        _ahead.append(Engine.spawn(source))
 
 
 def is_started_ahead() -> bool:
@@ -248,7 +271,7 @@ def _situation() -> tuple[object, ...]:
     return os.getpid(), sys.executable, dict(os.environ), directory
 
 
-def _order(settings: DatasetSettings) -> bytes:
+def _order(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None) -> bytes:
     given = {name: getattr(settings, name) for name in SETTINGS}
     names = {name: portable(name, function) for name, function in given.items() if function}
     try:
@@ -263,6 +286,7 @@ def _order(settings: DatasetSettings) -> bytes:
             "settings": plain,
             "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],
+            "objects": objects and [(o.url, o.size, o.etag, o.encoding) for o in objects],
         }
     ).encode()
 
@@ -270,7 +294,7 @@ def _order(settings: DatasetSettings) -> bytes:
 def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     # -P: a `queue.py` in the working directory is not the standard library's.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*command, str(os.getpid()), str(sock), "" if memory is None else str(memory), store],
         stdin=subprocess.PIPE,
         stdout=errors,
@@ -279,6 +303,10 @@ def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subp
         env=_environment(),
         process_group=0,
     )
+    assert process.stdin is not None
+    with contextlib.suppress(OSError, AttributeError):  # where it cannot be had, writing may wait
+        fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return process
 
 
 def _environment() -> dict[str, str]:
@@ -342,6 +370,7 @@ async def serve(
     parent: int,
     memory: int | None = None,
     shared: int = 0,
+    objects: Sequence[Sequence[Any]] | None = None,
 ) -> None:
     """Serve one connection, as long as it and the parent live.
 
@@ -351,8 +380,9 @@ async def serve(
         parent: The parent's process id.
         memory: A descriptor of what is shared with it.
         shared: How many bytes of it are for use.
+        objects: What the parent has found of the source, as the fields of ``ObjectInfo``.
     """
-    opening = asyncio.ensure_future(_open(settings))
+    opening = asyncio.ensure_future(_open(settings, objects))
     try:
         with _watching(parent):
             datasets = {ENGINE_DATASET: opening}
@@ -364,8 +394,9 @@ async def serve(
             await (await opening).aclose()
 
 
-async def _open(settings: dict[str, Any]) -> DatasetHandle:
-    return await open_dataset(validate(DatasetSettings, settings))
+async def _open(settings: dict[str, Any], objects: Sequence[Sequence[Any]] | None) -> DatasetHandle:
+    found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
+    return await open_dataset(validate(DatasetSettings, settings), found)
 
 
 @contextlib.contextmanager

@@ -89,7 +89,8 @@ def _run(sock: socket.socket, order: dict[str, Any], parent: int, memory: int | 
     from streamrec.flow.bridge import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(sock, order["settings"], parent, memory, order.get("shared", 0)))
+        told = order["settings"], parent, memory, order.get("shared", 0), order.get("objects")
+        runner.run(serve(sock, *told))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from streamrec.feeder.listener import Listener, bind
 from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.config import DatasetSettings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
+    from streamrec.stores.base import ObjectInfo
     from streamrec.types import Batch
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
@@ -95,11 +96,13 @@ class DatasetHandle(Protocol):
         """For whoever opened it; a feeder does not close what it serves."""
 
 
-async def open_dataset(settings: DatasetSettings) -> DatasetHandle:
-    """Open a dataset of the pipeline."""
+async def open_dataset(
+    settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
+) -> DatasetHandle:
+    """Open a dataset of the pipeline; arguments as of ``Dataset.open``."""
     from streamrec.pipeline.dataset import Dataset
 
-    return await Dataset.open(settings)
+    return await Dataset.open(settings, objects)
 
 
 @dataclass

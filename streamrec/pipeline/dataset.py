@@ -58,6 +58,7 @@ class Dataset:
         counts: Sequence[int] = (),
     ) -> None:
         self.settings = settings
+        self.objects = objects
         self.shards = tuple(found.url for found in objects)
         self._counts = counts or [len(objects)]
         most = index.records if index else min(self._counts)
@@ -122,8 +123,14 @@ class Dataset:
         return f"<Dataset of {len(self.shards)} shards, {self.lanes} lanes>"
 
     @classmethod
-    async def open(cls, settings: DatasetSettings) -> Self:
+    async def open(
+        cls, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
+    ) -> Self:
         """Find the shards.
+
+        Args:
+            settings: What is read, and how.
+            objects: What somebody else has found of it; not of a mix.
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
@@ -138,7 +145,10 @@ class Dataset:
             connections=min(lanes, config.DEFAULT_LANES),
         )
         try:
-            parts = [await stores.resolve(part) for part in settings.components.values()]
+            if objects is None:
+                parts = [await stores.resolve(part) for part in settings.components.values()]
+            else:
+                parts = [list(objects)]
             objects = [found for part in parts for found in part]
             index = None
             if settings.index is not None:

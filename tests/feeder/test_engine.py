@@ -18,7 +18,7 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PROCESS, Engine
+from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
@@ -157,7 +157,7 @@ def test_last_words_are_passed_on(
 
 def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
-    monkeypatch.setattr(module, "_order", lambda _: bytes(1 << 20))
+    monkeypatch.setattr(module, "_order", lambda _: bytes(2 * PIPE_BYTES))
     with pytest.raises(FeederLost, match="exit code 0"):
         Engine.start(settings(tmp_path))
 
