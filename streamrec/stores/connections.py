@@ -27,8 +27,8 @@ class EagerConnector(aiohttp.TCPConnector):
     """Connections for a session; how many at a time is the caller's affair.
 
     Args:
-        ahead: How many to open when the first request comes, besides its own. They take the way
-            of that request; not through a proxy.
+        ahead: How many to open once the first request has its own. They take the way of that
+            request; not through a proxy.
     """
 
     def __init__(self, ahead: int = 0) -> None:
