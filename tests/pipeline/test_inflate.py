@@ -195,7 +195,7 @@ async def test_what_was_read_as_if_it_were_plain_is_dropped(kind: Compression) -
         rest = [await run.receive() for _ in range(300)]
         with pytest.raises(EndOfStream):
             await run.receive()
-        assert run.statistics()["bytes_in_memory"] == 0
+    assert run.statistics()["bytes_in_memory"] == 0, "the threads that decoded are gone"
     assert contents(rest) == contents(found[100:])
     assert [start for _, start, _, _ in store.asked][:3] == [0, 100 * 1016, 4096]
 
