@@ -131,10 +131,13 @@ def test_the_order_and_every_resume_are_those_of_the_plain_shards(
             return
         stop = place % len(found)  # how many single records travel together is a matter of timing
         position = Position.from_dict(found[stop].next_position.to_dict())
-        if order["batch_size"]:
+        # A compressed shard without a record has bytes, and is left later than a plain one.
+        if order["batch_size"] and all(lengths for lengths, _ in shards):
             assert position == expected[stop].next_position
-        tail = await batches_of(dataset_of(store, known=known, **order), position)
-        assert contents(tail) == contents(found[stop + 1 :])
+        unpacked = dataset_of(ScriptedStore(plain), compression="none", **order)
+        for dataset in (dataset_of(store, known=known, **order), unpacked):
+            tail = await batches_of(dataset, position)
+            assert contents(tail) == contents(found[stop + 1 :])
 
     asyncio.run(main())
 
