@@ -43,10 +43,11 @@ class EagerConnector(aiohttp.TCPConnector):
         timeout: ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
     ) -> Connection:
         """A connection for a request, an open one or a new one."""
-        count, self._ahead = 0 if req.proxy else self._ahead, 0
         connection = await super().connect(req, traces, timeout)
-        # Only now: the request itself goes first. All of them: none gets what another has opened.
-        self._opening |= {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
+        if self._ahead and req.proxy is None:
+            count, self._ahead = self._ahead, 0
+            # The request itself goes first; then all begin: none gets what another has opened.
+            self._opening = {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
         return connection
 
     async def stop(self) -> None:
