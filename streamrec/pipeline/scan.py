@@ -160,8 +160,11 @@ class Scan:
         read = self._feed.first
         if read is None:
             return self._feed.ended and self._finish()
-        if self._extent is not read.request.extent:
+        if (extent := read.request.extent) is not self._extent:
             self._enter(read)
+        if extent.epoch != self._epoch and self._holds_something(read):
+            self._begin_epoch(extent)
+            return True
         if read.scanned < read.filled and self._scan(read):
             return True
         if read.error is not None:
@@ -339,17 +342,28 @@ class Scan:
 
     def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
-        if self._epoch is not None and self._epoch != extent.epoch:
-            following = Coordinates(extent.number, extent.begin, extent.first_record)
-            self._ready.append(following)
         self._barren += 1
         if self._losses is not None and self._barren > self._most_barren:
             raise self._losses.hopeless(extent.shard, self._barren)
         resumed = self._extent is None and begin != extent.begin
-        self._epoch = extent.epoch
         self._extent, self._reread, self._vague = extent, (0, 0), 0
         ordinal = self._first_record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
+
+    def _holds_something(self, read: RangeRead | Piece) -> bool:
+        """Whether the shard is not empty, as far as is known; one that cannot be read may not be.
+
+        Empty ones of known size are passed over before they are asked for. Where a lane goes on is
+        to be the same whether or not their sizes were known.
+        """
+        known = read.shard_size if isinstance(read, Piece) else self._shards.sizes.get(read.shard)
+        return bool(known) or read.filled > 0 or read.error is not None
+
+    def _begin_epoch(self, extent: Extent) -> None:
+        if self._epoch is not None:
+            following = Coordinates(extent.number, extent.begin, extent.first_record)
+            self._ready.append(following)
+        self._epoch = extent.epoch
 
     def _scanner_at(self, extent: Extent, offset: int, ordinal: int) -> FrameScanner:
         return FrameScanner(

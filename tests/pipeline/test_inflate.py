@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import streamrec.pipeline.inflate as module
@@ -111,6 +111,13 @@ async def failure_of(dataset: Dataset) -> tuple[list[bytes], StreamrecError]:
     piece=st.sampled_from([7, 300, 1 << 20]),
     known=st.booleans(),
     place=st.integers(0, 1 << 16),
+)
+@example(
+    shards=[([], "none"), ([0], "none"), ([], "gzip")],
+    order={"lanes": 1, "shuffle": True, "shuffle_window": 0, "batch_size": 1, "epochs": 2},
+    piece=7,
+    known=False,
+    place=0,
 )
 def test_the_order_and_every_resume_are_those_of_the_plain_shards(
     shards: list[tuple[list[int], Compression]],

@@ -107,6 +107,40 @@ def test_the_next_epoch_is_told_by_where_it_begins(epoch: int | None) -> None:
     ]
 
 
+def test_an_empty_shard_of_unknown_size_begins_no_epoch() -> None:
+    """Those of known size are never asked for, and a lane's place must not tell the difference."""
+    reads = [landed(Extent(n, n, shard=n), 0, SIZE if n in (0, 2) else 0) for n in range(3)]
+    scan = scan_over(*reads)
+    del scan._shards.sizes[1]  # as before its answer
+    reads[1].done = False
+    assert pop_all(scan) == ALL
+    scan._shards.sizes[1], reads[1].done = 0, True
+    assert pop_all(scan) == [Coordinates(2, 0, 0), *ALL, END]
+
+
+def test_an_epoch_begins_as_soon_as_the_size_of_its_first_shard_is_known() -> None:
+    reads = [landed(Extent(n, n, shard=n), 0, SIZE) for n in range(2)]
+    reads[1].filled, reads[1].done = 0, False
+    scan = scan_over(*reads)
+    del scan._shards.sizes[1]
+    assert pop_all(scan) == ALL
+    scan._shards.sizes[1] = SIZE
+    assert pop_all(scan) == [Coordinates(1, 0, 0)]
+
+
+def test_a_shard_that_cannot_be_read_begins_its_epoch() -> None:
+    """So that all that comes before its error is given."""
+    reads = [landed(Extent(n, n, shard=n), 0, SIZE) for n in range(2)]
+    reads[1].filled, reads[1].error = 0, StoreUnavailable("away")
+    scan = scan_over(*reads)
+    del scan._shards.sizes[1]
+    first, second = scan.pop(), scan.pop()
+    assert isinstance(first, Stretch)
+    assert (len(first), second) == (len(ALL), Coordinates(1, 0, 0))
+    with pytest.raises(StoreUnavailable, match="away"):
+        scan.pop()
+
+
 def test_a_shard_of_nothing() -> None:
     scan = scan_over(landed(WHOLE, 0, 0, b""), size=0)
     assert (pop_all(scan), scan.ended) == ([END], True)
