@@ -6,9 +6,10 @@
 
 Parts, each with ``--part``: *link*, *images* behind a store with 50 ms to the first byte and
 60 MB/s a connection, plain and TLS, beside a plain downloader, WebDataset, MosaicML Streaming and a
-loop over a file of s3fs; *nginx*, the same without latency from a web server, plain and TLS;
-*profile*, where the client's time goes there; *busy*, beside trainers; *tail*, where some requests
-stall; *growth*, many shards; *memory*, all budgets, lanes and sizes of shards.
+loop over a file of s3fs, and the streams' first batches more often than all of it; *nginx*, the
+same without latency from a web server, plain and TLS; *profile*, where the client's time goes
+there; *busy*, beside trainers; *tail*, where some requests stall; *growth*, many shards; *memory*,
+all budgets, lanes and sizes of shards.
 bench/results/README.md says how each number is made.
 """
 

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from bench.fetching.scene import Pictures, Place
 
-__all__ = ["behind_store", "ceiling", "from_files", "has_hedging", "of_download", "with_tail"]
+__all__ = [
+    "behind_store",
+    "ceiling",
+    "first_batches",
+    "from_files",
+    "has_hedging",
+    "of_download",
+    "with_tail",
+]
 
 FAR = (32, 64, 96, 128)
 """Requests in flight of the downloads, where there is latency to hide."""
@@ -22,6 +30,7 @@ NEAR = (16, 32, 64, 96)
 DOWNLOAD = "download, {} in flight"
 WITHOUT_HEDGING = "{}, no hedging"
 WITHOUT_ORDER = "{}, ordered=False"
+FEW_BATCHES = 4
 
 
 def of_download(group: str) -> tuple[Comparison, ...]:
@@ -38,6 +47,15 @@ def behind_store(pictures: Pictures, place: Place) -> list[Case]:
         *((way.name, stream_order(pictures, whole, way)) for way in WAYS),
     ]
     return [_case(place, name, order) for name, order in orders]
+
+
+def first_batches(pictures: Pictures, place: Place) -> list[Case]:
+    """The stream's beginnings alone: they take a second, and can be measured many times."""
+    rows = []
+    for way in WAYS:
+        order = stream_order(pictures, pictures.passes, way, batches=FEW_BATCHES)
+        rows.append(_case(place, way.name, order))
+    return rows
 
 
 def ceiling(pictures: Pictures, place: Place) -> list[Case]:

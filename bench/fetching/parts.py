@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from bench.fetching import cases, growth
 from bench.fetching.busy import beside_trainers
 from bench.fetching.peers import slow_peers
 from bench.fetching.profile import profiled, py_spy
-from bench.fetching.scene import BUCKET, Place, judge
-from bench.fetching.targets import NGINX, STORE, TAIL
+from bench.fetching.scene import BUCKET, Place, judge, judge_beginning
+from bench.fetching.targets import FIRST, NGINX, STORE, TAIL
 from bench.readers.trainer import iterations_in
 from bench.services import nginx, serves_tls, store
 
@@ -38,6 +38,8 @@ STALLS = (
 """One request in a hundred: half of them before the answer, half in the body."""
 BUSY_SHARE, FEW_SHARE = 0.4, 0.1
 """Of the images: what streams read beside trainers, with ``for`` and with ``async for``."""
+BEGINNINGS = 5
+"""Times as many rounds of first batches: one may be late for what else the machine does."""
 CEILING = "the store without latency"
 MEMORY_SHARE = 0.2
 """Of the images' bytes: what a stream reads at most while its memory is watched."""
@@ -123,6 +125,10 @@ def link(scene: Scene) -> None:
             place = Place(f"{STORE}, {transport}", served, trust, other)
             peers = slow_peers(scene.pictures.template, place, scene.peers)
             scene.read([*cases.behind_store(scene.pictures, place), *peers])
+            beginnings = cases.first_batches(
+                scene.pictures, replace(place, group=f"{FIRST}, {transport}")
+            )
+            scene.measure(beginnings, judge_beginning, BEGINNINGS * scene.repeat)
 
 
 def _peers_store(

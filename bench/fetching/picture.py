@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from bench.fetching.growth import GROWTH, MEMORY
+from bench.fetching.targets import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,8 @@ def draw(results: Sequence[Result], title: str, target: Path) -> None:
 
 
 def _panels(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
-    read = [one for one in results if not one.case.group.startswith((GROWTH, MEMORY))]
+    others = (FIRST, GROWTH, MEMORY)
+    read = [one for one in results if not one.case.group.startswith(others)]
     measured = [one for one in read if one.measurements]
     grouped = groupby(measured, lambda result: result.case.group)
     return [(group, list(members)) for group, members in grouped]

@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "Way",
     "judge",
+    "judge_beginning",
     "stream_order",
 ]
 
@@ -175,3 +176,15 @@ def judge(case: Case, report: Mapping[str, Any], pictures: Pictures) -> dict[str
         found["peak_in_flight"] = store["peak_in_flight"]
         found["read_over_used"] = store["bytes_sent"] / used
     return found
+
+
+def judge_beginning(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
+    """The first batch, once the reader is seen to have taken as many as its order says.
+
+    Raises:
+        Failure: It took more, or fewer.
+    """
+    wanted = case.order["batches"] * BATCH_SIZE
+    if report["records"] != wanted:
+        raise Failure(f"took {report['records']} records, and not {wanted}")
+    return {"first_batch_seconds": report["first_batch_seconds"]}

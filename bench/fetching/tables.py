@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby, pairwise
+from statistics import quantiles
 from typing import TYPE_CHECKING
 
 from bench.fetching.growth import GROWTH, MEMORY
+from bench.fetching.targets import FIRST
 from bench.markdown import MISSING, number, table
 from bench.measure import ratio
 
@@ -55,10 +57,24 @@ def as_markdown(results: Sequence[Result]) -> str:
             body = _plain(members, GROWN, "shards") + _slopes(members)
         elif group == MEMORY:
             body = _plain(members, REMEMBERED, "budget, lanes, shards")
+        elif group.startswith(FIRST):
+            body = _spread(members, "first_batch_seconds")
         else:
             body = _read(members, results)
         parts.append(f"### {group}\n\n{body}\n")
     return "\n".join(parts)
+
+
+def _spread(members: Sequence[Result], quantity: str) -> str:
+    """Of seconds, over the rounds."""
+    rows = []
+    for result in members:
+        values = result.values(quantity)
+        quarters = quantiles(values, method="inclusive") if len(values) > 1 else values * 3
+        found = [min(values), *quarters, max(values)] if values else [None] * 5
+        rows.append([_name(result), str(len(values)), *map(number, found)])
+    heads = ("least", "first quarter", "median", "third quarter", "most")
+    return table(["", "rounds", *(f"{head}, s" for head in heads)], rows)
 
 
 def _read(members: Sequence[Result], results: Sequence[Result]) -> str:

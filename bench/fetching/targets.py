@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from bench.measure import Result
 
-__all__ = ["NGINX", "STORE", "TAIL", "targets"]
+__all__ = ["FIRST", "NGINX", "STORE", "TAIL", "targets"]
 
 STORE = "store at 50 ms and 60 MB/s a connection"
+FIRST = "first batches behind the store"
 NGINX = "nginx on loopback"
 TAIL = "1 % of requests stall for 10 s"
 STREAMS = ("async for", "for")
@@ -60,7 +61,8 @@ def _share(one: Result, label: str, aim: float, results: Sequence[Result]) -> Ta
 def _first_batches(results: Sequence[Result]) -> list[Target | None]:
     return [
         _at_most(one, "first_batch_seconds", "first batch", "s", 0.25)
-        for one in _members(results, f"{STORE}, plain", (*STREAMS, AHEAD))
+        for group in (STORE, FIRST)
+        for one in _members(results, f"{group}, plain", (*STREAMS, AHEAD))
     ]
 
 

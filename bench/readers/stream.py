@@ -9,6 +9,7 @@ import pkgutil
 import sys
 import time
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import streamrec as sr
@@ -68,7 +69,7 @@ def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str,
     warm_memory()
     watch.start()
     with opened(order) as stream:
-        for batch in stream:
+        for batch in islice(stream, order.get("batches")):
             take(batch, watch, trainer)
         watch.stop()
         return stream.statistics()
@@ -79,8 +80,12 @@ async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) 
     warm_memory()
     watch.start()
     async with opened(order) as stream:
+        taken = 0
         async for batch in stream:
             take(batch, watch, trainer)
+            taken += 1
+            if taken == order.get("batches"):
+                break
         watch.stop()
         return stream.statistics()
 
