@@ -31,6 +31,7 @@ DOWNLOAD = "download, {} in flight"
 WITHOUT_HEDGING = "{}, no hedging"
 WITHOUT_ORDER = "{}, ordered=False"
 FEW_BATCHES = 4
+"""That are taken where the first is what counts."""
 
 
 def of_download(group: str) -> tuple[Comparison, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from streamrec.errors import DataError
@@ -156,11 +156,12 @@ async def goes_on_in_order(
     store = store_of(shards, damage)
     dataset = dataset_of(store, shards, order, before)
     expected = oracle(shards, dataset.settings, dataset.lanes)
-    lanes = [
-        [record for record in expected.lane(lane, range(8)) if record[1:] not in damage]
-        for lane in range(dataset.lanes)
-    ]
+    epochs = range(steps_of(shards, order) + 1)  # as many, in a lane of one record
+    every = [expected.lane(lane, epochs) for lane in range(dataset.lanes)]
+    lanes = [[record for record in lane if record[1:] not in damage] for lane in every]
     await dataset.aclose()
+    is_hopeless = any(lane and not whole for lane, whole in zip(every, lanes, strict=True))
+    assume(not is_hopeless or "counted" not in {before, after})  # there it is an error
     batches = await read(store, shards, order, before)
     for k, position in enumerate([None, *map(again, batches)]):
         if after == "counted" and k > steps_of(shards, order):
