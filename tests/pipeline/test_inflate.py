@@ -117,7 +117,7 @@ async def failure_of(dataset: Dataset) -> tuple[list[bytes], StreamrecError]:
     order={"lanes": 1, "shuffle": True, "shuffle_window": 0, "batch_size": 1, "epochs": 2},
     piece=7,
     known=False,
-    place=0,
+    place=1,
 )
 def test_the_order_and_every_resume_are_those_of_the_plain_shards(
     shards: list[tuple[list[int], Compression]],
