@@ -1,4 +1,4 @@
-"""How a plain ``for`` has its first batch while the engine process still imports its libraries.
+"""How a plain ``for`` has its first batch before the engine process has imported its libraries.
 
 A thread of this process reads the first batches with a small budget; the engine process goes on
 behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
@@ -7,11 +7,12 @@ no function of the user's: those belong into the engine process.
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.engine import Engine, order_for
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
@@ -20,6 +21,7 @@ from streamrec.session import EngineSession, ThreadSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
 
     from streamrec.config import DatasetSettings
     from streamrec.plan.place import Place
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.session import Session
     from streamrec.types import Batch
 
-__all__ = ["RelaySession", "can_relay"]
+__all__ = ["RelaySession", "can_relay", "started"]
 
 BUDGET = 64 * MIB
 """Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
@@ -36,6 +38,9 @@ ENOUGH = 4 * MIB
 """Bytes of records after which the thread reads no further. It shares the cores, and the lock of
 the interpreter, with the trainer and the process that is to be ready soon: half a second of it
 beside a busy trainer delays the process by more than a second."""
+HEAD_START = 0.25
+"""Seconds after which the process is started, should the first batch not be there by then. What it
+imports would delay the batch, where there are few cores, and is not needed before the second."""
 
 
 def can_relay(settings: DatasetSettings) -> bool:
@@ -61,15 +66,17 @@ class RelaySession:
     """
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
-        engine = Engine.spawn(next(iter(settings.urls), ""))
-        self._engine = EngineSession(engine, settings, rank)
-        self._thread: ThreadSession | None = None
+        thread = ThreadSession(_small(settings), rank, position)
         try:
-            self._thread = thread = ThreadSession(_small(settings), rank, position)
-            engine.hand_over(settings, thread.objects)
+            order = order_for(settings, thread.objects)
+            first = thread.ask()
+            self._engine = started(first, settings, rank, order)
         except BaseException:
-            self.close()
+            thread.close()
             raise
+        self._thread: ThreadSession | None = thread
+        self._first: Future[Batch] | None = first
+        """Until it is taken."""
         self._session: Session = thread
         self._end: Position | None = None
         """Where the process goes on, once the thread reads no further."""
@@ -83,10 +90,12 @@ class RelaySession:
     @property
     def position(self) -> dict[str, Any] | None:
         """The state after the last batch taken."""
-        return self._session.position
+        return self._session.position if self._first is None else None
 
     def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
+        if self._first is not None:
+            return self._take(self._first)
         if self._thread is not None:
             self._relay(self._thread)
         return self._session.receive()
@@ -105,26 +114,41 @@ class RelaySession:
         """Stop, and leave nothing behind."""
         if self._thread is not None:
             self._thread.close()
-        self._engine.close()
+        wait([self._engine])
+        if not self._engine.exception():
+            self._engine.result().close()
+
+    def _take(self, first: Future[Batch]) -> Batch:
+        wait([first])  # interrupted, it can still be taken
+        self._first = None
+        return first.result()
 
     def _relay(self, thread: ThreadSession) -> None:
         """Have the process go on behind what the thread has ready, and leave the thread then."""
-        if self._end is None and (self._engine.answers or _used(thread) >= ENOUGH):
+        if self._end is None and (self._answers or _used(thread) >= ENOUGH):
             self._end = thread.halt()
         if self._end is None:
             return
         is_through = self._step() >= self._end.step
-        if not self._engine.has_begun and (is_through or self._engine.answers):
+        if is_through or self._answers:
             self._begin(self._end)
         if is_through:
             counts = thread.statistics()
             self._counted = {name: counts[name] for name in COUNTERS if name in counts}
-            self._session, self._thread = self._engine, None
+            self._session, self._thread = self._engine.result(), None
             thread.close()
 
+    @property
+    def _answers(self) -> bool:
+        """Whether the process is ready to read, or has failed: beginning tells."""
+        return self._engine.done() and self._engine.result().answers
+
     def _begin(self, end: Position) -> None:
+        engine = self._engine.result()
+        if engine.has_begun:
+            return
         try:
-            self._engine.begin(end)
+            engine.begin(end)
         except FeedError as error:
             error.position = self.position  # what the thread has ready is not delivered yet
             raise
@@ -132,6 +156,32 @@ class RelaySession:
     def _step(self) -> int:
         position = self._session.position
         return 0 if position is None else int(position["step"])
+
+
+def started(
+    first: Future[Batch], settings: DatasetSettings, rank: Rank, order: bytes
+) -> Future[EngineSession]:
+    """The process, to be: it is started once the first batch is there, or has taken HEAD_START.
+
+    Args:
+        first: The batch, to be. If it is cancelled, nothing is started.
+        settings: What the process is to read.
+        rank: Which part of it.
+        order: The settings, as :func:`streamrec.feeder.engine.order_for` makes them.
+    """
+
+    def start() -> EngineSession:
+        wait([first], HEAD_START)
+        if first.cancelled():
+            raise CancelledError
+        engine = Engine.spawn(next(iter(settings.urls), ""))
+        engine.hand_over(order)
+        return EngineSession(engine, settings, rank)
+
+    threads = ThreadPoolExecutor(1, "streamrec-engine")
+    engine = threads.submit(start)
+    threads.shutdown(wait=False)
+    return engine
 
 
 def _used(thread: ThreadSession) -> int:

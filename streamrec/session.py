@@ -19,6 +19,7 @@ from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from concurrent.futures import Future
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
@@ -244,6 +245,10 @@ class ThreadSession:
     def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
         return self._bridge.call(self._session.receive())
+
+    def ask(self) -> Future[Batch]:
+        """:meth:`receive`, to be; it is cancelled when the session is closed."""
+        return self._bridge.submit(self._session.receive())
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""

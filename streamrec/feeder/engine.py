@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
-__all__ = ["Engine", "serve", "start_engine"]
+__all__ = ["Engine", "order_for", "serve", "start_engine"]
 
 PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
@@ -106,9 +106,9 @@ class Engine:
         Raises:
             ConfigError: The settings cannot be sent to another process, or none can be started.
         """
-        order = _order(settings)
+        order = order_for(settings)
         self = _ready() or cls.spawn()
-        self._send(order)
+        self.hand_over(order)
         return self
 
     @classmethod
@@ -139,19 +139,24 @@ class Engine:
             ) from None
         return cls(process, ours, errors, inbox)
 
-    def hand_over(self, settings: DatasetSettings, objects: Sequence[ObjectInfo]) -> None:
+    def hand_over(self, order: bytes) -> None:
         """Have a process that waits for its settings open the dataset.
 
         Args:
-            settings: Of the dataset.
-            objects: What its source names, so that it is not listed once more. If they are more
-                than MOST_TOLD, the process lists them itself.
+            order: Made by :func:`order_for`.
 
         Raises:
-            ConfigError: The settings cannot be sent to another process.
             FeederLost: It has ended.
         """
-        self._send(_order(settings, objects if len(objects) <= MOST_TOLD else None))
+        stdin = self.process.stdin
+        assert stdin is not None
+        try:
+            with stdin:
+                stdin.write(order)
+        except OSError:
+            reason = self.diagnosis() or "the engine process does not read its settings"
+            self.close()
+            raise FeederLost(reason) from None
 
     @property
     def fits(self) -> bool:
@@ -213,17 +218,6 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, order: bytes) -> None:
-        stdin = self.process.stdin
-        assert stdin is not None
-        try:
-            with stdin:
-                stdin.write(order)
-        except OSError:
-            reason = self.diagnosis() or "the engine process does not read its settings"
-            self.close()
-            raise FeederLost(reason) from None
-
 
 _ahead: deque[Engine] = deque(maxlen=1)
 """A process that waits for a stream."""
@@ -271,7 +265,17 @@ def _situation() -> tuple[object, ...]:
     return os.getpid(), sys.executable, dict(os.environ), directory
 
 
-def _order(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None) -> bytes:
+def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None) -> bytes:
+    """What a process is told of the dataset: :meth:`Engine.hand_over`.
+
+    Args:
+        settings: Of the dataset.
+        objects: What its source names, so that it is not listed once more. If they are more than
+            MOST_TOLD, the process lists them itself.
+
+    Raises:
+        ConfigError: The settings cannot be sent to another process.
+    """
     given = {name: getattr(settings, name) for name in SETTINGS}
     names = {name: portable(name, function) for name, function in given.items() if function}
     try:
@@ -281,12 +285,13 @@ def _order(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = Non
             f"the settings cannot be sent to an engine process: {error}; give plain values in "
             'storage_options, or set engine="thread"'
         ) from None
+    told = objects if objects and len(objects) <= MOST_TOLD else None
     return json.dumps(
         {
             "settings": plain,
             "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],
-            "objects": objects and [(o.url, o.size, o.etag, o.encoding) for o in objects],
+            "objects": told and [(o.url, o.size, o.etag, o.encoding) for o in told],
         }
     ).encode()
 

@@ -147,7 +147,7 @@ def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
 def test_last_words_are_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_order", lambda _: b"{}")
+    monkeypatch.setattr(module, "order_for", lambda _: b"{}")
     with caplog.at_level(logging.WARNING), Engine.start(settings(tmp_path)) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
             engine.feed()
@@ -157,7 +157,7 @@ def test_last_words_are_passed_on(
 
 def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
-    monkeypatch.setattr(module, "_order", lambda _: bytes(2 * PIPE_BYTES))
+    monkeypatch.setattr(module, "order_for", lambda _: bytes(2 * PIPE_BYTES))
     with pytest.raises(FeederLost, match="exit code 0"):
         Engine.start(settings(tmp_path))
 
