@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError
-from streamrec.feeder.engine import Engine, order_for
+from streamrec.feeder.engine import Engine, Situation, order_for
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
@@ -169,12 +169,13 @@ def started(
         rank: Which part of it.
         order: The settings, as :func:`streamrec.feeder.engine.order_for` makes them.
     """
+    situation = Situation.now()
 
     def start() -> EngineSession:
         wait([first], HEAD_START)
         if first.cancelled():
             raise CancelledError
-        engine = Engine.spawn(next(iter(settings.urls), ""))
+        engine = Engine.spawn(next(iter(settings.urls), ""), situation)
         engine.hand_over(order)
         return EngineSession(engine, settings, rank)
 

@@ -204,6 +204,24 @@ def test_the_process_is_started_though_the_first_batch_takes_long(
     assert not begun(futures.Future()).result().has_begun
 
 
+def test_the_process_takes_over_what_held_when_the_stream_was_opened(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr("streamrec.relay.HEAD_START", None)
+    monkeypatch.setenv("STREAMREC_TEST_OPENED", "then")
+    before = Path.cwd()
+    first: Future[Any] = futures.Future()
+    monkeypatch.setattr(ThreadSession, "ask", lambda _: first)
+    with contextlib.closing(opened(source)) as session:
+        monkeypatch.delenv("STREAMREC_TEST_OPENED")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        first.set_result(None)
+        process = Path("/proc", str(pid_of(session)))
+        assert (process / "cwd").readlink() == before
+        assert b"STREAMREC_TEST_OPENED=then" in (process / "environ").read_bytes().split(b"\0")
+
+
 @pytest.mark.usefixtures("leaves_nothing")
 def test_no_process_is_started_for_a_stream_that_was_closed(
     source: str, monkeypatch: pytest.MonkeyPatch
@@ -222,7 +240,7 @@ def test_no_process_is_started_for_a_stream_that_was_closed(
 def test_a_process_that_cannot_be_started_is_said_and_nothing_is_lost(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: str) -> Engine:
+    def full(*_: Any) -> Engine:
         raise ConfigError("no process can be started")
 
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
