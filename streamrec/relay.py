@@ -1,4 +1,4 @@
-"""How a plain ``for`` has its first batch before the engine process has imported its libraries.
+"""How a plain ``for`` has its first batch while the engine process still imports its libraries.
 
 A thread of this process reads the first batches with a small budget; the engine process goes on
 behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
@@ -7,12 +7,11 @@ no function of the user's: those belong into the engine process.
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError
-from streamrec.feeder.engine import Engine, Situation, order_for
+from streamrec.feeder.engine import Engine, order_for
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
@@ -21,7 +20,6 @@ from streamrec.session import EngineSession, ThreadSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
     from streamrec.config import DatasetSettings
     from streamrec.plan.place import Place
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.session import Session
     from streamrec.types import Batch
 
-__all__ = ["RelaySession", "can_relay", "started"]
+__all__ = ["RelaySession", "can_relay"]
 
 BUDGET = 64 * MIB
 """Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
@@ -39,8 +37,8 @@ ENOUGH = 4 * MIB
 the interpreter, with the trainer and the process that is to be ready soon: half a second of it
 beside a busy trainer delays the process by more than a second."""
 HEAD_START = 0.25
-"""Seconds after which the process is started, should the first batch not be there by then. What it
-imports would delay the batch, where there are few cores, and is not needed before the second."""
+"""Seconds that the process waits before it imports anything, unless the second batch is asked for
+before. The imports would delay the first batch, where there are few cores."""
 
 
 def can_relay(settings: DatasetSettings) -> bool:
@@ -66,17 +64,17 @@ class RelaySession:
     """
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
-        thread = ThreadSession(_small(settings), rank, position)
+        engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
+        self._engine = EngineSession(engine, settings, rank)
+        self._thread: ThreadSession | None = None
         try:
-            order = order_for(settings, thread.objects)
-            first = thread.ask()
-            self._engine = started(first, settings, rank, order)
+            self._thread = thread = ThreadSession(_small(settings), rank, position)
+            self._order: bytes | None = order_for(settings, thread.objects)
+            """For the process, until it has it."""
         except BaseException:
-            thread.close()
+            self.close()
             raise
-        self._thread: ThreadSession | None = thread
-        self._first: Future[Batch] | None = first
-        """Until it is taken."""
+        self._has_delivered = False
         self._session: Session = thread
         self._end: Position | None = None
         """Where the process goes on, once the thread reads no further."""
@@ -90,15 +88,19 @@ class RelaySession:
     @property
     def position(self) -> dict[str, Any] | None:
         """The state after the last batch taken."""
-        return self._session.position if self._first is None else None
+        return self._session.position
 
     def receive(self) -> Batch:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
-        if self._first is not None:
-            return self._take(self._first)
-        if self._thread is not None:
-            self._relay(self._thread)
-        return self._session.receive()
+        if self._thread is not None and self._has_delivered:
+            try:
+                self._relay(self._thread)
+            except FeedError as error:
+                error.position = self.position  # what the thread has ready is not delivered yet
+                raise
+        batch = self._session.receive()
+        self._has_delivered = True
+        return batch
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
@@ -114,75 +116,29 @@ class RelaySession:
         """Stop, and leave nothing behind."""
         if self._thread is not None:
             self._thread.close()
-        wait([self._engine])
-        if not self._engine.exception():
-            self._engine.result().close()
-
-    def _take(self, first: Future[Batch]) -> Batch:
-        wait([first])  # interrupted, it can still be taken
-        self._first = None
-        return first.result()
+        self._engine.close()
 
     def _relay(self, thread: ThreadSession) -> None:
         """Have the process go on behind what the thread has ready, and leave the thread then."""
-        if self._end is None and (self._answers or _used(thread) >= ENOUGH):
+        if self._order is not None:
+            order, self._order = self._order, None
+            self._engine.hand_over(order)
+        if self._end is None and (self._engine.answers or _used(thread) >= ENOUGH):
             self._end = thread.halt()
         if self._end is None:
             return
         is_through = self._step() >= self._end.step
-        if is_through or self._answers:
-            self._begin(self._end)
+        if not self._engine.has_begun and (is_through or self._engine.answers):
+            self._engine.begin(self._end)
         if is_through:
             counts = thread.statistics()
             self._counted = {name: counts[name] for name in COUNTERS if name in counts}
-            self._session, self._thread = self._engine.result(), None
+            self._session, self._thread = self._engine, None
             thread.close()
-
-    @property
-    def _answers(self) -> bool:
-        """Whether the process is ready to read, or has failed: beginning tells."""
-        return self._engine.done() and self._engine.result().answers
-
-    def _begin(self, end: Position) -> None:
-        engine = self._engine.result()
-        if engine.has_begun:
-            return
-        try:
-            engine.begin(end)
-        except FeedError as error:
-            error.position = self.position  # what the thread has ready is not delivered yet
-            raise
 
     def _step(self) -> int:
         position = self._session.position
         return 0 if position is None else int(position["step"])
-
-
-def started(
-    first: Future[Batch], settings: DatasetSettings, rank: Rank, order: bytes
-) -> Future[EngineSession]:
-    """The process, to be: it is started once the first batch is there, or has taken HEAD_START.
-
-    Args:
-        first: The batch, to be. If it is cancelled, nothing is started.
-        settings: What the process is to read.
-        rank: Which part of it.
-        order: The settings, as :func:`streamrec.feeder.engine.order_for` makes them.
-    """
-    situation = Situation.now()
-
-    def start() -> EngineSession:
-        wait([first], HEAD_START)
-        if first.cancelled():
-            raise CancelledError
-        engine = Engine.spawn(next(iter(settings.urls), ""), situation)
-        engine.hand_over(order)
-        return EngineSession(engine, settings, rank)
-
-    threads = ThreadPoolExecutor(1, "streamrec-engine")
-    engine = threads.submit(start)
-    threads.shutdown(wait=False)
-    return engine
 
 
 def _used(thread: ThreadSession) -> int:

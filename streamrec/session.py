@@ -19,7 +19,6 @@ from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from concurrent.futures import Future
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
@@ -246,10 +245,6 @@ class ThreadSession:
         """The next batch; raises ``EndOfStream`` at the end of a run."""
         return self._bridge.call(self._session.receive())
 
-    def ask(self) -> Future[Batch]:
-        """:meth:`receive`, to be; it is cancelled when the session is closed."""
-        return self._bridge.submit(self._session.receive())
-
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         self._bridge.call(_called(self._session.subscribe))
@@ -316,6 +311,10 @@ class EngineSession:
             self.close()
             raise
         return self
+
+    def hand_over(self, order: bytes) -> None:
+        """Give a process its settings that was started without; as of :class:`Engine`."""
+        self._engine.hand_over(order)
 
     @property
     def answers(self) -> bool:

@@ -5,7 +5,6 @@ import gc
 import gzip
 import signal
 import threading
-from concurrent import futures
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,16 @@ import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder.blocking import BlockingConnection
-from streamrec.feeder.engine import Engine, order_for
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.place import Beginning
 from streamrec.ranks import Rank
-from streamrec.relay import ENOUGH, RelaySession, can_relay, started
-from streamrec.session import EngineSession, ThreadSession
+from streamrec.relay import ENOUGH, RelaySession, can_relay
+from streamrec.session import EngineSession
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
+    from collections.abc import Iterator
 
     from streamrec.types import Batch
 
@@ -55,9 +52,6 @@ def answers_at(monkeypatch: pytest.MonkeyPatch, look: int) -> None:
     """Let the process be seen to be ready at that look, counted from 0, and from then on."""
     looks = count()
     monkeypatch.setattr(EngineSession, "answers", property(lambda _: next(looks) >= look))
-    # A look waits for the process to be started, so that it is the same look in each run.
-    answers = property(lambda session: session._engine.result().answers)
-    monkeypatch.setattr(RelaySession, "_answers", answers)
 
 
 def settings(source: str, **values: Any) -> DatasetSettings:
@@ -70,12 +64,8 @@ def opened(source: str, **values: Any) -> RelaySession:
     return RelaySession(settings(source, **values), Rank(0, 1), Beginning())
 
 
-def engine_of(session: RelaySession) -> Engine:
-    return session._engine.result()._engine
-
-
 def pid_of(session: RelaySession) -> int:
-    return engine_of(session).process.pid
+    return session._engine._engine.process.pid
 
 
 def run_of(session: RelaySession) -> list[Batch]:
@@ -166,110 +156,21 @@ def test_a_process_that_is_not_needed_ends_at_once(
     session = opened(source)
     assert sum(map(len, run_of(session))) == TOTAL
     session.close()
-    assert engine_of(session).process.returncode == -signal.SIGKILL
+    assert session._engine._engine.process.returncode == -signal.SIGKILL
 
 
-@pytest.fixture
-def begun(source: str) -> Iterator[Callable[[Future[Any]], Future[EngineSession]]]:
-    """Has a process started beside such a first batch, and ends it."""
-    engines: list[Future[EngineSession]] = []
-
-    def begin(first: Future[Any]) -> Future[EngineSession]:
-        reads = settings(source)
-        engines.append(started(first, reads, Rank(0, 1), order_for(reads)))
-        return engines[-1]
-
-    yield begin
-    while engines:
-        engines.pop().result().close()
-
-
-@pytest.mark.usefixtures("leaves_nothing")
-def test_the_process_is_started_when_the_first_batch_is_there(
-    monkeypatch: pytest.MonkeyPatch, begun: Callable[[Future[Any]], Future[EngineSession]]
+def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
+    source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.relay.HEAD_START", None)
-    first: Future[Any] = futures.Future()
-    engine = begun(first)
-    assert not futures.wait([engine], 0.1).done
-    first.set_result(None)
-    assert not engine.result().has_begun
-
-
-@pytest.mark.usefixtures("leaves_nothing")
-def test_the_process_is_started_though_the_first_batch_takes_long(
-    monkeypatch: pytest.MonkeyPatch, begun: Callable[[Future[Any]], Future[EngineSession]]
-) -> None:
-    monkeypatch.setattr("streamrec.relay.HEAD_START", 0.01)
-    assert not begun(futures.Future()).result().has_begun
-
-
-def test_the_process_takes_over_what_held_when_the_stream_was_opened(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.setattr("streamrec.relay.HEAD_START", None)
-    monkeypatch.setenv("STREAMREC_TEST_OPENED", "then")
-    before = Path.cwd()
-    first: Future[Any] = futures.Future()
-    monkeypatch.setattr(ThreadSession, "ask", lambda _: first)
+    (whole,) = alone(source)
+    monkeypatch.setattr("streamrec.relay.HEAD_START", 1e6)
+    answers_at(monkeypatch, 0)
     with contextlib.closing(opened(source)) as session:
-        monkeypatch.delenv("STREAMREC_TEST_OPENED")
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        first.set_result(None)
-        process = Path("/proc", str(pid_of(session)))
-        assert (process / "cwd").readlink() == before
-        assert b"STREAMREC_TEST_OPENED=then" in (process / "environ").read_bytes().split(b"\0")
-
-
-@pytest.mark.usefixtures("leaves_nothing")
-def test_no_process_is_started_for_a_stream_that_was_closed(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamrec.relay.HEAD_START", None)
-    monkeypatch.delattr(Engine, "spawn")
-    asked: Future[Any] = futures.Future()  # a first batch that never comes
-    monkeypatch.setattr(ThreadSession, "ask", lambda _: asked)
-    session = opened(source)
-    asked.cancel()  # as the thread does when it is closed
-    assert not asked.set_running_or_notify_cancel()
-    session.close()
-    session.close()
-
-
-def test_a_process_that_cannot_be_started_is_said_and_nothing_is_lost(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Engine:
-        raise ConfigError("no process can be started")
-
-    stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
-    with monkeypatch.context() as patches, stream:
-        patches.setattr(Engine, "spawn", full)
-        first = next(stream)
-        assert isinstance(stream._session, RelaySession)
-        futures.wait([stream._session._engine])
-        for _ in range(2):
-            with pytest.raises(ConfigError, match="no process"):
-                next(stream)
-    with stream:
-        assert sum(map(len, stream)) == TOTAL - len(first)
-
-
-def test_an_interrupted_wait_for_the_first_batch_is_taken_up(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    session = opened(source)
-    with monkeypatch.context() as patches:
-        patches.setattr("streamrec.relay.wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            session.receive()
-    assert session.position is None
-    assert sum(map(len, run_of(session))) == TOTAL
-    session.close()
+        batches = [session.receive()]
+        maps = Path("/proc", str(pid_of(session)), "maps").read_text()
+        assert "numpy" not in maps
+        assert identities(batches + run_of(session)) == identities(whole)
+        assert session._thread is None
 
 
 def test_the_process_reads_what_the_thread_has_found(
@@ -341,7 +242,7 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     with stream:
         first = next(stream)
         assert isinstance(stream._session, RelaySession)
-        engine = engine_of(stream._session)
+        engine = stream._session._engine._engine
         engine.process.kill()
         engine.process.wait()
         with pytest.raises(FeederLost, match="SIGKILL") as caught:

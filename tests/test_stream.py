@@ -424,8 +424,7 @@ class TestProcesses:
         assert identities(delivered + tail) == identities(whole)
 
     @pytest.mark.parametrize(
-        ("engine", "session"),
-        [("process", "stream._session"), (None, "stream._session._engine.result()")],
+        ("engine", "session"), [("process", "stream._session"), (None, "stream._session._engine")]
     )
     @pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])
     def test_the_training_process_ends_anyhow(

@@ -1,6 +1,6 @@
 """The private engine process: a feeder of one's own, where the trainer's interpreter lock is not.
 
-The parent starts it as ``python -m streamrec.feeder.engine_process PARENT FD MEMORY STORE`` over
+The parent starts it as ``engine_process PARENT FD MEMORY HEAD_START STORE`` over
 one end of a socket pair, and memory in which payloads travel; it writes the dataset's settings to
 its standard input: never to its arguments, which others can read. It may do so later: meanwhile the
 child imports what it will need. The child serves that one connection, and ends when it does. Should
@@ -26,7 +26,7 @@ import tempfile
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from pydantic_core import PydanticSerializationError
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
-__all__ = ["Engine", "Situation", "order_for", "serve", "start_engine"]
+__all__ = ["Engine", "order_for", "serve", "start_engine"]
 
 PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
@@ -74,25 +74,6 @@ TAIL = 2000
 log = logging.getLogger("streamrec.engine")
 
 
-class Situation(NamedTuple):
-    """What a process takes over from its parent when it is started."""
-
-    parent: int
-    """Its process id."""
-    executable: str
-    environment: dict[str, str]
-    directory: Path | None
-    """The working directory; ``None`` where it is gone."""
-
-    @classmethod
-    def now(cls) -> Self:
-        """That of this process."""
-        directory = None
-        with contextlib.suppress(OSError):
-            directory = Path.cwd()
-        return cls(os.getpid(), sys.executable, dict(os.environ), directory)
-
-
 class Engine:
     """The parent's side; made by :meth:`start`."""
 
@@ -101,10 +82,9 @@ class Engine:
         process: subprocess.Popen[bytes],
         sock: socket.socket,
         errors: IO[bytes],
-        situation: Situation,
         inbox: Inbox | None = None,
     ) -> None:
-        self._situation = situation
+        self._situation = _situation()
         self.process = process
         self.socket = sock
         """The parent's end of the connection, for a feed to own."""
@@ -132,34 +112,34 @@ class Engine:
         return self
 
     @classmethod
-    def spawn(cls, source: str = "", situation: Situation | None = None) -> Self:
+    def spawn(cls, source: str = "", head_start: float = 0.0) -> Self:
         """Start a process that waits for its settings; :meth:`hand_over` gives it them.
 
         Args:
             source: What will be read, or the beginning of its URL; empty: not known yet.
-            situation: What it takes over; by default as it is now.
+            head_start: Seconds that it leaves the cores to others, unless it has its settings
+                before: then it imports its libraries.
 
         Raises:
             ConfigError: None can be started.
         """
         scheme, separator, _ = source.partition("://")
         store = scheme + separator if separator else source and "/"
-        situation = situation or Situation.now()
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
             with theirs, created(SHARED_CREDITS * sent_bytes(sys.maxsize)) as memory:
                 _enlarge(theirs)
                 inbox = None if memory is None else Inbox(memory)
-                process = _spawn(theirs.fileno(), memory, store, errors, situation)
+                process = _spawn(theirs.fileno(), memory, head_start, store, errors)
         except OSError as error:
             ours.close()
             errors.close()
             raise ConfigError(
-                f"cannot start {situation.executable!r} as the engine process: {error.strerror}; "
+                f"cannot start {sys.executable!r} as the engine process: {error.strerror}; "
                 'set engine="thread"'
             ) from None
-        return cls(process, ours, errors, situation, inbox)
+        return cls(process, ours, errors, inbox)
 
     def hand_over(self, order: bytes) -> None:
         """Have a process that waits for its settings open the dataset.
@@ -183,7 +163,7 @@ class Engine:
     @property
     def fits(self) -> bool:
         """Whether it runs, and would be started in the same way now."""
-        return self.process.poll() is None and self._situation == Situation.now()
+        return self.process.poll() is None and self._situation == _situation()
 
     def feed(self, position: State | None = None, **arguments: Any) -> BlockingFeed:
         """Subscribe, once; arguments and errors as of :meth:`BlockingFeed.open`."""
@@ -279,6 +259,14 @@ def _ready() -> Engine | None:
     return None
 
 
+def _situation() -> tuple[object, ...]:
+    """What a process takes over from its parent when it is started."""
+    directory = None
+    with contextlib.suppress(OSError):
+        directory = Path.cwd()
+    return os.getpid(), sys.executable, dict(os.environ), directory
+
+
 def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None) -> bytes:
     """What a process is told of the dataset: :meth:`Engine.hand_over`.
 
@@ -311,18 +299,18 @@ def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = 
 
 
 def _spawn(
-    sock: int, memory: int | None, store: str, errors: IO[bytes], situation: Situation
+    sock: int, memory: int | None, head_start: float, store: str, errors: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     # -P: a `queue.py` in the working directory is not the standard library's.
-    command = [situation.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
+    command = [sys.executable, "-P", "-X", "faulthandler", "-m", PROCESS]
+    shared = "" if memory is None else str(memory)
     process = subprocess.Popen(
-        [*command, str(os.getpid()), str(sock), "" if memory is None else str(memory), store],
+        [*command, str(os.getpid()), str(sock), shared, str(head_start), store],
         stdin=subprocess.PIPE,
         stdout=errors,
         stderr=errors,
         pass_fds=[sock] if memory is None else [sock, memory],
-        cwd=situation.directory,
-        env=_environment(situation),
+        env=_environment(),
         process_group=0,
     )
     assert process.stdin is not None
@@ -331,12 +319,12 @@ def _spawn(
     return process
 
 
-def _environment(situation: Situation) -> dict[str, str]:
-    """The parent's, and where this very package is found, should it not be installed."""
-    environment = {**ENVIRONMENT_DEFAULTS, **situation.environment}
+def _environment() -> dict[str, str]:
+    """Ours, and where this very package is found, should it not be installed."""
+    environment = {**ENVIRONMENT_DEFAULTS, **os.environ}
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages() and root != site.getusersitepackages():
-        paths = [root, *filter(None, [situation.environment.get("PYTHONPATH")])]
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
 

@@ -31,7 +31,9 @@ def main() -> None:
     """The child's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
-    parent, sock, memory, store = (*sys.argv[1:], "", "")[:4]
+    parent, sock, memory, head_start, store = (*sys.argv[1:], "", "", "")[:5]
+    # The parent's first batch may need the cores more; once it is there, the parent says something.
+    select.select([sys.stdin.fileno()], [], [], float(head_start or 0))
     _import_all(store)
     said = _listen(int(parent))
     if said:  # else the parent has no use for this process

@@ -5,7 +5,6 @@ import gc
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -56,16 +55,6 @@ def test_closing_twice_and_with_a_task_under_way() -> None:
     bridge.close()
     bridge.close()
     assert cancelled.is_set()
-
-
-def test_who_waits_for_what_was_submitted_is_told_of_the_end() -> None:
-    bridge = Bridge()
-    assert bridge.submit(where()).result() == "streamrec-bridge"
-    never = bridge.submit(asyncio.sleep(1e6))
-    waiting = ThreadPoolExecutor(1).submit(wait, [never])
-    bridge.close()
-    assert waiting.result().done == {never}
-    assert never.cancelled()
 
 
 @pytest.mark.parametrize("factory", [new_event_loop, asyncio.new_event_loop])
