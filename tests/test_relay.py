@@ -167,8 +167,10 @@ def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
     answers_at(monkeypatch, 0)
     with contextlib.closing(opened(source)) as session:
         batches = [session.receive()]
-        maps = Path("/proc", str(pid_of(session)), "maps").read_text()
-        assert "numpy" not in maps
+        another = EngineSession.open(settings(source), Rank(0, 1), Beginning())
+        assert identities([another.receive()]) == identities(batches)
+        another.close()  # though it was started later, it has done all of that
+        assert "numpy" not in Path("/proc", str(pid_of(session)), "maps").read_text()
         assert identities(batches + run_of(session)) == identities(whole)
         assert session._thread is None
 

@@ -43,7 +43,6 @@ from streamrec.stores.base import ObjectInfo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
 
 __all__ = ["Engine", "order_for", "serve", "start_engine"]
@@ -165,12 +164,6 @@ class Engine:
         """Whether it runs, and would be started in the same way now."""
         return self.process.poll() is None and self._situation == _situation()
 
-    def feed(self, position: State | None = None, **arguments: Any) -> BlockingFeed:
-        """Subscribe, once; arguments and errors as of :meth:`BlockingFeed.open`."""
-        feed = self.call(**arguments)
-        feed.begin(position)
-        return feed
-
     def call(
         self,
         *,
@@ -180,7 +173,7 @@ class Engine:
         fingerprint: Fingerprint | None = None,
         credit_bytes: int = CREDIT_BYTES,
     ) -> BlockingFeed:
-        """Announce a subscription; arguments as of :meth:`BlockingFeed.open`."""
+        """Announce a subscription, once; arguments as of :meth:`BlockingFeed.open`."""
         return BlockingFeed.call(
             self.socket,
             rank=rank,

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,15 +25,25 @@ from streamrec.flow.channel import EndOfStream
 from tests.feeder.shards import write_shards
 from tests.feeder.support import gone, open_fds, until
 
+if TYPE_CHECKING:
+    from streamrec.feeder.client import BlockingFeed
+    from streamrec.feeder.session import State
+
 
 def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> DatasetSettings:
     source = write_shards(path, shards=3, records=records, size=size)
     return DatasetSettings.model_validate({"source": source, "batch_size": 4, **more})
 
 
-def all_records(engine: Engine, **options: object) -> list[bytes]:
+def fed(engine: Engine, position: State | None = None, **options: Any) -> BlockingFeed:
+    feed = engine.call(**options)
+    feed.begin(position)
+    return feed
+
+
+def all_records(engine: Engine, position: State | None = None) -> list[bytes]:
     records: list[bytes] = []
-    feed = engine.feed(**options)  # type: ignore[arg-type]
+    feed = fed(engine, position)
     try:
         while True:
             records += feed.receive().records.to_list()
@@ -82,7 +93,7 @@ def test_what_the_trainer_keeps_stays_its_own(
     described = settings(tmp_path, records=40, size=40_000, memory_budget="8MiB")
     kept, found = [], []
     with Engine.start(described) as engine:
-        feed = engine.feed(credit_bytes=1 << 19)
+        feed = fed(engine, credit_bytes=1 << 19)
         with contextlib.suppress(EndOfStream):
             while True:
                 batch = feed.receive()
@@ -107,7 +118,7 @@ def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
     described = settings(tmp_path)
     records: list[bytes] = []
     with Engine.start(described) as engine:
-        feed = engine.feed()
+        feed = fed(engine)
         for _ in range(steps):
             records += feed.receive().records.to_list()
         state = feed.position
@@ -118,7 +129,7 @@ def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
 def test_errors_at_open_are_the_same(tmp_path: Path) -> None:
     missing = DatasetSettings(source=f"{tmp_path}/none-*.tfrecord", batch_size=4)
     with Engine.start(missing) as engine, pytest.raises(ObjectNotFound, match="none-"):
-        engine.feed()
+        fed(engine)
 
 
 def test_the_first_cause_arrives_with_its_place(tmp_path: Path) -> None:
@@ -135,7 +146,7 @@ def test_the_first_cause_arrives_with_its_place(tmp_path: Path) -> None:
 
 def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
     with Engine.start(settings(tmp_path, epochs=None)) as engine:
-        feed = engine.feed(credit_bytes=1)
+        feed = fed(engine, credit_bytes=1)
         feed.receive()
         engine.process.kill()
         with pytest.raises(FeederLost, match="was ended by SIGKILL") as caught:
@@ -150,7 +161,7 @@ def test_last_words_are_passed_on(
     monkeypatch.setattr(module, "order_for", lambda _: b"{}")
     with caplog.at_level(logging.WARNING), Engine.start(settings(tmp_path)) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
-            engine.feed()
+            fed(engine)
         assert "KeyError: 'settings'" in str(caught.value)
     assert "KeyError" in caplog.text
 
@@ -211,7 +222,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
 
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
     with Engine.start(settings(tmp_path)) as engine:
-        feed = engine.feed()
+        feed = fed(engine)
         assert os.getpgid(engine.process.pid) != os.getpgid(0)
         os.kill(engine.process.pid, signal.SIGINT)
         assert feed.receive().records.to_list() == EXPECTED[:4]
@@ -238,7 +249,7 @@ def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
 
 def test_a_fork_does_not_end_its_parents_engine(tmp_path: Path) -> None:
     with Engine.start(settings(tmp_path)) as engine:
-        feed = engine.feed()
+        feed = fed(engine)
         ours = engine.socket.dup()
         module._end(engine.process, ours, io.BytesIO(), os.getpid() + 1)
         engine.process.returncode = None
@@ -251,7 +262,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have backgrou
 from streamrec.config import DatasetSettings
 from streamrec.feeder.engine import Engine
 engine = Engine.start(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None))
-feed = engine.feed()
+feed = engine.call()
+feed.begin(None)
 feed.receive()
 holder = 0
 if sys.argv[2] == "fork" and not (holder := os.fork()):
