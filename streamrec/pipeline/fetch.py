@@ -88,7 +88,7 @@ class Fetcher:
         self._news = asyncio.Event()
         self._at_limit = False  # the number of requests held the last look back
         self._limited = self._starved = False
-        self._read_ahead = ReadAhead(plan.read_ahead)
+        self._read_ahead = ReadAhead(plan)
         self._full = False  # somebody found no room when it was last looked at
 
     def __repr__(self) -> str:

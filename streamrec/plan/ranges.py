@@ -185,12 +185,13 @@ class ReadAhead:
     finds what it needs, keeps to the first part of it.
 
     Args:
-        most: What the plan allows, in bytes.
+        plan: Says how far at most. Of a smaller budget as great a part is taken at first as of one
+            that is large enough.
     """
 
-    def __init__(self, most: int) -> None:
-        self.size = min(most, FIRST_READ_AHEAD)
-        self._most = most
+    def __init__(self, plan: MemoryPlan) -> None:
+        self._most = most = min(plan.read_ahead, plan.speculative)
+        self.size = min(most, -(-FIRST_READ_AHEAD * most // plan.read_ahead))
 
     def __repr__(self) -> str:
         return f"<ReadAhead of {self.size} bytes, {self._most} at most>"

@@ -253,7 +253,10 @@ async def test_concurrency_is_bounded() -> None:
 
 
 @asynchronous
-async def test_memory_stays_within_the_budget_while_nobody_takes() -> None:
+async def test_memory_stays_within_the_budget_while_nobody_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
     store = ScriptedStore(objects(*[30 * MIB] * 4))
     async with fetching(store, lanes=4, total=32 * MIB, known=True) as (fetcher, _):
         for _ in range(2000):
@@ -268,7 +271,7 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
 ) -> None:
     monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", 8 * MIB)
     store = ScriptedStore(objects(90 * MIB))
-    async with fetching(store, total=512 * MIB, known=True) as (fetcher, _):
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
         for _ in range(999):
             await asyncio.sleep(0)
         assert fetcher.pool.in_use <= 8 * MIB + LARGEST_HEAD
@@ -285,7 +288,7 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
 @asynchronous
 async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
     store = ScriptedStore(objects(100, 200))
-    async with fetching(store, lanes=2, total=512 * MIB, epochs=None, known=True) as (fetcher, _):
+    async with fetching(store, lanes=2, total=1024 * MIB, epochs=None, known=True) as (fetcher, _):
         for _ in range(50 * MOST_WAITING):
             await asyncio.sleep(0)
         assert [len(feed.ranges) for feed in fetcher.feeds] == [MOST_WAITING] * 2

@@ -288,7 +288,7 @@ def test_the_read_ahead_holds_ranges_of_every_lane(
 
 def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_allows() -> None:
     plan = MemoryPlan.divide(1024 * MIB, lanes=48, windows=0)
-    ahead = ReadAhead(plan.read_ahead)
+    ahead = ReadAhead(plan)
     rooms = []
     for _ in range(20):
         rooms.append(plan.room(read_ahead=ahead.size).ahead)
@@ -298,13 +298,36 @@ def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_all
     assert rooms[-1] == plan.room().ahead
 
 
-@given(st.integers(1, 1 << 40), st.integers(0, 100))
-def test_reading_ahead_never_exceeds_the_most_and_always_grows_to_it(most: int, waits: int) -> None:
-    ahead = ReadAhead(most)
+@given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.booleans(), st.integers(0, 100))
+def test_reading_ahead_never_exceeds_the_most_and_always_grows_to_it(
+    total: int, lanes: int, near: bool, waits: int
+) -> None:
+    try:
+        plan = MemoryPlan.divide(total, lanes=lanes, windows=0, near=near)
+    except ConfigError:
+        return
+    ahead, most = ReadAhead(plan), min(plan.read_ahead, plan.speculative)
     for _ in range(waits):
         before = ahead.size
         ahead.grow()
         assert before < ahead.size <= most or before == ahead.size == most
+
+
+@pytest.mark.parametrize(
+    ("total", "near", "first", "most"),
+    [
+        (1024, False, 128, 768),
+        (64, False, 6, 36),
+        (1024, True, 128, 256),
+        (64, True, 18, 36),
+    ],
+)
+def test_as_great_a_part_of_any_budget_is_read_ahead_at_first(
+    total: int, near: bool, first: int, most: int
+) -> None:
+    plan = MemoryPlan.divide(total * MIB, lanes=48, windows=0, near=near)
+    assert ReadAhead(plan).size == first * MIB
+    assert plan.room().ahead == most * MIB
 
 
 @given(st.integers(8 * MIB, 1 << 31), st.integers(1, 192), st.integers(0, 1 << 30))
@@ -313,7 +336,7 @@ def test_room_for_less_is_never_more(total: int, lanes: int, windows: int) -> No
         plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
     except ConfigError:
         return
-    least, most = plan.room(read_ahead=ReadAhead(plan.read_ahead).size), plan.room()
+    least, most = plan.room(read_ahead=ReadAhead(plan).size), plan.room()
     assert least.share == most.share
     assert 0 <= least.ahead <= most.ahead
 
