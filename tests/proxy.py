@@ -64,11 +64,11 @@ class FaultProxy:
         self, session: aiohttp.ClientSession, request: web.BaseRequest
     ) -> web.StreamResponse:
         """Pass a request on, or let it fail."""
-        ranged = "Range" in request.headers
-        if ranged:
+        asked = request.headers.get("Range")
+        if asked is not None:
             self.requests += 1
             self.before(self.requests)
-        effects = self._faults.choose(request.method, request.path, ranged=ranged)
+        effects = self._faults.choose(request.method, request.path, asked)
         if effects.refuse:
             reset(request)
             return web.Response()

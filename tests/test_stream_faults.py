@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.far import Far
 
 SHARDS, RECORDS, SIZE = 4, 60, 9_000
-"""Half a MB a shard: two ranges, the first of 256 KiB, with the smallest budget."""
+"""Half a MB a shard: two ranges or three, the first of 256 KiB, with the smallest budget."""
 NAMES = "part-{00000..00003}.tfrecord"
 EXPECTED = [payload(shard, n, SIZE) for n in range(RECORDS) for shard in range(SHARDS)]
 
@@ -226,8 +226,7 @@ def test_an_outage(far: Far, unhedged: None) -> None:
 @pytest.mark.parametrize("place", [3, 9, 500, SIZE + 13, 40 * (SIZE + 16) + 20])
 def test_a_byte_that_is_wrong_once_is_read_again(far: Far, place: int, unhedged: None) -> None:
     """In a length, a length's CRC, a record, a record's CRC; in the first range, and a later."""
-    touching = 1 if place < 256 << 10 else 2
-    flip = Fault(ranged=True, path="part-00002", flip_object_at=place, nth=touching)
+    flip = Fault(path="part-00002", holding=place, flip_object_at=place, first=1)
     statistics = deliver(far, flip)
     assert statistics["refetched"] == 1
     assert statistics["retries"] == 0

@@ -4,19 +4,21 @@ A rule matches requests, selects some of those that it matches, and says what ha
 
     Fault(method="GET", path=r"train-00003", nth=2, status=503, code="SlowDown", retry_after=1)
     Fault(ranged=True, probability=0.05, reset_after=100_000)
-    Fault(first=1, flip_object_at=4096)
+    Fault(first=1, holding=4096, flip_object_at=4096)
 """
 
 from __future__ import annotations
 
 import random
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from streamrec.config import validate
+from streamrec.devstore.ranges import Unsatisfiable, parse_range
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,6 +76,10 @@ class Fault(Effects):
     """A regular expression, searched in the decoded path ``/bucket/key``."""
     ranged: bool | None = None
     """Only requests with (or without) a Range header."""
+    holding: NonNegativeInt | None = None
+    """Only ranges that hold this byte of the object, by its place in it from 0.
+
+    A range of the last so many bytes holds none: the object's size is not asked for."""
     nth: PositiveInt | None = None
     """Only this one of the matching requests, from 1."""
     every: PositiveInt | None = None
@@ -114,22 +120,29 @@ class Faults:
         self._paths = [_compile(rule.path) for rule in self.rules]
         self._randomness = random.Random(seed)
 
-    def choose(self, method: str, path: str, *, ranged: bool) -> Effects:
-        """The effects on a request; counts it."""
+    def choose(self, method: str, path: str, asked: str | None) -> Effects:
+        """The effects on a request; counts it.
+
+        Args:
+            method: GET, for example.
+            path: Decoded.
+            asked: The Range header.
+        """
         if not self.rules:
             return NO_EFFECTS
         effects: dict[str, Any] = {}
         for number, rule in enumerate(self.rules):
-            if self._matches(number, method, path, ranged) and self._selects(number):
+            if self._matches(number, method, path, asked) and self._selects(number):
                 self.applied[number] += 1
                 effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
         return Effects.model_construct(**effects) if effects else NO_EFFECTS
 
-    def _matches(self, number: int, method: str, path: str, ranged: bool) -> bool:
+    def _matches(self, number: int, method: str, path: str, asked: str | None) -> bool:
         rule, pattern = self.rules[number], self._paths[number]
         return (
             rule.method in (None, method)
-            and rule.ranged in (None, ranged)
+            and rule.ranged in (None, asked is not None)
+            and (rule.holding is None or _holds(asked, rule.holding))
             and (pattern is None or pattern.search(path) is not None)
         )
 
@@ -146,6 +159,15 @@ class Faults:
 
 def _effects_of(rule: Fault) -> frozenset[str]:
     return frozenset(rule.model_fields_set) - _RULE_FIELDS
+
+
+def _holds(asked: str | None, place: int) -> bool:
+    """Whether the range holds this byte of an object that is as large as can be."""
+    try:
+        span = parse_range(asked, sys.maxsize)
+    except Unsatisfiable:
+        return False
+    return span is not None and span.start <= place < span.stop
 
 
 def _compile(path: str | None) -> re.Pattern[str] | None:

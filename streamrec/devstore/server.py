@@ -198,7 +198,7 @@ class DevStore:
         path = unquote(request.raw_path.partition("?")[0])
         if path.startswith(CONTROL):
             return await self._control(request, path.removeprefix(CONTROL))
-        effects = self._faults.choose(request.method, path, ranged="Range" in request.headers)
+        effects = self._faults.choose(request.method, path, request.headers.get("Range"))
         record = _record_of(request, path)
         call = self._call(request, record, effects)
         record.kind = parse_request(call).operation if speaks_gcs(path) else operation_of(call)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from streamrec.devstore.faults import NO_EFFECTS, Effects, Fault, Faults, Step, flipped, script
 from streamrec.errors import ConfigError
 
+RANGE = "bytes=100-199"
+
 
 def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
     """Which of so many equal requests, from 1, the rule changes."""
@@ -16,7 +18,7 @@ def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
     return [
         number
         for number in range(1, requests + 1)
-        if faults.choose("GET", "/b/k", ranged=True) is not NO_EFFECTS
+        if faults.choose("GET", "/b/k", RANGE) is not NO_EFFECTS
     ]
 
 
@@ -48,20 +50,41 @@ def test_selection(fault: Fault, expected: list[int]) -> None:
         ({"path": "valid"}, False),
         ({"ranged": True}, True),
         ({"ranged": False}, False),
+        ({"holding": 99}, False),
+        ({"holding": 100}, True),
+        ({"holding": 199}, True),
+        ({"holding": 200}, False),
         ({"method": "GET", "path": "valid"}, False),
     ],
 )
 def test_matching(match: dict[str, Any], matches: bool) -> None:
     faults = Faults([Fault(refuse=True, **match)])
-    effects = faults.choose("GET", "/bucket/train-00003", ranged=True)
+    effects = faults.choose("GET", "/bucket/train-00003", RANGE)
     assert effects.refuse is matches
     assert faults.applied == [int(matches)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "matches"),
+    [
+        (None, False),
+        ("bytes=7-", True),
+        ("bytes=8-", False),
+        ("bytes=-7", False),
+        ("bytes=-0", False),
+        ("bytes=9-3", False),
+        ("lines=0-9", False),
+    ],
+)
+def test_what_holds_a_byte(asked: str | None, matches: bool) -> None:
+    effects = Faults([Fault(refuse=True, holding=7)]).choose("GET", "/", asked)
+    assert effects.refuse is matches
 
 
 def test_only_matching_requests_are_counted() -> None:
     faults = Faults([Fault(method="GET", nth=2, refuse=True)])
     methods = ["GET", "PUT", "HEAD", "GET", "GET"]
-    assert [faults.choose(m, "/", ranged=False).refuse for m in methods] == [
+    assert [faults.choose(m, "/", None).refuse for m in methods] == [
         False, False, False, True, False
     ]  # fmt: skip
 
@@ -75,17 +98,17 @@ def test_probability_follows_the_seed() -> None:
 
 def test_rules_add_up_and_the_later_one_wins() -> None:
     rules = [Fault(latency=1.0, reset_after=5), Fault(latency=2.0, etag="x"), Fault(nth=9, stall=1)]
-    effects = Faults(rules).choose("GET", "/", ranged=False)
+    effects = Faults(rules).choose("GET", "/", None)
     assert effects == Effects(latency=2.0, reset_after=5, etag="x")
 
 
 def test_an_effect_set_to_its_default_overrides_too() -> None:
-    effects = Faults([Fault(refuse=True), Fault(refuse=False)]).choose("GET", "/", ranged=False)
+    effects = Faults([Fault(refuse=True), Fault(refuse=False)]).choose("GET", "/", None)
     assert not effects.refuse
 
 
 def test_without_rules_nothing_happens() -> None:
-    assert Faults().choose("GET", "/", ranged=False) is NO_EFFECTS
+    assert Faults().choose("GET", "/", None) is NO_EFFECTS
     assert list(script(10, NO_EFFECTS)) == [Step("send", 0, 10)]
 
 
