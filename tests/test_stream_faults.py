@@ -248,7 +248,7 @@ def test_a_byte_that_stays_wrong_is_corrupt(far: Far) -> None:
     assert (error.offset, error.record) == (3 * (SIZE + 16), 3)
 
 
-def test_an_object_that_changes_in_mid_epoch(far: Far) -> None:
+def test_an_object_that_changes_in_mid_epoch(far: Far, unhedged: None) -> None:
     if not far.pins:
         pytest.skip("it names no version with the content")
 
