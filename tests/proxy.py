@@ -64,11 +64,11 @@ class FaultProxy:
         self, session: aiohttp.ClientSession, request: web.BaseRequest
     ) -> web.StreamResponse:
         """Pass a request on, or let it fail."""
-        asked = request.headers.get("Range")
-        if asked is not None:
+        range_header = request.headers.get("Range")
+        if range_header is not None:
             self.requests += 1
             self.before(self.requests)
-        effects = self._faults.choose(request.method, request.path, asked)
+        effects = self._faults.choose(request.method, request.path, range_header)
         if effects.refuse:
             reset(request)
             return web.Response()

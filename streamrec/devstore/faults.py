@@ -77,9 +77,8 @@ class Fault(Effects):
     ranged: bool | None = None
     """Only requests with (or without) a Range header."""
     holding: NonNegativeInt | None = None
-    """Only ranges that hold this byte of the object, by its place in it from 0.
-
-    A range of the last so many bytes holds none: the object's size is not asked for."""
+    """Only ranges that hold this byte of the object, from 0; never those that count from its end,
+    whose place depends on its size."""
     nth: PositiveInt | None = None
     """Only this one of the matching requests, from 1."""
     every: PositiveInt | None = None
@@ -120,29 +119,29 @@ class Faults:
         self._paths = [_compile(rule.path) for rule in self.rules]
         self._randomness = random.Random(seed)
 
-    def choose(self, method: str, path: str, asked: str | None) -> Effects:
+    def choose(self, method: str, path: str, range_header: str | None) -> Effects:
         """The effects on a request; counts it.
 
         Args:
             method: GET, for example.
             path: Decoded.
-            asked: The Range header.
+            range_header: Its value; ``None`` where the request has none.
         """
         if not self.rules:
             return NO_EFFECTS
         effects: dict[str, Any] = {}
         for number, rule in enumerate(self.rules):
-            if self._matches(number, method, path, asked) and self._selects(number):
+            if self._matches(number, method, path, range_header) and self._selects(number):
                 self.applied[number] += 1
                 effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
         return Effects.model_construct(**effects) if effects else NO_EFFECTS
 
-    def _matches(self, number: int, method: str, path: str, asked: str | None) -> bool:
+    def _matches(self, number: int, method: str, path: str, range_header: str | None) -> bool:
         rule, pattern = self.rules[number], self._paths[number]
         return (
             rule.method in (None, method)
-            and rule.ranged in (None, asked is not None)
-            and (rule.holding is None or _holds(asked, rule.holding))
+            and rule.ranged in (None, range_header is not None)
+            and (rule.holding is None or _holds(range_header, rule.holding))
             and (pattern is None or pattern.search(path) is not None)
         )
 
@@ -161,10 +160,10 @@ def _effects_of(rule: Fault) -> frozenset[str]:
     return frozenset(rule.model_fields_set) - _RULE_FIELDS
 
 
-def _holds(asked: str | None, place: int) -> bool:
+def _holds(range_header: str | None, place: int) -> bool:
     """Whether the range holds this byte of an object that is as large as can be."""
     try:
-        span = parse_range(asked, sys.maxsize)
+        span = parse_range(range_header, sys.maxsize)
     except Unsatisfiable:
         return False
     return span is not None and span.start <= place < span.stop

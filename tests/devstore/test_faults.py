@@ -65,7 +65,7 @@ def test_matching(match: dict[str, Any], matches: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "matches"),
+    ("range_header", "matches"),
     [
         (None, False),
         ("bytes=7-", True),
@@ -76,8 +76,8 @@ def test_matching(match: dict[str, Any], matches: bool) -> None:
         ("lines=0-9", False),
     ],
 )
-def test_what_holds_a_byte(asked: str | None, matches: bool) -> None:
-    effects = Faults([Fault(refuse=True, holding=7)]).choose("GET", "/", asked)
+def test_what_holds_a_byte(range_header: str | None, matches: bool) -> None:
+    effects = Faults([Fault(refuse=True, holding=7)]).choose("GET", "/", range_header)
     assert effects.refuse is matches
 
 
