@@ -15,6 +15,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
+from streamrec.flow.switching import short_switch_interval
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
 from streamrec.plan.agreement import ENDS, Claim
@@ -168,7 +169,8 @@ class Stream:
     # -- iterating ---------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._sync()
+        with short_switch_interval:
+            self._sync()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,7 +188,8 @@ class Stream:
             raise StopIteration
         began = perf_counter()
         try:
-            batch = self._sync().receive()
+            with short_switch_interval:
+                batch = self._sync().receive()
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
@@ -195,7 +198,8 @@ class Stream:
         return self._take(batch)
 
     async def __aenter__(self) -> Self:
-        await self._async()
+        with short_switch_interval:
+            await self._async()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -213,7 +217,8 @@ class Stream:
             raise StopAsyncIteration
         began = perf_counter()
         try:
-            batch = await (await self._async()).receive()
+            with short_switch_interval:
+                batch = await (await self._async()).receive()
         except EndOfStream:
             self._end_run()
             raise StopAsyncIteration from None

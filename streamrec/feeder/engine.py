@@ -5,8 +5,10 @@ one end of a socket pair, and memory in which payloads travel; it writes the dat
 its standard input: never to its arguments, which others can read. It may do so later: meanwhile the
 child imports what it will need. The child serves that one connection, and ends when it does. Should
 the parent be killed while another process holds the socket too (a forked worker), the child still
-notices: it watches the parent itself. Ctrl-C is the parent's business; the child, in a process
-group of its own, does not see it.
+notices: it watches the parent itself. Ctrl-C is the parent's business; the child, in a session of
+its own, does not see it. Linux also has its scheduler share the cores between sessions before it
+shares them between threads (sched(7), autogroup), so that a trainer's threads, however many, leave
+the child its part.
 """
 
 from __future__ import annotations
@@ -304,7 +306,7 @@ def _spawn(
         stderr=errors,
         pass_fds=[sock] if memory is None else [sock, memory],
         env=_environment(),
-        process_group=0,
+        start_new_session=True,
     )
     assert process.stdin is not None
     with contextlib.suppress(OSError, AttributeError):  # where it cannot be had, writing may wait

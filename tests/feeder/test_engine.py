@@ -75,13 +75,12 @@ def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
     engine.close(at_once=True)
 
 
-@pytest.mark.parametrize("shares", [True, False])
-@pytest.mark.parametrize("keeps", [True, False])
-def test_what_the_trainer_keeps_stays_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
-) -> None:
-    if not shares:
-        monkeypatch.delattr(os, "memfd_create", raising=False)
+PLACES = 60 if kernel.implementation == "native" else 30
+"""Of 30 batches; the kernel in Python has memory of its own, which is copied, all to one place."""
+
+
+def counted_views(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the parent will have viewed the shared memory."""
     views: list[int] = []
     view = Inbox.view
 
@@ -90,6 +89,17 @@ def test_what_the_trainer_keeps_stays_its_own(
         return view(inbox, offset, size)
 
     monkeypatch.setattr(Inbox, "view", counted)
+    return views
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_trainer_keeps_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
+) -> None:
+    if not shares:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    views = counted_views(monkeypatch)
     described = settings(tmp_path, records=40, size=40_000, memory_budget="8MiB")
     kept, found = [], []
     with Engine.start(described) as engine:
@@ -105,12 +115,21 @@ def test_what_the_trainer_keeps_stays_its_own(
         b"%d:%d" % (shard, record) + bytes(40_000) for record in range(40) for shard in range(3)
     ]
     assert bool(views) == (shares and hasattr(os, "memfd_create"))
-    # The kernel in Python has memory of its own, which is copied, all to one place.
-    places = 60 if kernel.implementation == "native" else 30
     if shares and keeps:
-        assert len(views) < places, "what did not fit came over the socket"
+        assert len(views) < PLACES, "what did not fit came over the socket"
     if shares and not keeps:
-        assert len(set(views)) < len(views) == places, "places are used again"
+        # Where the engine was far ahead, a batch was decoded elsewhere, and copied to one place.
+        assert len(set(views)) < len(views) <= PLACES, "places are used again"
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there is no memory to share")
+def test_what_fits_comes_in_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = counted_views(monkeypatch)
+    described = settings(tmp_path, records=40, size=40_000, memory_budget="64MiB")
+    with Engine.start(described) as engine:
+        records = all_records(engine)
+    assert len(records) == 120
+    assert len(views) == PLACES, "a third of the memory is enough for the whole stream"
 
 
 @pytest.mark.parametrize("steps", range(0, 15, 3))
@@ -223,7 +242,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
     with Engine.start(settings(tmp_path)) as engine:
         feed = fed(engine)
-        assert os.getpgid(engine.process.pid) != os.getpgid(0)
+        assert os.getsid(engine.process.pid) == engine.process.pid
         os.kill(engine.process.pid, signal.SIGINT)
         assert feed.receive().records.to_list() == EXPECTED[:4]
 
