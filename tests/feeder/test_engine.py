@@ -75,12 +75,13 @@ def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
     engine.close(at_once=True)
 
 
-PLACES = 60 if kernel.implementation == "native" else 30
-"""Of 30 batches; the kernel in Python has memory of its own, which is copied, all to one place."""
-
-
-def counted_views(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where the parent will have viewed the shared memory."""
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_trainer_keeps_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
+) -> None:
+    if not shares:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
     views: list[int] = []
     view = Inbox.view
 
@@ -89,21 +90,13 @@ def counted_views(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return view(inbox, offset, size)
 
     monkeypatch.setattr(Inbox, "view", counted)
-    return views
-
-
-@pytest.mark.parametrize("shares", [True, False])
-@pytest.mark.parametrize("keeps", [True, False])
-def test_what_the_trainer_keeps_stays_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool, keeps: bool
-) -> None:
-    if not shares:
-        monkeypatch.delattr(os, "memfd_create", raising=False)
-    views = counted_views(monkeypatch)
-    described = settings(tmp_path, records=40, size=40_000, memory_budget="8MiB")
+    # 2 MiB are 15 places of a batch. However slow the trainer is, of what it does not keep 12 are
+    # taken at most: by a batch on its way, two with it, the one that was sent last, two that are
+    # decoded, and the 768 KiB that wait.
+    described = settings(tmp_path, records=40, size=33_000, memory_budget="8MiB")
     kept, found = [], []
     with Engine.start(described) as engine:
-        feed = fed(engine, credit_bytes=1 << 19)
+        feed = fed(engine, credit_bytes=1 << 16)
         with contextlib.suppress(EndOfStream):
             while True:
                 batch = feed.receive()
@@ -112,24 +105,15 @@ def test_what_the_trainer_keeps_stays_its_own(
     for batch in kept:
         found += batch.records.to_list()
     assert found == [
-        b"%d:%d" % (shard, record) + bytes(40_000) for record in range(40) for shard in range(3)
+        b"%d:%d" % (shard, record) + bytes(33_000) for record in range(40) for shard in range(3)
     ]
     assert bool(views) == (shares and hasattr(os, "memfd_create"))
+    # The kernel in Python has memory of its own, which is copied, all to one place.
+    places = 60 if kernel.implementation == "native" else 30
     if shares and keeps:
-        assert len(views) < PLACES, "what did not fit came over the socket"
+        assert len(views) < places, "what did not fit came over the socket"
     if shares and not keeps:
-        # Where the engine was far ahead, a batch was decoded elsewhere, and copied to one place.
-        assert len(set(views)) < len(views) <= PLACES, "places are used again"
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there is no memory to share")
-def test_what_fits_comes_in_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    views = counted_views(monkeypatch)
-    described = settings(tmp_path, records=40, size=40_000, memory_budget="64MiB")
-    with Engine.start(described) as engine:
-        records = all_records(engine)
-    assert len(records) == 120
-    assert len(views) == PLACES, "a third of the memory is enough for the whole stream"
+        assert len(set(views)) < len(views) == places, "places are used again"
 
 
 @pytest.mark.parametrize("steps", range(0, 15, 3))
