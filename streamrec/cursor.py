@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamrec.errors import MalformedPosition
+from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.plan.place import Beginning, Place, for_rank, read_place
 from streamrec.plan.position import Position
 
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from streamrec.ranks import Rank
     from streamrec.types import Batch
 
-__all__ = ["Cursor"]
+__all__ = ["Cursor", "Mark"]
+
+
+class Mark(NamedTuple):
+    """A point to which a cursor can return, as long as nothing was taken or only the next item."""
+
+    places: tuple[Place, ...]
+    rows: int
+    batches: int
+    records: int
 
 
 class Cursor:
@@ -26,6 +35,10 @@ class Cursor:
         """Behind all that came; of all ranks, where their states were loaded."""
         self._rows: deque[Any] = deque()
         """Single records that came, and wait to be taken."""
+        self.batches = 0
+        """Batches that came since the stream was made."""
+        self.records = 0
+        """Records that were taken since the stream was made."""
 
     @property
     def epoch(self) -> int:
@@ -70,18 +83,50 @@ class Cursor:
         """The session ends: rows that wait come again from the next one."""
         self._go_to(*self._taken())
 
-    def arrive(self, position: Position) -> None:
-        """All that lies before a position was taken."""
+    def end(self, position: Position) -> None:
+        """Go to where the next run begins.
+
+        Raises:
+            BatchOutOfOrder: The run ended before the batch that was due, or behind it.
+        """
+        self._check(position.step)
         self._go_to(position)
 
+    def take(self, batch: Batch) -> None:
+        """Take a whole batch.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        self._check(batch.next_position.step - 1)
+        self._go_to(batch.next_position)
+        self.batches += 1
+        self.records += len(batch)
+
     def receive(self, batch: Batch) -> None:
-        """A batch came whose rows are taken one by one."""
+        """Receive a batch whose rows are taken one by one.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        self._check(batch.next_position.step - len(batch))
         self._go_to(batch.next_position)
         self._rows.extend(_rows_of(batch))
+        self.batches += 1
 
     def row(self) -> Any:
         """Take a row."""
+        self.records += 1
         return self._rows.popleft()
+
+    def mark(self) -> Mark:
+        """Return the present point, for :meth:`go_back`."""
+        return Mark(self._places, len(self._rows), self.batches, self.records)
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo what was taken since a mark; rows that waited there come again."""
+        self._go_to(*_before_rows(mark.places, mark.rows))
+        self.batches, self.records = mark.batches, mark.records
 
     def place(self, rank: Rank) -> Place:
         """Where this rank goes on.
@@ -102,11 +147,28 @@ class Cursor:
         self._rows.clear()
 
     def _taken(self) -> tuple[Place, ...]:
-        """The places before the rows that wait."""
-        last, waiting = self._places[0], len(self._rows)
-        if not waiting or not isinstance(last, Position):
-            return self._places
-        return (replace(last, skip=last.skip - waiting, step=last.step - waiting),)
+        """Return the places before the rows that wait."""
+        return _before_rows(self._places, len(self._rows))
+
+    def _check(self, step: int) -> None:
+        """Refuse what stands behind another step than the last one that was taken."""
+        last = self._places[0]
+        # How many steps lie before a later epoch is not known here: it follows from the settings.
+        if step != self.step and (isinstance(last, Position) or not last.epoch):
+            raise BatchOutOfOrder(
+                f"what came next stands behind step {step} and the stream at step {self.step}: a "
+                "batch was lost or repeated on the way; iterate again, and the stream goes on from "
+                "the last batch that was taken",
+                step=step,
+            )
+
+
+def _before_rows(places: tuple[Place, ...], rows: int) -> tuple[Place, ...]:
+    """Return the places before so many rows in front of the last place."""
+    last = places[0]
+    if not rows or not isinstance(last, Position):
+        return places
+    return (replace(last, skip=last.skip - rows, step=last.step - rows),)
 
 
 def _rows_of(batch: Batch) -> list[Any]:

@@ -32,6 +32,7 @@
     │   ├── FeederDraining                    retryable: it asked us to go elsewhere
     │   └── FeederRefused                     unknown dataset, wrong token, unsupported version
     ├── Stalled (TimeoutError)                a stage behind the store's stands still: stage
+    ├── BatchOutOfOrder                       not the batch that is due came: step
     └── StateError (ValueError)               a position that does not fit
         ├── MalformedPosition
         ├── OtherDataset                      saved from other shards
@@ -48,6 +49,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AccessDenied",
+    "BatchOutOfOrder",
     "ConfigError",
     "CorruptBudgetExceeded",
     "CorruptCompression",
@@ -361,6 +363,21 @@ class Stalled(StreamrecError, TimeoutError):
     def __init__(self, message: str, *, stage: str | None = None) -> None:
         super().__init__(message)
         self.stage = stage
+
+
+class BatchOutOfOrder(StreamrecError):
+    """A batch came that is not the one after the last: the stream delivers nothing then.
+
+    Args:
+        message: What happened, and what to do next.
+        step: How many steps lie before what came.
+    """
+
+    field_names = ("step",)
+
+    def __init__(self, message: str, *, step: int | None = None) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class StateError(StreamrecError, ValueError):

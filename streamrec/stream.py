@@ -6,12 +6,12 @@ import asyncio
 import weakref
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from streamrec import ranks
 from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.cursor import Cursor
-from streamrec.errors import ConfigError
+from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
@@ -25,7 +25,7 @@ from streamrec.relay import RelaySession
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.plan.place import Place
     from streamrec.ranks import Rank
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from streamrec.types import Batch
 
 __all__ = ["Stream", "connect", "mix", "open"]
+
+T = TypeVar("T")
 
 for model in (DatasetSettings, StreamSettings):
     model.model_rebuild()  # when imported, not when a stream is opened: 9 ms
@@ -160,7 +162,7 @@ class Stream:
         self._elsewhere = False
         """Whether the open session reads somewhere else than where the stream is to go on."""
         self._ended = False
-        self._batches, self._records, self._blocked = 0, 0, 0.0
+        self._blocked = 0.0
 
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
@@ -182,8 +184,22 @@ class Stream:
         return self
 
     def __next__(self) -> Any:
+        mark = self._cursor.mark()
+        try:
+            item = self._next()
+        except (StopIteration, StreamrecError):
+            raise
+        except BaseException:
+            # Ctrl-C, or what a signal's handler raised: a batch may have left the session for
+            # nobody. The next call opens another one where this call began.
+            self._cursor.go_back(mark)
+            self._leave()
+            raise
+        return item
+
+    def _next(self) -> Any:
         if self._cursor.rows:
-            return self._row()
+            return self._cursor.row()
         if self._ended:
             raise StopIteration
         began = perf_counter()
@@ -212,7 +228,7 @@ class Stream:
 
     async def __anext__(self) -> Any:
         if self._cursor.rows:
-            return self._row()
+            return self._cursor.row()
         if self._ended:
             raise StopAsyncIteration
         began = perf_counter()
@@ -357,8 +373,8 @@ class Stream:
         """What this stream has delivered, and what the fetch engine did; docs/operations.md."""
         return {
             **({} if self._session is None else self._session.statistics()),
-            "batches": self._batches,
-            "records": self._records,
+            "batches": self._cursor.batches,
+            "records": self._cursor.records,
             "step": self._cursor.step,
             "seconds_blocked": self._blocked,
         }
@@ -417,10 +433,18 @@ class Stream:
             self._session.subscribe()
 
     def _end_run(self) -> None:
-        self._ended = True
         state = self._opened().position
         if state is not None:
-            self._cursor.arrive(Position.from_dict(state))
+            self._move(self._cursor.end, Position.from_dict(state))
+        self._ended = True
+
+    def _move(self, move: Callable[[T], None], there: T) -> None:
+        """Move the cursor; where it cannot go there, a new session goes on from where it is."""
+        try:
+            move(there)
+        except BatchOutOfOrder:
+            self._leave()
+            raise
 
     def _detach(self) -> Session | AsyncSession | None:
         """Remember where to go on, and give the session away."""
@@ -434,16 +458,10 @@ class Stream:
     # -- batches and single records ----------------------------------------------------------------
 
     def _take(self, batch: Batch) -> Any:
-        self._batches += 1
-        if self._opened().settings["batch_size"] is None:
-            self._cursor.receive(batch)
-            return self._row()
-        self._cursor.arrive(batch.next_position)
-        self._records += len(batch)
-        return batch
-
-    def _row(self) -> Any:
-        self._records += 1
+        if self._opened().settings["batch_size"] is not None:
+            self._move(self._cursor.take, batch)
+            return batch
+        self._move(self._cursor.receive, batch)
         return self._cursor.row()
 
 
