@@ -31,7 +31,7 @@
     │   ├── FeederLost (ConnectionError)      retryable: the connection broke
     │   ├── FeederDraining                    retryable: it asked us to go elsewhere
     │   └── FeederRefused                     unknown dataset, wrong token, unsupported version
-    ├── Stalled (TimeoutError)                a stage behind the store's stands still: stage
+    ├── Stalled (TimeoutError)                a stage, or a feeder, stands still: stage, position
     ├── BatchOutOfOrder                       not the batch that is due came: step
     └── StateError (ValueError)               a position that does not fit
         ├── MalformedPosition
@@ -355,14 +355,18 @@ class Stalled(StreamrecError, TimeoutError):
 
     Args:
         message: What happened, and what to do next.
-        stage: Which one, such as ``decode``.
+        stage: Which one, such as ``decode``; ``feeder``: a feeder sends nothing of the stream.
+        position: From a feeder's stream, the state to resume from; as of `FeedError`.
     """
 
-    field_names = ("stage",)
+    field_names = ("stage", "position")
 
-    def __init__(self, message: str, *, stage: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, stage: str | None = None, position: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.stage = stage
+        self.position = position
 
 
 class BatchOutOfOrder(StreamrecError):

@@ -99,6 +99,14 @@ class FeederReader:
     batch_size: int | None
     token: str | None
     fingerprint: Fingerprint | None
+    stall_timeout: float
+
+    def __post_init__(self) -> None:
+        """Refuse a wait that has no length."""
+        if not self.stall_timeout > 0:
+            raise ConfigError(
+                f"stall_timeout is {self.stall_timeout!r} and should be seconds, more than 0"
+            )
 
     def __str__(self) -> str:
         return self.address
@@ -118,4 +126,5 @@ class FeederReader:
             "batch_size": self.batch_size,
             "token": self.token,
             "fingerprint": self.fingerprint,
+            "stall_timeout": self.stall_timeout,
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DEFAULT_LANES, MIB
-from streamrec.errors import FeedError
+from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine import Engine, order_for
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
@@ -95,7 +95,7 @@ class RelaySession:
         if self._thread is not None and self._has_delivered:
             try:
                 self._relay(self._thread)
-            except FeedError as error:
+            except (FeedError, Stalled) as error:
                 error.position = self.position  # what the thread has ready is not delivered yet
                 raise
         batch = self._session.receive()

@@ -128,6 +128,7 @@ def connect(
     batch_size: int | None = None,
     token: str | None = None,
     fingerprint: Fingerprint | None = None,
+    stall_timeout: float = 300.0,
 ) -> Stream:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
@@ -138,12 +139,14 @@ def connect(
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
         token: What the feeder wants to see.
         fingerprint: Refuse a feeder that serves another dataset or order than this.
+        stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
 
     Raises:
         ConfigError: The address or an argument is wrong.
     """
     Address.parse(address)
-    return Stream(FeederReader(address, rank, world_size, batch_size, token, fingerprint))
+    reader = FeederReader(address, rank, world_size, batch_size, token, fingerprint, stall_timeout)
+    return Stream(reader)
 
 
 class Stream:

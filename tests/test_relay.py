@@ -13,7 +13,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings
-from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
+from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.place import Beginning
@@ -26,6 +26,7 @@ from tests.pipeline.shards import contents, identities, write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.plan.position import Position
     from streamrec.types import Batch
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
@@ -226,7 +227,7 @@ def test_an_interrupted_wait_for_the_process_is_taken_up(
     session = opened(source)
     batches = [session.receive()]
 
-    def interrupted(_: BlockingConnection) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patches:
@@ -252,6 +253,22 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
         assert caught.value.position == stream.state_dict()  # not behind what is still ready
     with stream:
         assert sum(map(len, stream)) == TOTAL - len(first)
+
+
+def test_a_process_that_stalls_is_said_and_nothing_is_lost(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stall(_: EngineSession, position: Position) -> None:
+        raise Stalled("it stands still", stage="decompress", position=position.to_dict())
+
+    stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
+    with stream:
+        next(stream)
+        monkeypatch.setattr(EngineSession, "answers", True)
+        monkeypatch.setattr(EngineSession, "begin", stall)
+        with pytest.raises(Stalled, match="it stands still") as caught:
+            next(stream)
+        assert caught.value.position == stream.state_dict()  # not behind what is still ready
 
 
 @pytest.mark.parametrize("look", range(4))

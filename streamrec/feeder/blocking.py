@@ -7,14 +7,16 @@ thread which competes for the interpreter's lock asks for it once a batch and no
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 import struct
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
-from streamrec.feeder.connection import silence, tune
+from streamrec.feeder.connection import silence, stalled, tune
 from streamrec.wire import Credit, Ping, Pong
 
 if TYPE_CHECKING:
@@ -34,12 +36,22 @@ class BlockingConnection:
         machine: This end of the protocol.
         patience: Seconds without a byte from the peer after which it counts as lost; halfway it is
             asked for a sign of life.
+        stall_timeout: Seconds without a message after which a peer that gives other signs of life
+            counts as stalled.
     """
 
-    def __init__(self, sock: socket.socket, machine: Connection, *, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        machine: Connection,
+        *,
+        patience: float = 60.0,
+        stall_timeout: float = math.inf,
+    ) -> None:
         self.machine = machine
         self._socket = sock
         self._patience = patience
+        self._stall_timeout = stall_timeout
         self._inbox: deque[Message] = deque()
         self._broken: Exception | None = None
         self._torn = False
@@ -68,18 +80,23 @@ class BlockingConnection:
         """Whether a message can be received, or at least begun, without a wait."""
         return bool(self._inbox or self._poll.poll(0))
 
-    def receive(self) -> Message:
+    def receive(self, since: float | None = None) -> Message:
         """The next message other than CREDIT, PING and PONG.
+
+        Args:
+            since: The time (``monotonic``) from which the caller waits; ``None``: now.
 
         Raises:
             FeederLost: The connection is gone, and all that came before is taken.
+            Stalled: None came for ``stall_timeout``.
             RemoteProtocolError: The peer broke the protocol, and all that came before is taken.
         """
+        until = (monotonic() if since is None else since) + self._stall_timeout
         while not self._inbox:
             if self._broken is not None:
                 raise self._broken
             try:
-                self._receive_some()
+                self._receive_some(until)
             except (OSError, RemoteProtocolError) as error:
                 self._broken = _translated(error)
         return self._inbox.popleft()
@@ -103,20 +120,22 @@ class BlockingConnection:
         self._broken = self._broken or FeederLost("the connection is closed")
         self._socket.close()
 
-    def _receive_some(self) -> None:
+    def _receive_some(self, until: float = math.inf) -> None:
         if self._torn:
             raise FeederLost("it was interrupted while a batch arrived; connect again to go on")
-        count = self._receive_bytes()
+        count = self._receive_bytes(until)
         if not count:
             self._ended()
         self._collect()
 
-    def _receive_bytes(self) -> int:
+    def _receive_bytes(self, until: float) -> int:
         if self.machine.exact:
             return self._receive_into(socket.MSG_WAITALL)
-        while (count := self._receive_now()) is None:
-            self._wait()
-        return count
+        while (left := until - monotonic()) > 0:
+            if (count := self._receive_now()) is not None:
+                return count
+            self._wait(left)
+        raise stalled(self._stall_timeout)
 
     def _receive_now(self) -> int | None:
         """What is there already; ``None`` for nothing."""
@@ -148,14 +167,15 @@ class BlockingConnection:
             raise FeederLost(error.message) from None
         raise FeederLost("the connection was closed by the other side")
 
-    def _wait(self) -> None:
-        """Return once there is something to read. Ctrl-C here loses nothing."""
+    def _wait(self, longest: float) -> None:
+        """Return once there is something to read, or time is up. Ctrl-C here loses nothing."""
         half = self._patience / 2
-        if self._poll.poll(half * 1000):
+        if self._poll.poll(min(half, longest) * 1000) or longest <= half:
             return
         self._nonce += 1
         self._write_if_possible(self.machine.send(Ping(self._nonce)))
-        if not self._poll.poll(half * 1000):
+        rest = longest - half
+        if not self._poll.poll(min(half, rest) * 1000) and half < rest:
             raise FeederLost(silence(self._patience))
 
     def _write_if_possible(self, buffers: list[memoryview]) -> None:

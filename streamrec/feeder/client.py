@@ -7,18 +7,21 @@ afterwards; then the error comes, with the position of the last batch that was t
 from __future__ import annotations
 
 import asyncio
-import socket
+import math
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.blocking import BlockingConnection
-from streamrec.feeder.connection import AsyncConnection, silence
-from streamrec.feeder.session import Subscription, connecting_failed
+from streamrec.feeder.connecting import connect, connect_async
+from streamrec.feeder.connection import AsyncConnection, silence, stalled
+from streamrec.feeder.session import Subscription
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from streamrec.feeder.session import State
@@ -33,7 +36,6 @@ ENGINE_DATASET = "stream"
 """The name of the only dataset behind a ready-made socket."""
 CREDIT_BYTES = 64 << 20
 PATIENCE = 60.0
-CONNECT_TIMEOUT = 20.0
 
 
 class _Feed:
@@ -85,10 +87,12 @@ class AsyncFeed(_Feed):
         connection: AsyncConnection,
         subscription: Subscription,
         patience: float = PATIENCE,
+        stall_timeout: float = math.inf,
     ) -> None:
         super().__init__(where, subscription)
         self._connection = connection
         self._patience = patience
+        self._stall_timeout = stall_timeout
         self._nonce = 0
 
     @classmethod
@@ -105,6 +109,7 @@ class AsyncFeed(_Feed):
         credit_bytes: int = CREDIT_BYTES,
         payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
+        stall_timeout: float = math.inf,
     ) -> Self:
         """Connect and subscribe; the first batches are on their way when it returns.
 
@@ -120,6 +125,7 @@ class AsyncFeed(_Feed):
             credit_bytes: Bytes of batches that may wait here.
             payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
+            stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
 
         Raises:
             ConfigError: An argument is wrong.
@@ -138,8 +144,8 @@ class AsyncFeed(_Feed):
             credit_bytes=credit_bytes,
         )
         machine = Connection(Role.CLIENT, payload_cap=payload_cap)
-        connection = await _connect_async(address, machine)
-        self = cls(where, connection, subscription, patience)
+        connection = await connect_async(address, machine)
+        self = cls(where, connection, subscription, patience, stall_timeout)
         try:
             await self._greet()
         except BaseException:
@@ -154,6 +160,7 @@ class AsyncFeed(_Feed):
             EndOfStream: The run is over; :meth:`subscribe` starts the next.
             FeederLost: The connection broke; ``position`` is where to go on.
             FeederDraining: The feeder shuts down; go on elsewhere.
+            Stalled: It is there, and sent nothing of the stream for ``stall_timeout``.
             StreamrecError: What made the feeder stop, such as a corrupt record.
         """
         self._check_receivable()
@@ -198,21 +205,32 @@ class AsyncFeed(_Feed):
             raise self._subscription.lost(error) from None
 
     async def _next(self) -> Message:
-        """The next message, as long as the feeder shows signs of life."""
+        """The next message, as long as the feeder shows signs of life, and goes on."""
+        began = asyncio.get_running_loop().time()
         while True:
+            longest = self._longest_wait(began)
             try:
-                async with asyncio.timeout(
-                    None if self._connection.waiting else self._patience / 2
-                ):
+                async with asyncio.timeout(None if self._connection.waiting else longest):
                     message = await self._connection.receive()
             except TimeoutError:
-                self._check_alive()
+                self._check_alive(began)
                 continue
             if not self._subscription.note(message):
                 return message
 
-    def _check_alive(self) -> None:
-        silent = asyncio.get_running_loop().time() - self._connection.heard_at
+    def _longest_wait(self, began: float) -> float:
+        """Return the seconds after which to look how things stand."""
+        half = self._patience / 2
+        if self._connection.machine.exact:  # a batch is on its way, and may take its time
+            return half
+        left = began + self._stall_timeout - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise stalled(self._stall_timeout)
+        return min(half, left)
+
+    def _check_alive(self, began: float) -> None:
+        # A feeder that nobody waited for was not asked, and owes no sign of life.
+        silent = asyncio.get_running_loop().time() - max(self._connection.heard_at, began)
         if silent >= self._patience:
             self._connection.abort()
             raise FeederLost(silence(silent))
@@ -267,6 +285,7 @@ class BlockingFeed(_Feed):
         credit_bytes: int = CREDIT_BYTES,
         payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
+        stall_timeout: float = math.inf,
         diagnose: Callable[[], str | None] | None = None,
         inbox: Inbox | None = None,
     ) -> Self:
@@ -283,6 +302,7 @@ class BlockingFeed(_Feed):
             credit_bytes: Bytes of batches that may wait on their way.
             payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
+            stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
             diagnose: Asked for the reason when the connection breaks.
             inbox: Memory that the feeder shares.
 
@@ -302,7 +322,9 @@ class BlockingFeed(_Feed):
             inbox=inbox,
         )
         machine = Connection(Role.CLIENT, payload_cap=payload_cap)
-        connection = BlockingConnection(_connect(address), machine, patience=patience)
+        connection = BlockingConnection(
+            connect(address), machine, patience=patience, stall_timeout=stall_timeout
+        )
         self = cls(where, connection, subscription, diagnose)
         connection.send_if_possible(subscription.hello)
         return self
@@ -363,7 +385,8 @@ class BlockingFeed(_Feed):
         self.close()
 
     def _next(self) -> Message:
-        while self._subscription.note(message := self._connection.receive()):
+        since = monotonic()
+        while self._subscription.note(message := self._connection.receive(since)):
             pass
         return message
 
@@ -403,47 +426,3 @@ def _prepare(
         inbox=inbox,
     )
     return str(place) if place else "the engine process", subscription
-
-
-def _connect(address: str | socket.socket) -> socket.socket:
-    if isinstance(address, socket.socket):
-        return address
-    place = Address.parse(address)
-    try:
-        if place.path is None:
-            sock = socket.create_connection((place.host, place.port), CONNECT_TIMEOUT)
-        else:
-            sock = _connect_unix(place.path)
-    except OSError as error:
-        raise connecting_failed(str(place), error) from None
-    return sock
-
-
-def _connect_unix(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.settimeout(CONNECT_TIMEOUT)
-        sock.connect(path)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-async def _connect_async(address: str | socket.socket, machine: Connection) -> AsyncConnection:
-    loop = asyncio.get_running_loop()
-
-    def connection() -> AsyncConnection:
-        return AsyncConnection(machine)
-
-    if isinstance(address, socket.socket):
-        address.setblocking(False)
-        return (await loop.connect_accepted_socket(connection, address))[1]
-    place = Address.parse(address)
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            if place.path is not None:
-                return (await loop.create_unix_connection(connection, place.path))[1]
-            return (await loop.create_connection(connection, str(place.host), place.port or 0))[1]
-    except OSError as error:  # a TimeoutError is one too
-        raise connecting_failed(str(place), error) from None

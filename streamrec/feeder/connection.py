@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from streamrec.errors import FeederLost, RemoteProtocolError, WireError
+from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
 from streamrec.wire import Connection, Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def waiting(self) -> int:
         """Messages received and not taken."""
         return len(self._inbox)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait in the transport, because the peer does not take them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # What the event loop calls
 
@@ -173,7 +178,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def post_if_possible(self, message: Message) -> None:
         """Write a message, unless all is over: :meth:`receive` will say so, in time."""
-        if not self.lost.done() and not self.machine.over:
+        is_open = self._open_or_none() is not None and not self.lost.done()
+        if is_open and not self.machine.over:
             self.post(message)
 
     async def aclose(self, linger: float = LINGER) -> None:
@@ -260,6 +266,15 @@ def silence(seconds: float) -> str:
     return (
         f"the feeder stalls: nothing came for {seconds:.3g} s, not even an answer to a ping; check "
         "the network, or what its machine is busy with"
+    )
+
+
+def stalled(seconds: float) -> Stalled:
+    """Return the error for a feeder that is there, and does not go on."""
+    return Stalled(
+        f"the feeder sent nothing of the stream for {seconds:.3g} s; its log and metrics tell what "
+        "it waits for: go on from the position elsewhere, or raise stall_timeout",
+        stage="feeder",
     )
 
 

@@ -12,6 +12,7 @@ from streamrec.errors import (
     FeederLost,
     FeedError,
     RemoteProtocolError,
+    Stalled,
     StateError,
     StreamrecError,
     from_fields,
@@ -203,7 +204,7 @@ class Subscription:
 
     def lost(self, error: StreamrecError) -> StreamrecError:
         """The same error, with the position to go on from where it carries one."""
-        if isinstance(error, FeedError):
+        if isinstance(error, FeedError | Stalled):
             error.position = self.position
         return error
 

@@ -20,12 +20,16 @@ import uvloop
 
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.position import VERSION
+from streamrec.wire import PROTOCOL_VERSIONS, Connection, Hello, Role
+from tests.pipeline.simulated import SimulatedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.server import DatasetHandle
+    from streamrec.wire import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [
@@ -65,6 +69,21 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     return marked
 
 
+def in_simulated_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a loop whose clock jumps to the next timer; no task may outlive it."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def checked() -> None:
+            await test(*args, **kwargs)
+            await settled()
+
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+            runner.run(checked())
+
+    return run
+
+
 def _with_loop(test: Callable[..., Any]) -> Any:
     signature = inspect.signature(test)
     more = inspect.Parameter("loop_factory", inspect.Parameter.KEYWORD_ONLY)
@@ -90,6 +109,49 @@ def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+class Scripted:
+    """One end of a connection that says what it is told to, and answers nothing by itself."""
+
+    def __init__(self, sock: socket.socket, role: Role) -> None:
+        self._socket = sock
+        self._socket.setblocking(False)
+        self.machine = Connection(role)
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self._socket.sendall(b"".join(self.machine.send(message)))
+
+    def hear(self) -> list[Message]:
+        """All that has come, and is not taken yet."""
+        with contextlib.suppress(BlockingIOError):
+            while count := self._socket.recv_into(self.machine.get_buffer()):
+                self.machine.buffer_updated(count)
+        return list(self.machine.events())
+
+    async def answer(self) -> list[Message]:
+        """What comes next."""
+        heard: list[Message] = []
+
+        def has_come() -> bool:
+            heard.extend(self.hear())
+            return bool(heard)
+
+        await eventually(has_come)
+        return heard
+
+
+def hello(**fields: Any) -> Hello:
+    """A HELLO that is as it should be, but for some fields."""
+    values = {
+        "dataset": "train",
+        "world_size": 1,
+        "position_version": VERSION,
+        "protocol_versions": PROTOCOL_VERSIONS,
+        **fields,
+    }
+    return Hello(**values)
 
 
 class ServedFeeder:

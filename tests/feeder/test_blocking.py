@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import signal
 import socket
 import threading
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.errors import FeederLost, RemoteProtocolError
+from streamrec.errors import FeederLost, RemoteProtocolError, Stalled
 from streamrec.feeder.blocking import BlockingConnection, _advance
 from streamrec.wire import (
     BatchMessage,
@@ -105,6 +106,42 @@ def test_silence_is_asked_and_then_lost(sockets: tuple[socket.socket, socket.soc
     assert server.receive() == Hello("train", 1)
     server._collect()
     assert Ping(1) not in server._inbox
+
+
+def test_signs_of_life_alone_are_a_stall(pair: Pair) -> None:
+    """Between them the client need never wait: it must look at the clock all the same."""
+    client, server = pair
+    impatient = BlockingConnection(client._socket, client.machine, stall_timeout=0.05)
+    stop = threading.Event()
+
+    def ping() -> None:
+        for nonce in itertools.count(1):
+            if stop.is_set():
+                return
+            server.send(Ping(nonce))
+            while nonce in server.machine._pings and not stop.is_set():
+                server._receive_some()
+
+    thread = threading.Thread(target=ping)
+    thread.start()
+    for _ in range(2):
+        with pytest.raises(
+            Stalled, match=r"feeder: the feeder sent nothing of the stream for 0\.05"
+        ):
+            impatient.receive()
+    stop.set()
+    client.send(Credit(1))  # whoever still waits for the last answer
+    thread.join()
+
+
+def test_what_has_come_is_received_however_long_ago(pair: Pair) -> None:
+    client, server = pair
+    catch_up(server)
+    impatient = BlockingConnection(client._socket, client.machine, stall_timeout=60)
+    server.send(BatchMessage(b"x"))
+    server.send(End(b""))
+    assert impatient.receive() == BatchMessage(b"x")
+    assert impatient.receive(since=float("-inf")) == End(b"")
 
 
 def test_silence_inside_a_batch_is_lost(pair: Pair) -> None:

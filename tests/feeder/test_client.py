@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,26 @@ from streamrec.errors import (
     FeederRefused,
     OtherDataset,
     OtherOrder,
+    Stalled,
     StateError,
 )
+from streamrec.feeder import payload
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
+from streamrec.wire import Role, Statistics, Welcome
 from tests.feeder import double
 from tests.feeder.double import Double
-from tests.feeder.support import LOOPS, LoopFactory, eventually, on_both_loops, served, until
+from tests.feeder.support import (
+    LOOPS,
+    LoopFactory,
+    Scripted,
+    eventually,
+    in_simulated_time,
+    on_both_loops,
+    served,
+    until,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +51,17 @@ def listening(kind: str, tmp_path: Path) -> str:
 
 def dataset_at(bound: str, name: str = "train") -> str:
     return f"{bound}/{name}" if bound.startswith("tcp") else f"{bound}#{name}"
+
+
+async def from_script(script: Scripted, sock: socket.socket, **options: Any) -> AsyncFeed:
+    """Subscribe to a feeder that follows a script."""
+    opening = asyncio.create_task(AsyncFeed.open(sock, **options))
+    await script.answer()
+    described = double.fingerprint().to_dict(), {"batch_size": double.ROWS}
+    script.say(Welcome(2, *(json.dumps(value).encode() for value in described)))
+    feed = await opening
+    await script.answer()
+    return feed
 
 
 def check(batch: Batch, step: int) -> None:
@@ -134,11 +158,113 @@ class TestAsyncFeed:
                 await feed.receive()
                 receiving = asyncio.create_task(feed.receive())
                 feed._connection.heard_at = then = asyncio.get_running_loop().time() - 600
-                feed._check_alive()
+                feed._check_alive(then)
                 await eventually(lambda: feed._connection.heard_at > then)
-                feed._check_alive()
+                feed._check_alive(then)
                 assert not receiving.done()
                 receiving.cancel()
+
+
+class TestAStalledFeeder:
+    """One that answers pings and sends nothing of the stream."""
+
+    @in_simulated_time
+    async def test_for_asyncio(self) -> None:
+        ours, theirs = socket.socketpair()
+        clock = asyncio.get_running_loop().time
+        async with Feeder({"stream": Double(hang_at=2)}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            async with await AsyncFeed.open(ours, stall_timeout=1000) as feed:
+                for step in range(2):
+                    await asyncio.sleep(5000)  # the trainer's own time is no stall
+                    check(await feed.receive(), step)
+                since = clock()
+                for _ in range(2):
+                    with pytest.raises(
+                        Stalled, match=r"nothing of the stream for 1e\+03 s"
+                    ) as caught:
+                        await feed.receive()
+                    assert caught.value.stage == "feeder"
+                    assert caught.value.position == double.position(2).to_dict()
+                assert 1000 <= clock() - since < 1001
+            await serving
+
+    @in_simulated_time
+    async def test_a_feeder_that_was_not_asked_is_not_lost(self) -> None:
+        """The trainer was busy for longer than its patience, and then waits for a slow store."""
+        ours, theirs = socket.socketpair()
+        dataset = Double(hang_at=1)
+        async with Feeder({"stream": dataset}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            async with await AsyncFeed.open(ours, patience=60) as feed:
+                await feed.receive()
+                await asyncio.sleep(100)
+                receiving = asyncio.create_task(feed.receive())
+                await asyncio.sleep(1000)
+                assert not receiving.done()
+                receiving.cancel()
+            await serving
+
+    @in_simulated_time
+    async def test_before_welcome(self) -> None:
+        ours, theirs = socket.socketpair()
+        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        async with Feeder({"stream": opening}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            with pytest.raises(Stalled) as caught:
+                await AsyncFeed.open(ours, stall_timeout=1000, position=double.position(3))
+            assert caught.value.position == double.position(3).to_dict()
+            await serving
+
+    @in_simulated_time
+    async def test_counters_are_nothing_of_the_stream(self) -> None:
+        ours, theirs = socket.socketpair()
+        script = Scripted(theirs, Role.SERVER)
+
+        async def count() -> None:
+            while True:
+                script.say(Statistics(b'{"seconds_waited": 1}'))
+                await asyncio.sleep(20)
+
+        with theirs:
+            async with await from_script(script, ours, stall_timeout=1000) as feed:
+                counting = asyncio.create_task(count())
+                with pytest.raises(Stalled):
+                    await feed.receive()
+                counting.cancel()
+
+    @in_simulated_time
+    async def test_a_batch_on_its_way_is_something(self) -> None:
+        ours, theirs = socket.socketpair()
+        script = Scripted(theirs, Role.SERVER)
+        with theirs:
+            async with await from_script(script, ours, stall_timeout=100) as feed:
+                receiving = asyncio.create_task(feed.receive())
+                frame = b"".join(script.machine.send(payload.encode(double.batch(0))))
+                for start in range(0, len(frame), 200):
+                    theirs.sendall(frame[start : start + 200])
+                    await asyncio.sleep(20)
+                check(await receiving, 0)
+                assert len(frame) / 200 * 20 > 300
+
+    def test_for_plain_code(self) -> None:
+        with served({"train": Double(hang_at=2)}) as feeder:
+            bound = feeder.listen("tcp://127.0.0.1:0")
+            with BlockingFeed.open(dataset_at(bound), stall_timeout=0.1) as feed:
+                for step in range(2):
+                    check(feed.receive(), step)
+                for _ in range(2):
+                    with pytest.raises(
+                        Stalled, match=r"nothing of the stream for 0\.1 s"
+                    ) as caught:
+                        feed.receive()
+                    assert caught.value.stage == "feeder"
+                    assert caught.value.position == double.position(2).to_dict()
+
+    def test_before_welcome_for_plain_code(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, pytest.raises(Stalled):
+            BlockingFeed.open(ours, stall_timeout=0.02)
 
 
 class TestBlockingFeed:
@@ -272,15 +398,6 @@ class TestEnds:
             with pytest.raises(FeederLost) as caught:
                 await feed.receive()
             assert caught.value.position == double.position(4).to_dict()
-
-    def test_no_feeder(self, tmp_path: Path) -> None:
-        with pytest.raises(FeederLost, match="check that a feeder runs there"):
-            BlockingFeed.open(f"unix://{tmp_path}/none#train")
-
-    @on_both_loops
-    async def test_no_feeder_for_asyncio(self, tmp_path: Path) -> None:
-        with pytest.raises(FeederLost, match="check that a feeder runs there"):
-            await AsyncFeed.open(f"unix://{tmp_path}/none#train")
 
     def test_not_a_feeder(self) -> None:
         ours, theirs = socket.socketpair()

@@ -10,7 +10,7 @@ import pytest
 from streamrec.errors import ConfigError
 from streamrec.feeder import listener
 from streamrec.feeder.address import Address
-from streamrec.feeder.client import _connect_unix
+from streamrec.feeder.connecting import connect_unix
 from streamrec.feeder.listener import Listener, bind
 from tests.feeder.support import eventually, on_both_loops
 
@@ -22,7 +22,7 @@ HERE = Address(host="127.0.0.1", port=0)
 
 def connect(place: Address) -> socket.socket:
     if place.path:
-        return _connect_unix(place.path)
+        return connect_unix(place.path)
     return socket.create_connection((place.host, place.port))
 
 
