@@ -16,7 +16,8 @@ RUN useradd --system --uid 10001 --no-create-home streamrec
 USER 10001
 WORKDIR /
 
-# The feeder, and health and metrics; where it listens is in its configuration.
+# The feeder, and health and metrics. Where it listens is in its configuration; beyond the container's
+# loopback that takes `insecure = true`, as in deploy/feeder.toml: publish such a port with care.
 EXPOSE 7070 7071
 ENV PYTHONUNBUFFERED=1
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", \

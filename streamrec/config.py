@@ -329,6 +329,8 @@ class DaemonSettings(_Settings):
         """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
         token: SecretStr | None = None
         """What clients must present; over TCP beyond loopback it needs TLS, and is refused."""
+        insecure: bool = False
+        """Listen beyond this machine, where whoever can connect can read."""
         grace: PositiveFloat = 30.0
         """Seconds that SIGTERM gives to batches already under way."""
         max_connections: PositiveInt = 1024

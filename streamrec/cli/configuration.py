@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.address import Address, host_and_port
+from streamrec.feeder.address import Address, check_exposure, host_and_port
 from streamrec.formats.sequences import parser_of
 from streamrec.pipeline.functions import Functions
 from streamrec.stores.base import display_url
@@ -27,12 +27,14 @@ def check(settings: DaemonSettings) -> None:
     """See that addresses, URLs, features and functions can be understood; nothing is opened.
 
     Raises:
-        ConfigError: One cannot; the error names the dataset.
+        ConfigError: One cannot, the error names the dataset; or an address shows too much.
     """
-    for where in settings.server.listen:
-        Address.parse(where, listen=True)
-    if settings.server.status is not None:
-        host_and_port(settings.server.status)
+    server = settings.server
+    for where in server.listen:
+        place = Address.parse(where, listen=True)
+        check_exposure(place, token=bool(server.token), insecure=server.insecure)
+    if server.status is not None:
+        host_and_port(server.status)
     for name, dataset in settings.datasets.items():
         try:
             _check_dataset(dataset)

@@ -60,6 +60,7 @@ async def serve(
         feeder = Feeder(
             opening,
             token=token.get_secret_value() if token else None,
+            insecure=settings.server.insecure,
             max_connections=settings.server.max_connections,
         )
         await stack.enter_async_context(feeder)

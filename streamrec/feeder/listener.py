@@ -19,7 +19,7 @@ from streamrec.feeder.address import Address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "bind"]
+__all__ = ["Listener", "address_of", "bind"]
 
 BACKLOG = 512
 TOGETHER = 32
@@ -39,7 +39,7 @@ class Listener:
     """
 
     def __init__(self, sock: socket.socket, accepted: Callable[[socket.socket], object]) -> None:
-        self.address = _address_of(sock)
+        self.address = address_of(sock)
         self._socket = sock
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
@@ -129,7 +129,8 @@ def _remove_stale(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _address_of(sock: socket.socket) -> Address:
+def address_of(sock: socket.socket) -> Address:
+    """Return the address that a socket is bound to."""
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return Address(path=cast("str", name))

@@ -15,11 +15,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from streamrec.errors import ConfigError, FeederDraining
-from streamrec.feeder.address import Address
+from streamrec.errors import FeederDraining
+from streamrec.feeder.address import Address, check_exposure
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
-from streamrec.feeder.listener import Listener, bind
+from streamrec.feeder.listener import Listener, address_of, bind
 from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Feeder:
     Args:
         datasets: By name; what is still being opened lets its clients wait.
         token: What clients must present; ``None``: nothing.
+        insecure: Listen beyond this machine too.
         max_connections: More clients than that are sent elsewhere.
         handshake_timeout: Seconds for a new connection to say what it wants.
         linger: Seconds to keep a finished connection open until the client has read the reason.
@@ -146,6 +147,7 @@ class Feeder:
         datasets: Mapping[str, DatasetHandle | Awaitable[DatasetHandle]],
         *,
         token: str | None = None,
+        insecure: bool = False,
         max_connections: int = 1024,
         handshake_timeout: float = 10.0,
         linger: float = LINGER,
@@ -156,6 +158,7 @@ class Feeder:
             for name, value in datasets.items()
         }
         self.token = token
+        self.insecure = insecure
         self.max_connections = max_connections
         self.handshake_timeout = handshake_timeout
         self.linger = linger
@@ -192,9 +195,11 @@ class Feeder:
             The address that it really is: with the port that was picked for 0.
 
         Raises:
-            ConfigError: It cannot be listened at, or would show a token to the network.
+            ConfigError: It cannot be listened at, or would show a token or the data to the network.
         """
-        sock = where if isinstance(where, socket.socket) else self._bind(where)
+        place = _place_of(where)
+        check_exposure(place, token=bool(self.token), insecure=self.insecure)
+        sock = where if isinstance(where, socket.socket) else bind(place)
         listener = Listener(sock, self._adopt)
         self._listeners.append(listener)
         return listener.address
@@ -233,15 +238,6 @@ class Feeder:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    def _bind(self, where: str | Address) -> socket.socket:
-        place = Address.parse(where, listen=True) if isinstance(where, str) else where
-        if self.token and not place.is_loopback:
-            raise ConfigError(
-                f"{place}: clients would send their token in plain TCP over the network; listen at "
-                "127.0.0.1 or a Unix socket, or set no token"
-            )
-        return bind(place)
 
     def _adopt(self, sock: socket.socket) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._serve(sock))
@@ -286,6 +282,12 @@ class Feeder:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+
+
+def _place_of(where: str | Address | socket.socket) -> Address:
+    if isinstance(where, socket.socket):
+        return address_of(where)
+    return Address.parse(where, listen=True) if isinstance(where, str) else where
 
 
 def _is_open(value: DatasetHandle | asyncio.Future[DatasetHandle]) -> bool:

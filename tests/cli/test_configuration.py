@@ -24,6 +24,8 @@ def test_what_is_right_passes() -> None:
     features = {"id": {"dtype": "int64"}, "image": {"kind": "varlen", "dtype": "bytes"}}
     check(daemon({"listen": ["tcp://[::1]:0", "unix:///run/x.sock"]}, features=features))
     check(daemon({"status": None}))
+    check(daemon({"status": "0.0.0.0:7071"}))
+    check(daemon({"listen": ["tcp://[::]:1", "tcp://feeder:1"], "insecure": True}))
     steps = {"frames": {"kind": "sequence", "shape": [2], "dtype": "float32"}}
     check(daemon(features={"context": features, "sequence": steps}))
 
@@ -33,6 +35,8 @@ def test_what_is_right_passes() -> None:
     [
         ({"listen": ["udp://x:1"]}, {}, "udp://x:1"),
         ({"listen": ["tcp://x:1/train"]}, {}, "names no dataset"),
+        ({"listen": ["tcp://0.0.0.0:1"]}, {}, r"tcp://0\.0\.0\.0:1: .*insecure = true"),
+        ({"listen": ["tcp://x:1"], "token": "t", "insecure": True}, {}, "token in plain TCP"),
         ({"status": "localhost"}, {}, "port is missing"),
         ({}, {"source": "s4://bucket/x"}, "datasets.train: s4://bucket/x.*did you mean 's3'"),
         ({}, {"source": "x-{9..1}"}, "backwards"),

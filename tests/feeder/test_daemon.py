@@ -151,6 +151,13 @@ async def test_a_token_beyond_loopback(tmp_path: Path) -> None:
         await running.task
 
 
+@on_both_loops
+async def test_beyond_loopback_without_a_word(tmp_path: Path) -> None:
+    running = Running(settings(tmp_path, listen=["tcp://0.0.0.0:0"]))
+    with pytest.raises(ConfigError, match="insecure = true"):
+        await running.task
+
+
 PROGRAM = """
 import sys
 from streamrec.config import validate, DaemonSettings

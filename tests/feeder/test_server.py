@@ -338,13 +338,35 @@ class TestListening:
 
     @on_both_loops
     async def test_no_token_over_the_network(self) -> None:
-        async with Feeder({"train": Double()}, token="secret") as feeder:
+        async with Feeder({"train": Double()}, token="secret", insecure=True) as feeder:
             with pytest.raises(ConfigError, match="their token in plain TCP"):
                 await feeder.listen("tcp://0.0.0.0:0")
 
+    @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "feeder.example"])
+    @on_both_loops
+    async def test_not_beyond_this_machine_without_a_word(self, host: str) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            with pytest.raises(ConfigError, match=r"set insecure = true in \[server\]"):
+                await feeder.listen(f"tcp://{host}:0")
+
+    @on_both_loops
+    async def test_not_at_a_ready_made_socket_either(self) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            with socket.socket() as sock:
+                sock.bind(("0.0.0.0", 0))
+                with pytest.raises(ConfigError, match="insecure = true"):
+                    await feeder.listen(sock)
+
+    @on_both_loops
+    async def test_beyond_this_machine_where_that_is_meant(self) -> None:
+        async with Feeder({"train": Double()}, insecure=True) as feeder:
+            where = await feeder.listen("tcp://0.0.0.0:0")
+            async with await AsyncFeed.open(f"tcp://127.0.0.1:{where.port}/train") as feed:
+                await feed.receive()
+
     @on_both_loops
     async def test_nowhere(self) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": Double()}, insecure=True) as feeder:
             with pytest.raises(ConfigError, match=r"cannot listen at tcp://192\.0\.2\.1:1"):
                 await feeder.listen("tcp://192.0.2.1:1")
 
