@@ -61,6 +61,9 @@ Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 Function: TypeAlias = Callable[..., Any] | str
 """Of the user: itself, or its name as ``module:function``."""
 
+_Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
+"""Seconds for which an event loop can set a timer: up to 115 days."""
+
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -334,6 +337,15 @@ class DaemonSettings(_Settings):
         grace: PositiveFloat = 30.0
         """Seconds that SIGTERM gives to batches already under way."""
         max_connections: PositiveInt = 1024
+        """Clients; more are sent elsewhere."""
+        max_connections_per_address: PositiveInt = 256
+        """Clients at one address of another machine."""
+        max_handshakes: PositiveInt = 256
+        """Connections that are no clients yet; of more, the oldest are cut."""
+        handshake_timeout: _Wait = 10.0
+        """Seconds for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
+        idle_timeout: _Wait = 7200.0
+        """Seconds that a client may give no sign of life."""
 
         @field_validator("status")
         @classmethod

@@ -135,6 +135,8 @@ def test_the_status_port_can_be_switched_off(tmp_path: Path) -> None:
         ("[server]\nlisen=[]\n[datasets.a]\nsource='x'", "'server.lisen'; did you mean 'listen'"),
         ("[datasets]", "'datasets'"),
         ("[server", "not TOML"),
+        ("[server]\nidle_timeout=0\n[datasets.a]\nsource='x'", "'server.idle_timeout' is 0"),
+        ("[server]\nidle_timeout=inf\n[datasets.a]\nsource='x'", "less than or equal to 1"),
         ("[severs]\n[datasets.a]\nsource='x'", "no setting 'severs'; did you mean 'server'"),
     ],
 )

@@ -21,6 +21,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER, Interrupt
+from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.place import read_place
 from streamrec.plan.position import VERSION
@@ -76,12 +77,8 @@ class Conversation:
         self.connection = connection
         if feeder.outbox is not None:
             connection.on_release = feeder.outbox.free
-        self._full: str | None = None
+        self._is_welcome = False
         self._told_at = float("-inf")
-
-    def turn_away(self, reason: str) -> None:
-        """Send the client elsewhere as soon as it has said who it is."""
-        self._full = reason
 
     async def run(self) -> None:
         """Serve until either side is done, then close the connection."""
@@ -98,19 +95,27 @@ class Conversation:
         except asyncio.CancelledError:
             self.connection.abort()
             raise
-        # A client that breaks the protocol may not keep the connection for long.
-        broken = self.connection.machine.error is not None
-        await self.connection.aclose(LINGER if broken else self._feeder.linger)
+        await self.connection.aclose(self._linger())
+
+    def _linger(self) -> float:
+        """Return the seconds that the client has to read the last message, and to disconnect."""
+        if self.connection.machine.error is not None:  # it broke the protocol
+            return LINGER
+        deadlines = self._feeder.deadlines
+        return deadlines.linger if self._is_welcome else deadlines.handshake
 
     def _lost(self, _: object) -> None:
         self.interrupt.fire(self.connection.broken or FeederLost("the client is gone"))
 
     async def _serve(self) -> None:
-        hello = await self._greeting()
+        hello = await self._in_time("HELLO", self._greeting())
         _check_token(self._feeder.token, hello.token)
         version = _common_version(hello)
-        if self._full is not None:
-            raise FeederDraining(self._full)
+        self._feeder.admit(self)
+        with Watch(self.connection, self._feeder.deadlines.idle, self._idle):
+            await self._stream(hello, version)
+
+    async def _stream(self, hello: Hello, version: int) -> None:
         dataset = await self._dataset(hello.dataset)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
@@ -118,8 +123,9 @@ class Conversation:
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
         settings = json.dumps(_described(dataset, batch_size, hello.world_size))
         await self.connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
+        self._is_welcome = True
+        subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
         while True:
-            subscribe = await self._subscription()
             run = dataset.run(
                 rank=subscribe.rank,
                 world_size=hello.world_size,
@@ -128,15 +134,37 @@ class Conversation:
                 allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
             )
             await self._one_run(run, hello.dataset)
+            subscribe = await self._subscription()
+
+    def _idle(self) -> None:
+        self._drop("idle")
+        reason = (
+            f"the client gave no sign of life for {self._feeder.deadlines.idle:.3g} s and lost its "
+            "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
+        )
+        self.interrupt.fire(FeederDraining(reason))
+
+    async def _in_time(self, what: str, event: Awaitable[T]) -> T:
+        """Wait for what a client sends at once."""
+        try:
+            async with asyncio.timeout(self._feeder.deadlines.handshake):
+                return await event
+        except TimeoutError:
+            self._drop("handshake")
+            raise FeederLost(f"no {what} came in time") from None
+
+    def _drop(self, reason: str) -> None:
+        self._feeder.statistics().dropped[reason] += 1
 
     async def _greeting(self) -> Hello:
-        try:
-            async with asyncio.timeout(self._feeder.handshake_timeout):
-                hello = await self.connection.receive()
-        except TimeoutError:
-            raise FeederLost("no HELLO came in time") from None
+        hello = await self.connection.receive()
         assert isinstance(hello, Hello)
         return hello
+
+    async def _first_subscription(self) -> Subscribe:
+        subscribe = await self._subscription()
+        await self.connection.wait_for_credit()
+        return subscribe
 
     async def _subscription(self) -> Subscribe:
         subscribe = await self.connection.receive()

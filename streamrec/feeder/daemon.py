@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from streamrec.feeder import metrics, status
+from streamrec.feeder.admission import Limits
 from streamrec.feeder.server import Feeder, open_dataset
+from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
 
 if TYPE_CHECKING:
@@ -56,14 +58,7 @@ async def serve(
             for name, dataset in settings.datasets.items()
         }
         stack.push_async_callback(_close, opening)
-        token = settings.server.token
-        feeder = Feeder(
-            opening,
-            token=token.get_secret_value() if token else None,
-            insecure=settings.server.insecure,
-            max_connections=settings.server.max_connections,
-        )
-        await stack.enter_async_context(feeder)
+        feeder = await stack.enter_async_context(_feeder(opening, settings.server))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
         if await _until(stop, _all(opening)):
@@ -78,6 +73,22 @@ def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) 
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, ready=ready))
+
+
+def _feeder(
+    datasets: Mapping[str, asyncio.Future[DatasetHandle]], server: DaemonSettings.Server
+) -> Feeder:
+    return Feeder(
+        datasets,
+        token=server.token.get_secret_value() if server.token else None,
+        insecure=server.insecure,
+        limits=Limits(
+            clients=server.max_connections,
+            clients_per_address=server.max_connections_per_address,
+            handshakes=server.max_handshakes,
+        ),
+        deadlines=Deadlines(handshake=server.handshake_timeout, idle=server.idle_timeout),
+    )
 
 
 async def _listen(

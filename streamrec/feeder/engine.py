@@ -37,6 +37,7 @@ from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
+from streamrec.feeder.watch import Deadlines
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
@@ -53,7 +54,8 @@ PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
 """Seconds: a child that dies closes its socket, so this is only for one that hangs."""
 FOR_EVER = 1e7
-"""Seconds that the child keeps its last message for the parent; it dies with the parent anyway."""
+"""Seconds that the child waits for the parent, whatever that does; it dies with the parent anyway.
+"""
 GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""
 SOCKET_BUFFER = 4 << 20
@@ -392,7 +394,8 @@ async def serve(
         with _watching(parent):
             datasets = {ENGINE_DATASET: opening}
             outbox = None if memory is None else Outbox(memory, shared)
-            async with Feeder(datasets, linger=FOR_EVER, outbox=outbox) as feeder:
+            endless = Deadlines(handshake=FOR_EVER, idle=FOR_EVER, linger=FOR_EVER)
+            async with Feeder(datasets, deadlines=endless, outbox=outbox) as feeder:
                 await feeder.serve_socket(sock)
     finally:
         with contextlib.suppress(Exception, asyncio.CancelledError):

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from streamrec.errors import ConfigError
-from streamrec.feeder.address import Address
+from streamrec.feeder.address import Address, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listener", "address_of", "bind"]
+__all__ = ["Listener", "address_of", "bind", "remote_host"]
 
 BACKLOG = 512
 TOGETHER = 32
@@ -48,6 +48,11 @@ class Listener:
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._resume()
+
+    @property
+    def lacks_files(self) -> bool:
+        """Whether nobody is accepted for now, because the system has no more files to give."""
+        return self._pause is not None
 
     def close(self) -> None:
         """Accept no more, and remove the socket's file; closing again changes nothing."""
@@ -135,6 +140,17 @@ def address_of(sock: socket.socket) -> Address:
     if sock.family == socket.AF_UNIX:
         return Address(path=cast("str", name))
     return Address(host=name[0], port=name[1])
+
+
+def remote_host(sock: socket.socket) -> str | None:
+    """Return the address of the machine at the other end; ``None``: it is this one."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        host = str(sock.getpeername()[0])
+    except OSError:  # it has gone already
+        return None
+    return None if is_loopback(host) else host
 
 
 def _inode(place: Address) -> int | None:

@@ -30,13 +30,17 @@ class FeederCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics as of now."""
         now = self._feeder.statistics()
-        yield _gauge("ready", "1 while new clients are welcome", self._feeder.ready)
-        yield _gauge("connections", "open connections", now.connections)
+        is_ready = self._feeder.obstacle is None
+        yield _gauge("ready", "1 while a new client could be served", is_ready)
+        yield _gauge("connections", "clients now", now.connections)
+        yield _gauge("handshakes", "connections that are no clients yet", now.handshakes)
         total = "connections since the start"
         yield CounterMetricFamily(_name("connections_opened"), total, now.connections_total)
         yield _counter("batches", "batches sent", "dataset", now.batches)
         yield _counter("records", "records sent", "dataset", now.records)
         yield _counter("sent_bytes", "bytes of batches sent, as frames", "dataset", now.bytes)
+        dropped = "connections that the feeder ended: no room, or nothing came from them"
+        yield _counter("dropped", dropped, "reason", now.dropped)
         yield _counter("faults", "errors sent to clients", "type", now.faults)
         waited = (
             "seconds that connections waited: for the client's credit, for data, for the socket"

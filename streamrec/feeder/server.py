@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from streamrec.errors import FeederDraining
 from streamrec.feeder.address import Address, check_exposure
+from streamrec.feeder.admission import Admission, Limits
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
-from streamrec.feeder.listener import Listener, address_of, bind
+from streamrec.feeder.listener import Listener, address_of, bind, remote_host
+from streamrec.feeder.watch import Deadlines
 from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
@@ -36,9 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
 
-LINGER = 300.0
-"""Seconds to keep a finished connection for a client that is slow to read the reason."""
 WAITS = ("credit", "data", "socket")
+DROPS = ("full", "crowd", "handshake", "idle")
 
 log = logging.getLogger("streamrec.feeder")
 
@@ -110,7 +111,9 @@ class Statistics:
     """What a feeder has done since its start."""
 
     connections: int = 0
-    """Now open."""
+    """Clients now."""
+    handshakes: int = 0
+    """Connections now that are no clients yet."""
     connections_total: int = 0
     batches: Counter[str] = field(default_factory=Counter)
     """By dataset, as records and bytes."""
@@ -122,6 +125,9 @@ class Statistics:
     waited: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAITS, 0.0))
     """Seconds of all connections together, by what they waited for: ``credit`` (the client does not
     take), ``data`` (the store does not give) or ``socket`` (the network does not carry)."""
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROPS, 0))
+    """Connections that the feeder ended, by reason: no room for the client (``full``), or for so
+    many handshakes (``crowd``), a handshake that took too long, no sign of life (``idle``)."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON-able data."""
@@ -136,9 +142,8 @@ class Feeder:
         datasets: By name; what is still being opened lets its clients wait.
         token: What clients must present; ``None``: nothing.
         insecure: Listen beyond this machine too.
-        max_connections: More clients than that are sent elsewhere.
-        handshake_timeout: Seconds for a new connection to say what it wants.
-        linger: Seconds to keep a finished connection open until the client has read the reason.
+        limits: How many may be connected.
+        deadlines: How long it waits for a client.
         outbox: Memory that is shared with the only client.
     """
 
@@ -148,9 +153,8 @@ class Feeder:
         *,
         token: str | None = None,
         insecure: bool = False,
-        max_connections: int = 1024,
-        handshake_timeout: float = 10.0,
-        linger: float = LINGER,
+        limits: Limits | None = None,
+        deadlines: Deadlines | None = None,
         outbox: Outbox | None = None,
     ) -> None:
         self.datasets: dict[str, DatasetHandle | asyncio.Future[DatasetHandle]] = {
@@ -159,31 +163,46 @@ class Feeder:
         }
         self.token = token
         self.insecure = insecure
-        self.max_connections = max_connections
-        self.handshake_timeout = handshake_timeout
-        self.linger = linger
+        self.deadlines = deadlines or Deadlines()
         self.outbox = outbox
         self.draining = False
         self._statistics = Statistics()
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._conversations: set[Conversation] = set()
+        self._admission: Admission[Conversation] = Admission(limits or Limits())
 
     def __repr__(self) -> str:
         state = "draining" if self.draining else "serving"
-        return (
-            f"<Feeder {state} {', '.join(self.datasets)}: {len(self._conversations)} connections>"
-        )
+        clients = self._admission.clients
+        return f"<Feeder {state} {', '.join(self.datasets)}: {clients} clients>"
 
     def statistics(self) -> Statistics:
         """Counters since the start; live, not a copy."""
-        self._statistics.connections = len(self._conversations)
+        self._statistics.connections = self._admission.clients
+        self._statistics.handshakes = self._admission.handshakes
         return self._statistics
 
     @property
-    def ready(self) -> bool:
-        """Whether all datasets are open, and new clients are welcome."""
-        return not self.draining and all(map(_is_open, self.datasets.values()))
+    def obstacle(self) -> str | None:
+        """Why no new client could be served now; ``None`` while one could."""
+        if self.draining:
+            return "the feeder is draining"
+        if not all(map(_is_open, self.datasets.values())):
+            return "datasets are being opened"
+        if any(listener.lacks_files for listener in self._listeners):
+            return "no file is left for another connection; raise the limit of open files"
+        return self._admission.full
+
+    def admit(self, conversation: Conversation) -> None:
+        """Count one who has said HELLO as a client.
+
+        Raises:
+            FeederDraining: There is no room for it here.
+        """
+        refusal = self._admission.admit(conversation)
+        if refusal is not None:
+            self._statistics.dropped["full"] += 1
+            raise FeederDraining(refusal)
 
     async def listen(self, where: str | Address | socket.socket) -> Address:
         """Accept connections.
@@ -219,7 +238,7 @@ class Feeder:
             grace: Seconds until connections that are still open are cut.
         """
         self._stop_listening()
-        for conversation in self._conversations:
+        for conversation in self._admission.guests:
             conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
@@ -250,27 +269,25 @@ class Feeder:
     async def _serve(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
+        host = remote_host(sock)
         _, connection = await loop.connect_accepted_socket(
             lambda: AsyncConnection(Connection(Role.SERVER)), sock
         )
         conversation = Conversation(self, connection)
         if self.draining:
             conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
-        self._conversations.add(conversation)
         self._statistics.connections_total += 1
         try:
-            await self._converse(conversation)
+            self._cut(self._admission.arrive(conversation, host))
+            await conversation.run()
         finally:
-            self._conversations.discard(conversation)
+            self._admission.leave(conversation)
             connection.abort()
 
-    async def _converse(self, conversation: Conversation) -> None:
-        # Over the limit a client is told to go elsewhere, as long as that is cheap.
-        if len(self._conversations) > 2 * self.max_connections:
-            return
-        if len(self._conversations) > self.max_connections:
-            conversation.turn_away(f"the feeder serves {self.max_connections} clients already")
-        await conversation.run()
+    def _cut(self, crowded_out: Conversation | None) -> None:
+        if crowded_out is not None:
+            self._statistics.dropped["crowd"] += 1
+            crowded_out.connection.abort()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

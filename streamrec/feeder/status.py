@@ -1,7 +1,7 @@
 """The second port of the daemon: health for the orchestrator, metrics for Prometheus.
 
-``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while new clients
-are welcome, else 503 and why; ``/metrics`` is Prometheus' text format.
+``/livez`` answers 200 as long as the event loop turns; ``/readyz`` answers 200 while a new client
+could be served, else 503 and why not; ``/metrics`` is Prometheus' text format.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ def application(feeder: Feeder, registry: CollectorRegistry) -> web.Application:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if feeder.ready:
-            return web.Response(text="ok\n")
-        reason = "the feeder is draining" if feeder.draining else "datasets are being opened"
-        return web.Response(text=f"{reason}\n", status=503)
+        obstacle = feeder.obstacle
+        return web.Response(text=f"{obstacle or 'ok'}\n", status=503 if obstacle else 200)
 
     async def metrics(_: web.Request) -> web.Response:
         body = generate_latest(registry)

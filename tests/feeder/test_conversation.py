@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -12,12 +12,22 @@ from streamrec.errors import ConfigError, CorruptRecord, OtherDataset, RemotePro
 from streamrec.feeder import conversation
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
+from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.wire import Subscribe
+from streamrec.wire import (
+    BatchMessage,
+    Connection,
+    Credit,
+    Goaway,
+    Message,
+    Ping,
+    Role,
+    Subscribe,
+)
 from tests.feeder.double import ROWS, Double
 from tests.feeder.shards import write_shards
-from tests.feeder.support import eventually, on_both_loops
+from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +42,7 @@ async def test_a_drain_before_hello_cuts() -> None:
     feeder = Feeder({"train": Double()})
     with ours:
         serving = asyncio.create_task(feeder.serve_socket(theirs))
-        await eventually(lambda: feeder.statistics().connections == 1)
+        await eventually(lambda: feeder.statistics().handshakes == 1)
         await feeder.drain(1000)
         await serving
 
@@ -65,16 +75,6 @@ async def test_counters_come_with_batches(monkeypatch: pytest.MonkeyPatch) -> No
             for step in range(5):
                 await feed.receive()
                 assert feed.statistics()["requests"] == step + 1
-
-
-@on_both_loops
-async def test_far_too_many_clients_are_cut() -> None:
-    async with Feeder({"train": Double()}, max_connections=0) as feeder:
-        ours, theirs = socket.socketpair()
-        with ours:
-            await feeder.serve_socket(theirs)
-            ours.setblocking(False)
-            assert await asyncio.get_running_loop().sock_recv(ours, 1) == b""
 
 
 @on_both_loops
@@ -128,6 +128,142 @@ async def test_garbage_amid_the_stream_is_answered() -> None:
                 await feed.receive()
         assert dataset.open_runs == 0
         assert feeder.statistics().faults == {"RemoteProtocolError": 1}
+
+
+class Silent:
+    """One end of a socket pair, the other of which a feeder serves in simulated time."""
+
+    def __init__(self, feeder: Feeder) -> None:
+        ours, theirs = socket.socketpair()
+        self.socket = ours
+        self.client = Scripted(ours, Role.CLIENT)
+        self.serving = asyncio.create_task(feeder.serve_socket(theirs))
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+
+    async def cut(self) -> float:
+        """The seconds after which the feeder has closed the connection."""
+        await self.serving
+        return self._clock() - self._began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+class TestDeadlines:
+    """In each state a client that says nothing is cut, and one that is alive is not."""
+
+    @in_simulated_time
+    async def test_before_hello(self) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            with Silent(feeder) as silent:
+                assert await silent.cut() == 10
+            assert feeder.statistics().dropped["handshake"] == 1
+
+    @in_simulated_time
+    async def test_a_hello_that_comes_byte_by_byte(self) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            with Silent(feeder) as silent:
+                for byte in b"".join(Connection(Role.CLIENT).send(hello()))[:4]:
+                    silent.socket.sendall(bytes([byte]))
+                    await asyncio.sleep(3)
+                assert silent.serving.done()
+            assert feeder.statistics().dropped["handshake"] == 1
+
+    @pytest.mark.parametrize("then", [(), (Subscribe(0),), (Credit(1),)])
+    @in_simulated_time
+    async def test_before_subscribe_and_credit(self, then: tuple[Message, ...]) -> None:
+        dataset = Double()
+        async with Feeder({"train": dataset}) as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello())
+                await silent.client.answer()
+                silent.client.say(*then)
+                assert 10 <= await silent.cut() < 11
+            assert feeder.statistics().dropped["handshake"] == 1
+            assert feeder.statistics().connections == 0
+        assert dataset.taken == 0
+
+    @pytest.mark.parametrize(
+        ("credit", "size"),
+        [pytest.param(1, 100, id="no credit"), pytest.param(1 << 30, 500_000, id="amid a batch")],
+    )
+    @in_simulated_time
+    async def test_a_client_that_takes_nothing_more(self, credit: int, size: int) -> None:
+        dataset = Double(steps=50, size=size)
+        async with Feeder({"train": dataset}, deadlines=Deadlines(idle=3600, linger=50)) as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello())
+                await silent.client.answer()
+                silent.client.say(Subscribe(0), Credit(credit))
+                await eventually(lambda: dataset.taken == 1)
+                assert 3600 <= await silent.cut() < 3600 + 60
+            assert feeder.statistics().dropped["idle"] == 1
+            assert (dataset.taken, dataset.open_runs) == (1, 0)
+
+    @in_simulated_time
+    async def test_a_client_between_two_runs(self) -> None:
+        async with Feeder({"train": Double(steps=1)}, deadlines=Deadlines(idle=3600)) as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello())
+                await silent.client.answer()
+                silent.client.say(Subscribe(0), Credit(1 << 30))
+                assert 3600 <= await silent.cut() < 3600 + 400
+            assert feeder.statistics().dropped["idle"] == 1
+
+    @in_simulated_time
+    async def test_a_client_whose_dataset_is_never_open(self) -> None:
+        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        async with Feeder({"train": opening}, deadlines=Deadlines(idle=3600)) as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello())
+                assert 3600 <= await silent.cut() < 3600 + 20
+            assert feeder.statistics().dropped["idle"] == 1
+
+    @in_simulated_time
+    async def test_a_client_that_was_refused_and_stays(self) -> None:
+        async with Feeder({"train": Double()}, token="secret") as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello(token="wrong"))
+                await silent.client.answer()
+                assert feeder.statistics().connections == 0
+                assert 10 <= await silent.cut() < 11
+
+    @in_simulated_time
+    async def test_a_program_that_computes_for_an_hour(self) -> None:
+        """It cannot answer meanwhile. It finds one PING, and then the reason for its loss."""
+        async with Feeder({"train": Double(steps=100)}) as feeder:
+            with Silent(feeder) as silent:
+                silent.client.say(hello())
+                await silent.client.answer()
+                silent.client.say(Subscribe(0), Credit(1))
+                await asyncio.sleep(3700)
+                heard = [type(message) for message in silent.client.hear()]
+                assert heard == [BatchMessage, Ping]
+                silent.client.say(Credit(1))
+                await asyncio.sleep(7100)
+                assert not silent.serving.done()
+                assert feeder.statistics().connections == 1
+                await asyncio.sleep(200)
+                heard_last = silent.client.hear()[-1]
+                assert isinstance(heard_last, Goaway)
+                assert "raise idle_timeout" in heard_last.text
+
+    @in_simulated_time
+    async def test_a_program_that_answers_takes_nothing_for_a_week(self) -> None:
+        ours, theirs = socket.socketpair()
+        async with Feeder({"stream": Double()}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            async with await AsyncFeed.open(ours, credit_bytes=1) as feed:
+                await feed.receive()
+                await asyncio.sleep(7 * 24 * 3600)
+                for _ in range(9):
+                    await feed.receive()
+            await serving
+            assert not any(feeder.statistics().dropped.values())
 
 
 class TestRealDatasets:

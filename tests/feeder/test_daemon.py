@@ -14,7 +14,10 @@ import pytest
 from streamrec.config import DaemonSettings, DatasetSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound
 from streamrec.feeder import daemon
+from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.server import Feeder
+from streamrec.feeder.watch import Deadlines
 from tests.feeder.double import Double
 from tests.feeder.shards import write_shards
 from tests.feeder.support import PATIENCE, eventually, on_both_loops
@@ -156,6 +159,46 @@ async def test_beyond_loopback_without_a_word(tmp_path: Path) -> None:
     running = Running(settings(tmp_path, listen=["tcp://0.0.0.0:0"]))
     with pytest.raises(ConfigError, match="insecure = true"):
         await running.task
+
+
+@on_both_loops
+async def test_limits_and_deadlines_are_the_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: dict[str, Any] = {}
+
+    class Noting(Feeder):
+        def __init__(self, datasets: Any, **arguments: Any) -> None:
+            made.update(arguments)
+            super().__init__(datasets, **arguments)
+
+    monkeypatch.setattr(daemon, "Feeder", Noting)
+    running = Running(
+        settings(
+            tmp_path,
+            insecure=True,
+            max_connections=11,
+            max_connections_per_address=7,
+            max_handshakes=5,
+            handshake_timeout=3.0,
+            idle_timeout=2.0,
+        )
+    )
+    await running.bound()
+    running.task.cancel()
+    await asyncio.wait([running.task])
+    assert made["insecure"] is True
+    assert made["limits"] == Limits(clients=11, clients_per_address=7, handshakes=5)
+    assert made["deadlines"] == Deadlines(handshake=3.0, idle=2.0)
+
+
+def test_defaults_are_those_of_the_settings() -> None:
+    server = DaemonSettings.Server()
+    limits, deadlines = Limits(), Deadlines()
+    assert limits.clients == server.max_connections
+    assert limits.clients_per_address == server.max_connections_per_address
+    assert limits.handshakes == server.max_handshakes
+    assert (deadlines.handshake, deadlines.idle) == (server.handshake_timeout, server.idle_timeout)
 
 
 PROGRAM = """

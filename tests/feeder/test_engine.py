@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import io
@@ -19,11 +20,22 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
+from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
+from streamrec.wire import Credit, Role, Subscribe
+from tests.feeder.double import Double
 from tests.feeder.shards import write_shards
-from tests.feeder.support import gone, open_fds, until
+from tests.feeder.support import (
+    Scripted,
+    eventually,
+    gone,
+    hello,
+    in_simulated_time,
+    open_fds,
+    until,
+)
 
 if TYPE_CHECKING:
     from streamrec.feeder.client import BlockingFeed
@@ -51,6 +63,7 @@ def all_records(engine: Engine, position: State | None = None) -> list[bytes]:
         return records
 
 
+A_WEEK = 7 * 24 * 3600
 EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in range(3)]
 
 
@@ -127,6 +140,28 @@ def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
         state = feed.position
     with Engine.start(described) as engine:
         assert records + all_records(engine, position=state) == EXPECTED
+
+
+@in_simulated_time
+async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Double(steps=2)
+
+    async def opened(*_: object) -> Double:
+        return dataset
+
+    monkeypatch.setattr(module, "open_dataset", opened)
+    ours, theirs = socket.socketpair()
+    serving = asyncio.create_task(module.serve(theirs, {"source": "double"}, os.getppid()))
+    with ours:
+        trainer = Scripted(ours, Role.CLIENT)
+        await asyncio.sleep(A_WEEK)
+        trainer.say(hello(dataset=ENGINE_DATASET))
+        await trainer.answer()
+        for message in (Subscribe(0), Credit(1), Credit(1 << 20)):
+            await asyncio.sleep(A_WEEK)
+            trainer.say(message)
+        await eventually(lambda: dataset.taken == 2)
+    await serving
 
 
 def test_errors_at_open_are_the_same(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder import listener
 from streamrec.feeder.address import Address
 from streamrec.feeder.connecting import connect_unix
-from streamrec.feeder.listener import Listener, bind
+from streamrec.feeder.listener import Listener, address_of, bind, remote_host
 from tests.feeder.support import eventually, on_both_loops
 
 if TYPE_CHECKING:
@@ -44,6 +44,41 @@ async def test_accepts(kind: str, tmp_path: Path) -> None:
         connect(listening.address)
     for sock in (*clients, *accepted):
         sock.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tcp6", "dual", "unix"])
+def test_whoever_is_on_this_machine_has_no_address(kind: str, tmp_path: Path) -> None:
+    places = {
+        "tcp": HERE,
+        "tcp6": Address(host="::1", port=0),
+        "dual": Address(host="::", port=0),
+        "unix": Address(path=f"{tmp_path}/s"),
+    }
+    with bind(places[kind]) as listening:
+        listening.listen()
+        place = address_of(listening)
+        host = "127.0.0.1" if kind == "dual" else place.host
+        with connect(Address(host, place.port, place.path)):
+            accepted = listening.accept()[0]
+        with accepted:
+            assert remote_host(accepted) is None
+
+
+class Elsewhere(socket.socket):
+    """A socket with another machine at its other end."""
+
+    def getpeername(self) -> tuple[str, int]:
+        return "192.0.2.7", 40_000
+
+
+def test_another_machine_has_one() -> None:
+    with Elsewhere() as sock:
+        assert remote_host(sock) == "192.0.2.7"
+
+
+def test_whoever_has_gone_has_none() -> None:
+    with socket.socket() as sock:
+        assert remote_host(sock) is None
 
 
 @on_both_loops
@@ -81,6 +116,7 @@ async def test_waits_where_there_are_no_files(
     listening = Listener(sock, accepted.append)
     with connect(listening.address):
         await eventually(lambda: len(accepted) == 1)
+        assert not listening.lacks_files
     assert "raise the limit of open files" in caplog.text
     accepted[0].close()
     listening.close()
@@ -92,7 +128,7 @@ async def test_closed_while_it_waits() -> None:
     sock.bind(("127.0.0.1", 0))
     listening = Listener(sock, lambda _: None)
     with connect(listening.address):
-        await eventually(lambda: listening._pause is not None)
+        await eventually(lambda: listening.lacks_files)
         listening.close()
         await asyncio.sleep(0)
 

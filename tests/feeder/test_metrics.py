@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import socket
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamrec.errors import CorruptRecord
 from streamrec.feeder import metrics
+from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
 from tests.feeder.double import Double
@@ -29,6 +32,7 @@ async def test_metrics_tell_the_statistics() -> None:
         for sample in family.samples
     }
     assert samples["ready",] == samples["connections",] == 1
+    assert samples["handshakes",] == 0
     assert samples["connections_opened_total",] == 1
     assert samples["batches_total", "train"] == 3
     assert samples["records_total", "train"] == 24
@@ -38,6 +42,26 @@ async def test_metrics_tell_the_statistics() -> None:
         "data",
         "socket",
     }
+
+
+@asynchronous
+async def test_who_says_nothing_is_no_client() -> None:
+    registry = CollectorRegistry()
+    async with Feeder({"train": Double()}, limits=Limits(handshakes=2)) as feeder:
+        metrics.register(feeder, registry)
+        where = await feeder.listen("tcp://127.0.0.1:0")
+        crowd = [socket.create_connection((where.host, where.port)) for _ in range(5)]
+        await eventually(lambda: feeder.statistics().connections_total == 5)
+        assert registry.get_sample_value("streamrec_feeder_connections") == 0
+        assert registry.get_sample_value("streamrec_feeder_handshakes") == 2
+        assert registry.get_sample_value("streamrec_feeder_ready") == 1
+        dropped = {
+            reason: registry.get_sample_value("streamrec_feeder_dropped_total", {"reason": reason})
+            for reason in ("full", "crowd", "handshake", "idle")
+        }
+        assert dropped == {"full": 0, "crowd": 3, "handshake": 0, "idle": 0}
+        for sock in crowd:
+            sock.close()
 
 
 @asynchronous

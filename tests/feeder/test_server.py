@@ -15,15 +15,18 @@ from streamrec.errors import (
     ObjectNotFound,
     StreamrecError,
 )
+from streamrec.feeder import server
+from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.listener import Listener
 from streamrec.feeder.server import Feeder
+from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.position import VERSION
 from streamrec.wire import Connection, Fault, Hello, Message, Role
 from streamrec.wire.frame import frame_size
 from tests.feeder import double
 from tests.feeder.double import Double
-from tests.feeder.support import eventually, on_both_loops, served
+from tests.feeder.support import eventually, hello, on_both_loops, served
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,9 +58,7 @@ def where_is(directory: Path) -> list[Path]:
     return list(directory.iterdir())
 
 
-def hello(**fields: Any) -> bytes:
-    values = {"dataset": "train", "world_size": 1, "position_version": VERSION, **fields}
-    message = Hello(**values)
+def said(message: Message) -> bytes:
     return b"".join(Connection(Role.CLIENT).send(message))
 
 
@@ -196,7 +197,7 @@ class TestDrain:
         feeder = Feeder({"train": Double()})
         address = f"{await feeder.listen(HERE)}/train"
         await feeder.drain(1)
-        assert not feeder.ready
+        assert feeder.obstacle
         with pytest.raises(FeederLost):
             await AsyncFeed.open(address)
         ours, theirs = socket.socketpair()
@@ -237,7 +238,7 @@ class TestHandshake:
     @on_both_loops
     async def test_refusals(self, fields: dict[str, Any], kind: str, words: str) -> None:
         async with Feeder({"train": Double()}) as feeder:
-            fault = fault_of(await raw_answer(feeder, hello(**fields)))
+            fault = fault_of(await raw_answer(feeder, said(hello(**fields))))
         assert fault["type"] == kind
         assert words in fault["message"]
 
@@ -251,27 +252,40 @@ class TestHandshake:
     async def test_a_client_that_says_nothing(self) -> None:
         ours, theirs = socket.socketpair()
         with ours:
-            async with Feeder({"train": Double()}, handshake_timeout=0.01) as feeder:
+            async with Feeder({"train": Double()}, deadlines=Deadlines(handshake=0.01)) as feeder:
                 await feeder.serve_socket(theirs)
                 await eventually(lambda: feeder.statistics().connections == 0)
 
     @on_both_loops
     async def test_too_many_clients(self) -> None:
-        async with Feeder({"train": Double(hang_at=0)}, max_connections=1) as feeder:
+        async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 with pytest.raises(FeederDraining, match="serves 1 clients already"):
                     await AsyncFeed.open(address)
 
     @on_both_loops
+    async def test_one_address_with_too_many_clients(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hosts = iter(["10.0.0.7", "10.0.0.7", "10.0.0.8"])
+        monkeypatch.setattr(server, "remote_host", lambda _: next(hosts))
+        limits = Limits(clients_per_address=1)
+        async with Feeder({"train": Double(hang_at=0)}, limits=limits) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            async with await AsyncFeed.open(address):
+                with pytest.raises(FeederDraining, match=r"1 clients at 10\.0\.0\.7 already"):
+                    await AsyncFeed.open(address)
+                async with await AsyncFeed.open(address):
+                    assert feeder.statistics().dropped["full"] == 1
+
+    @on_both_loops
     async def test_a_dataset_that_opens_late(self) -> None:
         opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
         async with Feeder({"train": opening}) as feeder:
-            assert not feeder.ready
+            assert feeder.obstacle == "datasets are being opened"
             client = asyncio.create_task(opened(feeder))
             await eventually(lambda: feeder.statistics().connections == 1)
             opening.set_result(Double())
-            assert feeder.ready
+            assert feeder.obstacle is None
             async with await client as feed:
                 await feed.receive()
 
@@ -282,7 +296,7 @@ class TestHandshake:
         async with Feeder({"train": opening}) as feeder:
             with pytest.raises(ObjectNotFound, match="s3://b/x"):
                 await opened(feeder)
-            assert not feeder.ready
+            assert feeder.obstacle is not None
 
     def test_an_error_from_outside_the_tree_is_named(
         self, caplog: pytest.LogCaptureFixture
@@ -295,6 +309,63 @@ class TestHandshake:
         ):
             feed.receive()
         assert "serving a client failed" in caplog.text
+
+
+class TestSilentCrowds:
+    """Connections that say nothing, a hundred of them."""
+
+    @pytest.mark.parametrize("handshakes", [5, 100, 200])
+    @on_both_loops
+    async def test_keep_no_client_out(self, handshakes: int) -> None:
+        limits = Limits(clients=100, handshakes=handshakes)
+        async with Feeder({"train": Double()}, limits=limits) as feeder:
+            where = await feeder.listen(HERE)
+            crowd = [socket.create_connection((where.host, where.port)) for _ in range(100)]
+            await eventually(lambda: feeder.statistics().connections_total == 100)
+            await eventually(lambda: feeder.statistics().handshakes == min(handshakes, 100))
+            assert feeder.statistics().connections == 0
+            assert feeder.obstacle is None
+            async with await AsyncFeed.open(f"{where}/train") as feed:
+                for _ in range(10):
+                    await feed.receive()
+            assert feeder.statistics().dropped["crowd"] == max(0, 101 - handshakes)
+            for sock in crowd:
+                sock.close()
+
+    @on_both_loops
+    async def test_the_oldest_are_cut(self) -> None:
+        async with Feeder({"train": Double()}, limits=Limits(handshakes=2)) as feeder:
+            where = await feeder.listen(HERE)
+            crowd: list[socket.socket] = []
+            for _ in range(4):
+                crowd.append(socket.create_connection((where.host, where.port)))
+                await eventually(lambda: feeder.statistics().connections_total == len(crowd))
+            for sock in crowd[:2]:
+                sock.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+            assert feeder.statistics().handshakes == 2
+            for sock in crowd:
+                sock.close()
+
+
+class TestObstacle:
+    """What keeps a feeder from being ready, by what it says."""
+
+    @on_both_loops
+    async def test_as_many_clients_as_may_be(self) -> None:
+        async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+            address = f"{await feeder.listen(HERE)}/train"
+            async with await AsyncFeed.open(address):
+                assert "serves 1 clients already (max_connections)" in str(feeder.obstacle)
+            await eventually(lambda: feeder.obstacle is None)
+
+    @on_both_loops
+    async def test_no_file_for_another_connection(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with Feeder({"train": Double()}) as feeder:
+            await feeder.listen(HERE)
+            assert feeder.obstacle is None
+            monkeypatch.setattr(Listener, "lacks_files", True)
+            assert "raise the limit of open files" in str(feeder.obstacle)
 
 
 class TestListening:
@@ -381,5 +452,6 @@ async def test_statistics() -> None:
     assert now["connections"] == now["connections_total"] == 1
     assert now["records"] == {"train": 80}
     assert now["bytes"]["train"] > 80 * 400
+    assert now["handshakes"] == 0
     assert set(now["waited"]) == {"credit", "data", "socket"}
-    assert repr(feeder).startswith("<Feeder draining train: 0 connections")
+    assert repr(feeder) == "<Feeder draining train: 0 clients>"

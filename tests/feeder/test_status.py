@@ -9,8 +9,11 @@ from prometheus_client import CollectorRegistry, Counter
 
 from streamrec.errors import ConfigError
 from streamrec.feeder import status
+from streamrec.feeder.admission import Limits
+from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
 from tests.feeder.double import Double
+from tests.feeder.support import eventually
 from tests.support import asynchronous
 
 
@@ -32,6 +35,20 @@ async def test_health_follows_the_feeder() -> None:
         assert await get(bound, "/readyz") == (503, "the feeder is draining\n")
         assert await get(bound, "/livez") == (200, "ok\n")
         assert (await get(bound, "/other"))[0] == 404
+
+
+@asynchronous
+async def test_a_full_feeder_says_so() -> None:
+    async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+        where = await feeder.listen("tcp://127.0.0.1:0")
+        async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
+            assert await get(bound, "/readyz") == (200, "ok\n")
+            async with await AsyncFeed.open(f"{where}/train"):
+                code, text = await get(bound, "/readyz")
+            assert code == 503
+            assert "serves 1 clients already" in text
+            await eventually(lambda: feeder.obstacle is None)
+            assert await get(bound, "/readyz") == (200, "ok\n")
 
 
 @asynchronous

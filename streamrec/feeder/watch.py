@@ -1,0 +1,86 @@
+"""How long a feeder waits for its clients, and how it learns that one is no longer there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from streamrec.wire import Ping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.feeder.connection import AsyncConnection
+
+__all__ = ["Deadlines", "Watch"]
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds that a feeder waits for a client."""
+
+    handshake: float = 10.0
+    """For HELLO, and after WELCOME for SUBSCRIBE and CREDIT: a client sends them at once."""
+    idle: float = 7200.0
+    """For a sign of life of its program, which may be busy with one step or a validation."""
+    linger: float = 300.0
+    """For a client to read why its stream has ended, and to close the connection."""
+
+
+class Watch:
+    """Notices a client whose program gives no sign of life, in a ``with`` block.
+
+    Signs are bytes that come, the answer to a PING among them, and that it takes what is sent. It
+    is asked once, halfway, and not again before it has given a sign: whoever has been busy for
+    hours finds one PING, and not more than it may have to answer.
+
+    Args:
+        connection: To the client, which has said HELLO.
+        seconds: How long it may be silent.
+        overdue: Called when it was.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection, seconds: float, overdue: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._overdue = overdue
+        self._loop = asyncio.get_running_loop()
+        self._unsent = connection.unsent
+        self._taken_at = self._asked_at = self._loop.time()
+        self._nonce = 0
+
+    def __enter__(self) -> Self:
+        self._timer = self._loop.call_later(self._seconds / 2, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now, alive_at = self._loop.time(), self._alive_at()
+        silent = now - alive_at
+        if silent >= self._seconds:
+            self._overdue()
+            return
+        is_half_over = silent >= self._seconds / 2
+        if is_half_over and self._asked_at <= alive_at:
+            self._ask(now)
+        wait = self._seconds if is_half_over else self._seconds / 2
+        self._timer = self._loop.call_later(wait - silent, self._look)
+
+    def _alive_at(self) -> float:
+        """The time of the last sign of life that is known."""
+        unsent = self._connection.unsent
+        if unsent < self._unsent:
+            self._taken_at = self._loop.time()
+        self._unsent = unsent
+        return max(self._connection.heard_at, self._taken_at)
+
+    def _ask(self, now: float) -> None:
+        self._asked_at = now
+        self._nonce += 1
+        self._connection.post_if_possible(Ping(self._nonce))
+        self._unsent = self._connection.unsent
