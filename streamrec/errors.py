@@ -18,12 +18,14 @@
     │   ├── CorruptBudgetExceeded             more was skipped than allowed: skipped_records, _bytes
     │   ├── CorruptCompression                no intact gzip, zlib or zstd stream
     │   ├── DecompressionBomb                 far more comes out than went in
+    │   ├── RecordTooLarge                    a record is longer than max_record_bytes
     │   ├── MalformedExample                  not the protobuf message it should be
     │   ├── MalformedImage                    not a picture that can be decoded
     │   ├── MalformedIndex                    not an index, or a damaged one
     │   ├── MissingFeature
     │   └── WrongFeatureType                  another kind, dtype or number of values than asked for
     ├── FunctionFailed                        a function of the user: setting, url, record
+    ├── OutOfMemory (MemoryError)             the system gives none: url, offset, record
     ├── WireError                             the feeder protocol
     │   ├── LocalProtocolError                our side did what the state does not allow
     │   └── RemoteProtocolError               the peer did
@@ -45,7 +47,7 @@ error crosses a process or the network as the mapping of :func:`to_fields`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "AccessDenied",
@@ -73,6 +75,8 @@ __all__ = [
     "OtherDataset",
     "OtherOrder",
     "OtherVersion",
+    "OutOfMemory",
+    "RecordTooLarge",
     "RemoteProtocolError",
     "StaleIndex",
     "Stalled",
@@ -261,6 +265,10 @@ class DecompressionBomb(DataError):
     """More comes out of a compressed shard than is allowed; ``offset`` as in the former."""
 
 
+class RecordTooLarge(DataError):
+    """The record is longer than ``max_record_bytes``; no memory was taken for it."""
+
+
 class MalformedExample(DataError):
     """The record is not the protobuf message that it should be."""
 
@@ -305,6 +313,51 @@ class FunctionFailed(StreamrecError):
         self.setting = setting
         self.url = url
         self.record = record
+
+
+class OutOfMemory(StreamrecError, MemoryError):
+    """The operating system gives no memory to read with.
+
+    Args:
+        message: For what it was asked, and what to do next.
+        url: The shard that was being read.
+        offset: How far, in bytes.
+        record: The number in the shard of the record at hand, or of the first of several, from 0.
+    """
+
+    field_names = ("url", "offset", "record")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        offset: int | None = None,
+        record: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.url = url
+        self.offset = offset
+        self.record = record
+
+    @classmethod
+    def of(
+        cls,
+        error: MemoryError,
+        *,
+        url: str | None,
+        offset: int | None = None,
+        record: int | None = None,
+    ) -> Self:
+        """The error for an allocation that failed; what was on its way there is let go of."""
+        error.__traceback__ = None
+        return cls(
+            f"the system gives no memory ({error}); give the process more, or set memory_budget "
+            "or max_record_bytes to less",
+            url=url,
+            offset=offset,
+            record=record,
+        )
 
 
 class WireError(StreamrecError):

@@ -87,6 +87,9 @@ class Pool:
             account: Whose memory it is until it comes back, charged with the :func:`size_class`.
             most: Bytes of the largest idle piece that may be taken, and charged, where none of the
                 very size is idle: it has been touched, which a new one would have to be.
+
+        Raises:
+            MemoryError: The system gives none; nobody is charged.
         """
         taken = size_class(size)
         with self._lock:
@@ -100,7 +103,13 @@ class Pool:
             account.in_use += taken
             memory = self._idle[taken].pop()[1] if self._idle[taken] else None
             self.idle -= taken if memory is not None else 0
-        memory = self._fresh(taken) if memory is None else memory
+        try:
+            memory = self._fresh(taken) if memory is None else memory
+        except MemoryError:
+            with self._lock:
+                self.in_use -= taken
+                account.in_use -= taken
+            raise
         return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:
@@ -130,7 +139,10 @@ class Pool:
         """New memory, not zeroed by hand: whoever is told, or fills it, touches its pages."""
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return np.empty(size, np.uint8)
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"{size} bytes cannot be mapped: {error.strerror}") from None
         memory.madvise(mmap.MADV_HUGEPAGE)
         array = np.frombuffer(memory, np.uint8)
         self._mapped(array)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec import kernel
+from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import BatchMemory
 from streamrec.formats.image_columns import growth_of
 from streamrec.formats.needs import one_by_one
@@ -107,6 +108,7 @@ class Decoder:
         Raises:
             Suspect: A large payload is corrupt.
             DataError: A record cannot be parsed.
+            OutOfMemory: There is no memory for its columns.
             FunctionFailed: One of the user's functions raised.
         """
         rows, mask = chunk.rows, None
@@ -153,9 +155,13 @@ class Decoder:
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._checks_large and corrupt_row(rows) >= 0:
             raise Suspect
-        if self._parser is None:
-            return {"records": kernel.gather(rows, self._allocate)}
-        return self._parser.parse(rows, self._urls.__getitem__)
+        try:
+            if self._parser is None:
+                return {"records": kernel.gather(rows, self._allocate)}
+            return self._parser.parse(rows, self._urls.__getitem__)
+        except MemoryError as error:
+            url, record = self._urls[rows.shards[0]], int(rows.ordinals[0])
+            raise OutOfMemory.of(error, url=url, record=record) from None
 
 
 def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:

@@ -234,6 +234,11 @@ class LaneFeed:
         return self._asked - (self.ranges[0].scanned if self.ranges else 0)
 
     @property
+    def straddling(self) -> int:
+        """Bytes, about, of the record that is being put together of several ranges."""
+        return self.account.in_use - self._asked
+
+    @property
     def least(self) -> float:
         """What the next range needs: less than its size only where the shard has much less left.
 

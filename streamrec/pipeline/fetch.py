@@ -7,6 +7,7 @@ import contextlib
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
@@ -135,6 +136,10 @@ class Fetcher:
             self._awaited = -1
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
+    def awaits(self, lane: int) -> bool:
+        """Whether it is this lane that somebody waits for."""
+        return lane == self._awaited
+
     def tell(self, lane: int) -> None:
         """The lane has news: who waits for them looks again."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
@@ -236,11 +241,19 @@ class Fetcher:
     def _start(
         self, group: asyncio.TaskGroup, lane: int, request: RangeRequest, allowed: int
     ) -> RangeRead:
-        read = RangeRead(request, self._memory(lane, request.stop - request.start, allowed))
+        try:
+            memory = self._memory(lane, request.stop - request.start, allowed)
+        except MemoryError as error:
+            raise self._out_of_memory(error, request) from None
+        read = RangeRead(request, memory)
         self._in_flight += 1
         self._tell(lane)
         group.create_task(self._read(lane, read))
         return read
+
+    def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
+        url = self._carrier.shards.urls[request.extent.shard]
+        return OutOfMemory.of(error, url=url, offset=request.start)
 
     def _memory(self, lane: int, size: int, allowed: int) -> Octets:
         """Memory for a range: for the last one of a shard, too, that of any other where it fits.
@@ -278,7 +291,8 @@ class Fetcher:
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
             if read in feed.ranges:
-                return self.pool.acquire(size, feed.account)
+                with contextlib.suppress(MemoryError):
+                    return self.pool.acquire(size, feed.account)
         return None
 
     # -- what comes of it --------------------------------------------------------------------------
@@ -292,6 +306,8 @@ class Fetcher:
 
         try:
             await self._carrier.carry(read, moved)
+        except MemoryError as error:
+            raise self._out_of_memory(error, read.request) from None
         finally:
             self._in_flight -= 1
             if self._at_limit:

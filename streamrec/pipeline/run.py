@@ -309,7 +309,10 @@ class Run:
                 task.cancel()
             await asyncio.wait(tasks)
         failures = [task.exception() for task in tasks if not task.cancelled()]
-        await self._channel.close(next((failure for failure in failures if failure), None))
+        failure = next((failure for failure in failures if failure), None)
+        while isinstance(failure, BaseExceptionGroup):  # a task group's, of its own tasks
+            failure = failure.exceptions[0]
+        await self._channel.close(failure)
 
     async def _assemble(self) -> None:
         plan = self._plan

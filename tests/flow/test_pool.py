@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import threading
 from typing import TYPE_CHECKING
@@ -238,3 +239,24 @@ def test_large_new_memory_is_told_of_once_and_before_it_is_lent() -> None:
     again = acquire(pool, HUGE)
     assert again.ctypes.data == address
     assert told == [address]
+
+
+@pytest.mark.parametrize("size", [UNIT, HUGE])
+def test_where_the_system_has_none_nobody_is_charged(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    def refuse_numpy(*_: object) -> None:
+        raise MemoryError("Unable to allocate")
+
+    pool, releases = new_pool()
+    account = Account()
+    with monkeypatch.context() as patched:
+        patched.setattr("streamrec.flow.pool.mmap.mmap", refuse)
+        patched.setattr("streamrec.flow.pool.np.empty", refuse_numpy)
+        with pytest.raises(MemoryError, match=r"allocate"):
+            pool.acquire(size, account)
+    assert (pool.in_use, account.in_use, releases) == (0, 0, [])
+    assert len(pool.acquire(size, account)) == size

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamrec import kernel
-from streamrec.errors import ConfigError, FunctionFailed, MissingFeature
+from streamrec.errors import ConfigError, FunctionFailed, MissingFeature, OutOfMemory
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example
 from streamrec.formats.image import encode_png
@@ -208,3 +208,18 @@ class TestFunctions:
             Decoder(self.FEATURES, ["u"], functions=functions).decode(
                 chunk(list(self.RECORDS)), POSITION, None
             )
+
+
+@pytest.mark.parametrize("features", [None, describe({"a": FixedLenFeature((), bytes)})])
+def test_where_there_is_no_memory_for_columns(features: dict[str, Any] | None) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("none left")
+
+    decoder, records = Decoder(features, ["u"]), [encode_example({"a": b"x"})] * 2
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kernel, "gather", refuse)
+        if features is not None:
+            patched.setattr(decoder._parser, "parse", refuse)
+        with pytest.raises(OutOfMemory, match="none left") as caught:
+            decoder.decode(chunk(records), POSITION, None)
+    assert caught.value.fields() == {"url": "u", "record": 0}
