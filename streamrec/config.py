@@ -162,6 +162,8 @@ class DatasetSettings(_Settings):
     """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""
     memory_budget: ByteSize | Literal["auto"] = "auto"
     """Bytes in flight."""
+    max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
+    """Bytes of the longest record that is read; auto: those of the memory budget."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
     """Requests in flight."""
     prefetch: PositiveInt | Literal["auto"] = "auto"

@@ -1,4 +1,4 @@
-"""How much memory a stream may use, by the machine and the ranks on it."""
+"""How much memory a stream, and a record in it, may use, by the machine and the ranks on it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,29 @@ from streamrec.config import MIB
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
 
-__all__ = ["memory_budget"]
+__all__ = ["automatic_budget", "memory_budget", "record_limit"]
 
 
 def memory_budget(settings: DatasetSettings) -> int:
-    """The budget in bytes: as set, or min(1 GiB, a quarter of the memory limit / local ranks).
+    """The budget in bytes: as set, or that of the machine."""
+    budget = settings.memory_budget
+    return automatic_budget() if budget == "auto" else int(budget)
+
+
+def record_limit(settings: DatasetSettings) -> int:
+    """The bytes of the longest record: as set, or as many as the budget has.
+
+    Such a record overdraws its lane's share, and the budget can hold it alone.
+    """
+    limit = settings.max_record_bytes
+    return memory_budget(settings) if limit == "auto" else int(limit)
+
+
+def automatic_budget() -> int:
+    """Return min(1 GiB, a quarter of the memory limit / local ranks), and 64 MiB at least.
 
     The ranks on this machine are those of ``LOCAL_WORLD_SIZE``, which torchrun and others set.
     """
-    if settings.memory_budget != "auto":
-        return int(settings.memory_budget)
     return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * _local_ranks())))
 
 

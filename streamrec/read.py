@@ -30,6 +30,7 @@ def read_records(
     *,
     compression: str | None = "auto",
     check_crc: bool = True,
+    max_record_bytes: int | str = "auto",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes]:
     """Go through the records of one shard, read ahead in a thread.
@@ -42,6 +43,7 @@ def read_records(
             is one in the decompressed bytes, and what stands before is read and passed over.
         compression: As for ``streamrec.open``.
         check_crc: Check both CRCs of every record.
+        max_record_bytes: As for ``streamrec.open``.
         storage_options: fsspec's, for the URL's filesystem.
 
     Raises:
@@ -53,6 +55,7 @@ def read_records(
         "lanes": 1,
         "compression": compression,
         "check_crc": check_crc,
+        "max_record_bytes": max_record_bytes,
         "storage_options": None if storage_options is None else dict(storage_options),
     }
     with Bridge() as loop:

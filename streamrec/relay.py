@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine import Engine, order_for
-from streamrec.memory import memory_budget
+from streamrec.memory import memory_budget, record_limit
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
@@ -147,7 +147,8 @@ def _used(thread: ThreadSession) -> int:
 
 
 def _small(settings: DatasetSettings) -> DatasetSettings:
-    """The same with less memory, as far as its lanes can do with it."""
+    """The same with less memory, as far as its lanes can do with it; of the same records."""
     lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
     budget = min(memory_budget(settings), max(BUDGET, least_budget(lanes)))
-    return settings.model_copy(update={"memory_budget": budget})
+    limits = {"memory_budget": budget, "max_record_bytes": record_limit(settings)}
+    return settings.model_copy(update=limits)

@@ -14,6 +14,7 @@ import numpy as np
 from streamrec.errors import (
     ConfigError,
     DataError,
+    OutOfMemory,
     StoreError,
     StoreUnavailable,
     to_fields,
@@ -22,6 +23,7 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.tfrecord import FrameScanner
+from streamrec.memory import automatic_budget
 from streamrec.plan.position import relative_names
 from streamrec.stores.base import ObjectInfo, display_url
 from streamrec.stores.open import Stores
@@ -81,6 +83,7 @@ async def check(
     storage_options: Mapping[str, Any] | None = None,
     *,
     chunk_bytes: int = CHUNK_BYTES,
+    largest: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ShardReport]:
     """Read every byte of the shards, several at a time, and check every CRC.
@@ -89,6 +92,8 @@ async def check(
         urls: As ``streamrec.open`` takes them.
         storage_options: fsspec's.
         chunk_bytes: What the chunks of an index are to hold.
+        largest: ``max_record_bytes``: a longer record is a fault, and is passed over; ``None``: as
+            many as a stream's memory budget has by default.
         progress: Called with a word, the bytes read, and how many there are, as far as is known.
 
     Returns:
@@ -102,7 +107,8 @@ async def check(
     try:
         objects = await stores.resolve(list(urls))
         reports = [ShardReport(found.url, finder=ChunkFinder(chunk_bytes)) for found in objects]
-        checker = _Checker(stores, sum(found.size or 0 for found in objects), progress)
+        total = sum(found.size or 0 for found in objects)
+        checker = _Checker(stores, total, progress, largest or automatic_budget())
         limit = asyncio.Semaphore(SHARDS_AT_ONCE)
         await _all_of(
             [
@@ -164,6 +170,7 @@ class _Checker:
     stores: Stores
     total: int
     progress: Callable[[str, int, int], None] | None
+    largest: int
     read: int = 0
 
     async def check(self, found: ObjectInfo, report: ShardReport, limit: asyncio.Semaphore) -> None:
@@ -173,6 +180,8 @@ class _Checker:
                 await self._scan(found, report)
             except (StoreError, DataError) as fault:
                 report.faults.append(fault)
+            except MemoryError as error:
+                report.faults.append(OutOfMemory.of(error, url=report.url))
 
     async def _scan(self, found: ObjectInfo, report: ShardReport) -> None:
         scan: _Scan | None = None
@@ -183,13 +192,19 @@ class _Checker:
                 if scan is None:
                     kind = detect(piece[:HEAD].tobytes(), of_name(found.url, reader.info.encoding))
                     report.compression = kind
-                    scan = _Scan(report) if kind == "none" else _InflatedScan(report, kind)
-                    scan.size = report.size if kind == "none" else None
+                    scan = self._new_scan(report, kind)
                 await asyncio.get_running_loop().run_in_executor(None, scan.add, piece)
                 self._count(len(piece))
         report.size, report.etag = reader.info.size or 0, reader.info.etag
         if scan is not None:
             scan.finish()
+
+    def _new_scan(self, report: ShardReport, kind: Compression) -> _Scan:
+        if kind != "none":
+            return _InflatedScan(report, self.largest, kind)
+        scan = _Scan(report, self.largest)
+        scan.size = report.size
+        return scan
 
     def _count(self, nbytes: int) -> None:
         self.read += nbytes
@@ -258,11 +273,11 @@ class _ShardReader:
 class _Scan:
     """Looks for records in a shard's bytes, and behind damage for the next one that is intact."""
 
-    def __init__(self, report: ShardReport) -> None:
+    def __init__(self, report: ShardReport, largest: int) -> None:
         self.size: int | None = None
         """Bytes of all frames, once known."""
         self._report = report
-        self._scanner = FrameScanner(url=report.url)
+        self._scanner = FrameScanner(url=report.url, most=largest)
 
     def add(self, piece: Octets) -> None:
         """The next bytes."""
@@ -309,8 +324,8 @@ class _Scan:
 class _InflatedScan(_Scan):
     """The same, of compressed bytes; of a stream that is damaged, those before its fault."""
 
-    def __init__(self, report: ShardReport, kind: Compression) -> None:
-        super().__init__(report)
+    def __init__(self, report: ShardReport, largest: int, kind: Compression) -> None:
+        super().__init__(report, largest)
         self._inflater = Decompressor(kind, url=report.url)
         self._memory = np.empty(INFLATED, np.uint8)
         self._is_over = False

@@ -6,7 +6,7 @@ import pytest
 
 from streamrec import memory
 from streamrec.config import DatasetSettings, validate
-from streamrec.memory import memory_budget
+from streamrec.memory import memory_budget, record_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +53,10 @@ def test_a_container_has_less_than_its_machine(
     monkeypatch.setattr(memory, "Path", lambda _, name: tmp_path / name)
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096}.get(name, 1 << 20))
     assert memory._memory_limit() == (found or 4096 << 20)
+
+
+def test_the_longest_record_is_as_long_as_the_budget_or_as_is_set() -> None:
+    values = {"source": "x", "memory_budget": "64MiB"}
+    assert record_limit(validate(DatasetSettings, values)) == 64 << 20
+    values["max_record_bytes"] = "1GiB"
+    assert record_limit(validate(DatasetSettings, values)) == 1 << 30

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
-from streamrec.errors import ConfigError, CorruptLength, CorruptRecord, ObjectNotFound
+from streamrec.errors import (
+    ConfigError,
+    CorruptLength,
+    CorruptRecord,
+    ObjectNotFound,
+    RecordTooLarge,
+)
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.tfrecord import frame
 from streamrec.read import batches
@@ -103,3 +109,12 @@ def test_several_shards_are_refused(tmp_path: Path) -> None:
 def test_wrong_settings() -> None:
     with pytest.raises(ConfigError, match="'compression' is 'rar'"):
         next(sr.read_records("x", compression="rar"))
+
+
+@each_compression
+def test_a_record_that_is_too_large(tmp_path: Path, compression: str) -> None:
+    path = write(tmp_path / "x", compression)
+    longest = max(map(len, RECORDS))
+    assert list(sr.read_records(path, max_record_bytes=longest)) == RECORDS
+    with pytest.raises(RecordTooLarge, match=f"has {longest} bytes"):
+        list(sr.read_records(path, max_record_bytes=longest - 1))

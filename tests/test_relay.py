@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import streamrec as sr
-from streamrec.config import DatasetSettings
+from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.flow.channel import EndOfStream
+from streamrec.memory import memory_budget, record_limit
 from streamrec.plan.place import Beginning
 from streamrec.ranks import Rank
-from streamrec.relay import ENOUGH, RelaySession, can_relay
+from streamrec.relay import BUDGET, ENOUGH, RelaySession, _small, can_relay
 from streamrec.session import EngineSession
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
@@ -351,3 +352,10 @@ def test_whoever_asks_for_the_process_has_it_alone(source: str) -> None:
         assert isinstance(stream._session, EngineSession)
         assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
         assert sum(map(len, stream)) == TOTAL
+
+
+def test_the_thread_takes_records_as_long_as_the_process() -> None:
+    """By default it would not, with a budget of its own."""
+    settings = validate(DatasetSettings, {"source": "x", "memory_budget": "256MiB"})
+    assert record_limit(_small(settings)) == 256 << 20
+    assert memory_budget(_small(settings)) == BUDGET

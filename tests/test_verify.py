@@ -18,6 +18,8 @@ from streamrec.errors import (
     CorruptLength,
     CorruptRecord,
     ObjectNotFound,
+    OutOfMemory,
+    RecordTooLarge,
     TruncatedShard,
 )
 from streamrec.formats.compression import HEAD, Compressor, detect
@@ -211,3 +213,35 @@ def test_names_are_asked_for_their_size(monkeypatch: pytest.MonkeyPatch) -> None
 def test_wrong_options_are_said_as_they_are() -> None:
     with pytest.raises(ConfigError, match="not 'endpoint_url'"):
         checked("http://127.0.0.1:9/s", storage_options={"endpoint_url": "x"})
+
+
+@pytest.mark.parametrize("kind", ["none", "gzip", "zlib", "zstd"])
+@pytest.mark.parametrize("size", [13, 1 << 20])
+def test_a_record_that_is_too_large_is_passed_over(
+    tmp_path: Path, kind: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamrec.verify.RANGE", size)
+    data = FRAMES[3] + frame(bytes(500)) + FRAMES[4]
+    if kind != "none":
+        stream = Compressor(kind)
+        data = stream.compress(data) + stream.finish()
+    path = write(tmp_path / "s", data)
+    (report,) = checked(path, largest=499)
+    assert [(type(fault), fault.fields()["offset"]) for fault in report.faults] == [
+        (RecordTooLarge, len(FRAMES[3]))
+    ]
+    assert (report.records, report.lost) == (3, 516)
+    (report,) = checked(path, largest=500)
+    assert (report.records, report.faults) == (3, [])
+
+
+def test_no_memory_is_a_fault_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr("streamrec.verify.FrameScanner.scan", refuse)
+    path = write(tmp_path / "s", SHARD)
+    (report,) = checked(path)
+    (fault,) = report.faults
+    assert isinstance(fault, OutOfMemory)
+    assert fault.fields() == {"url": str(path)}

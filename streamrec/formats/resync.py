@@ -14,6 +14,9 @@ What is believed, and nothing else is:
    a record of which both the length and its CRC are damaged cannot be told from others, and are
    taken for records.
 
+A record that is longer than may be held cannot be looked at as a whole. Its header is believed: a
+search that meets it ends there, and one that begins with it passes over it part by part.
+
 Pure: what it is given are the shard's bytes from the damaged frame on, and it says how many it
 needs, or what is lost. The answer depends on the bytes alone, not on how they come.
 """
@@ -66,7 +69,7 @@ class Verdict(NamedTuple):
     records: int
     """How many records they count as: 1, or 0 for what goes on from a part before."""
     exact: bool
-    """Whether it is proven that they are one record."""
+    """Whether it is proven that they are one record, or the first part of one."""
     done: bool
     """Whether a record, or the shard's end, follows; else the search goes on."""
 
@@ -76,9 +79,15 @@ Answer: TypeAlias = Verdict | int
 
 
 class Resync:
-    """One search, from a damaged frame on."""
+    """One search, from a damaged frame on.
 
-    def __init__(self) -> None:
+    Args:
+        most: Bytes of the longest record that may be held.
+    """
+
+    def __init__(self, most: int = LARGEST) -> None:
+        self._most = most
+        self._rest = 0  # of the record that is passed over
         self._look: Callable[[Octets, int | None], Answer] = self._at_header
         self._guesses: list[int] = []
         self._next = 1
@@ -107,6 +116,8 @@ class Resync:
             self._look = self._at_guesses
         elif left is not None and _frame_size(length) > left:
             self._look = self._to_the_end
+        elif length > self._most:
+            self._rest, self._look = _frame_size(length), self._pass_over
         else:
             return self._whole(_frame_size(length), held)
         return self._look(held, left)
@@ -124,6 +135,16 @@ class Resync:
     def _whole(self, size: int, held: Octets) -> Answer:
         """One record, once all of its bytes are there."""
         return Verdict(size, 1, exact=True, done=True) if len(held) >= size else size
+
+    def _pass_over(self, held: Octets, left: int | None) -> Answer:
+        """Give up a record that is too large, part by part."""
+        size = min(self._rest, LARGEST_PART)
+        if len(held) < size and len(held) != left:
+            return size
+        size, is_first = min(size, len(held)), self._records == 1
+        self._rest -= size
+        verdict = self._lose(size, done=not self._rest or size == left)
+        return verdict._replace(exact=is_first)
 
     def _to_the_end(self, held: Octets, left: int | None) -> Answer:
         if len(held) == left or len(held) >= LARGEST_PART:
@@ -144,11 +165,17 @@ class Resync:
         return self._more(held, left)
 
     def _try(self, held: Octets, place: int) -> int:
-        """Where the frame at an intact header ends, if it is not yet there, or intact; else 0."""
+        """Where the frame at an intact header ends, if it is not yet there, or intact; else 0.
+
+        One that may not be held ends behind its header: who takes it from there finds out.
+        """
         if place < self._next:
             return 0
-        size = _frame_size(_LENGTH.unpack_from(held.data, place)[0])
+        (length,) = _LENGTH.unpack_from(held.data, place)
+        size = _frame_size(length) if length <= self._most else HEADER
         self._next = place
+        if size == HEADER:
+            return place + HEADER
         if len(held) < place + size or _is_payload_intact(held, place, size):
             return place + size
         self._tries += 1

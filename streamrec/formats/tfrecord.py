@@ -8,18 +8,25 @@ frames end to end: it has no header, no index and no end mark.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from streamrec import kernel
-from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
-from streamrec.formats.resync import LARGEST, Resync
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, fresh
+from streamrec.errors import (
+    CorruptLength,
+    CorruptRecord,
+    DataError,
+    RecordTooLarge,
+    TruncatedShard,
+)
+from streamrec.formats.resync import LARGEST, LARGEST_PART, Resync
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
-    from streamrec.kernel.contract import Allocate, FrameScan
+    from streamrec.kernel.contract import Allocate
     from streamrec.types import Bytes, Octets, RecordRows
 
 __all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
@@ -32,8 +39,11 @@ LARGE = 32 << 10
 """Bytes from which on payloads are checked by the threads that decode, which spares the event loop
 a pass over them. With small ones that second call cost the threads more than it spared the loop."""
 
-_FIRST_RESERVE = 1 << 20
-"""Bytes to set aside for a straddling record while the shard's size is not known."""
+SHARE = 1 << 20
+"""Bytes that are set aside at once for a record that straddles views."""
+GROWTH = 4
+"""Of a longer one so many bytes are set aside for each that has come: a length alone takes no
+memory, and what has come is copied a third of a time more."""
 
 
 def frame(payload: Bytes) -> bytes:
@@ -85,6 +95,8 @@ class FrameScanner:
         offset: Where in the shard the first byte that is fed stands: the begin of a frame.
         ordinal: That record's number in the shard.
         allocate: Memory for a record that straddles views.
+        share: Bytes of it that may be set aside before they have come.
+        most: Bytes of the longest record that is taken.
         counts_gaps: Whether what is lost counts as one record where nobody knows how many it held;
             else those behind it are numbered as if there had been none.
     """
@@ -99,6 +111,8 @@ class FrameScanner:
         offset: int = 0,
         ordinal: int = 0,
         allocate: Allocate = fresh,
+        share: int = SHARE,
+        most: int = LARGEST,
         counts_gaps: bool = True,
     ) -> None:
         self.url = url
@@ -111,12 +125,13 @@ class FrameScanner:
         """The next record's number in the shard."""
         self.size: int | None = None
         """Bytes of the whole shard, once known, or to a part's end: no record may reach beyond."""
-        self._allocate = allocate
+        self._most = most
         self._counts_gaps = counts_gaps
         self.lost: list[Lost] = []
         """What was given up after :meth:`recover`, before the blocks that ``scan`` returned with
         it; who takes notice of it empties it."""
-        self._tail = _Tail(allocate)
+        self._new_tail = partial(_Tail, allocate, share)
+        self._tail = self._new_tail()
         self._fault: DataError | None = None
         self._search: Resync | None = None
         self._cause: DataError | None = None
@@ -142,6 +157,7 @@ class FrameScanner:
             CorruptLength: A record's length is wrong.
             CorruptRecord: A record's payload is wrong.
             TruncatedShard: A record is longer than what is left of the shard.
+            RecordTooLarge: A record is longer than may be taken.
                 The records before a fault are returned first; the next call raises it.
         """
         self._raise_pending()
@@ -154,8 +170,7 @@ class FrameScanner:
         stop, needed = self._scan(view, begin, len(view), blocks)
         if more or self._fault or stop == len(view):
             return blocks, stop
-        self._tail.reserve(self._reserve(needed))
-        self._tail.take(view[stop:])
+        self._tail.take(view[stop:], needed)
         return blocks, len(view)
 
     def recover(self, fault: DataError) -> None:
@@ -164,7 +179,7 @@ class FrameScanner:
         The next calls of ``scan`` do, from the bytes that follow those consumed; what is given up
         is then in ``lost``. At the shard's end a call without bytes concludes the search.
         """
-        self._fault, self._cause, self._search = None, fault, Resync()
+        self._fault, self._cause, self._search = None, fault, Resync(self._most)
 
     def abandon(self, rest: Octets, fault: DataError, unread: int) -> None:
         """Give up what is left of the shard: its bytes cannot be had.
@@ -177,7 +192,7 @@ class FrameScanner:
         content = np.concatenate([self._tail.bytes, rest])
         lost = Lost(self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread)
         self.lost.append(lost)
-        self._tail, self._search = _Tail(self._allocate), None
+        self._tail, self._search = self._new_tail(), None
 
     @property
     def searching(self) -> bool:
@@ -219,11 +234,12 @@ class FrameScanner:
             if not isinstance(answer, int):
                 self._give_up(*answer)
             elif taken < len(view):
-                taken += self._tail.fill(view[taken:], answer)
+                room = max(answer, min(2 * answer, LARGEST_PART))  # it asks for more step by step
+                taken += self._tail.fill(view[taken:], answer, room)
             else:
                 return [], taken
         stop, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
-        self._tail = self._tail.rest(stop, 0 if self._fault else self._reserve(needed))
+        self._tail = self._tail.rest(stop, 0 if self._fault else needed)
         return blocks, taken
 
     def _give_up(self, size: int, records: int, exact: bool, done: bool) -> None:
@@ -246,6 +262,8 @@ class FrameScanner:
             The first byte not consumed, and the size of the incomplete frame there (0: unknown).
         """
         found = kernel.scan_frames(buffer, begin, end, self._check_crc, self._large)
+        if end - begin > self._most:
+            found = self._before_too_large(found)
         base = self.offset - begin
         if len(found.offsets):
             blocks.append(
@@ -262,31 +280,37 @@ class FrameScanner:
         Returns:
             How many bytes of the view it took.
         """
-        taken = self._tail.fill(view, HEADER)
+        taken = self._tail.fill(view, HEADER, HEADER)
         _, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
         if needed and not self._fault:
-            self._tail.reserve(self._reserve(needed))
-            taken += self._tail.fill(view[taken:], needed)
+            taken += self._tail.fill(view[taken:], needed, needed)
             if len(self._tail) == needed:
                 self._scan(self._tail.bytes, 0, needed, blocks)
         if blocks:
-            self._tail = _Tail(self._allocate)
+            self._tail = self._new_tail()
         return taken
 
-    def _reserve(self, needed: int) -> int:
-        """How much memory to set aside at once: a length that nothing bounds is not trusted."""
-        return needed if self.size is not None else min(needed, _FIRST_RESERVE)
+    def _before_too_large(self, found: FrameScan) -> FrameScan:
+        """The same up to the first record that is too large, as if only its header were there."""
+        too_large = np.flatnonzero(found.lengths > self._most)
+        if not len(too_large):
+            return found
+        first = int(too_large[0])
+        offsets, lengths = found.offsets[:first], found.lengths[:first]
+        stop, needed = int(found.offsets[first]) - HEADER, _frame_size(int(found.lengths[first]))
+        return FrameScan(offsets, lengths, stop, needed, Fault.NONE)
 
     def _fault_of(self, buffer: Octets, found: FrameScan) -> DataError | None:
         """The error for what is wrong with the frame at which a scan stopped, if anything is."""
-        if found.fault is Fault.DATA_CRC:
-            return self._corrupt_record(buffer, found.stop)
+        may_come = found.needed <= _frame_size(self._most) and self._fits(found.needed)
+        if not found.fault and (may_come or not found.needed):
+            return None
+        length, crc = _HEADER.unpack_from(buffer.data, found.stop)
         if found.fault is Fault.LENGTH_CRC:
-            length, crc = _HEADER.unpack_from(buffer.data, found.stop)
             return self._corrupt_length(length, crc)
-        if found.needed and not self._fits(found.needed):
-            return self._too_long(*_HEADER.unpack_from(buffer.data, found.stop))
-        return None
+        if length > self._most or not self._fits(_frame_size(length)):
+            return self._too_long(length, crc)
+        return self._corrupt_record(buffer, found.stop) if found.fault else None
 
     def _fits(self, needed: int) -> bool:
         return needed <= (LARGEST if self.size is None else self.size - self.offset)
@@ -310,14 +334,25 @@ class FrameScanner:
         )
 
     def _too_long(self, length: int, stored: int) -> DataError:
-        """A length beyond the shard's end: cut short, if the length can be believed."""
+        """A length beyond the limit, or beyond the shard's end, if it can be believed."""
         if kernel.masked_crc32c(_LENGTH.pack(length)) != stored:
             return self._corrupt_length(length, stored)
+        if not self._fits(_frame_size(length)):
+            return self._beyond_the_end(length)
+        return self._error(
+            RecordTooLarge,
+            f"the record has {length} bytes, more than max_record_bytes, which is {self._most} "
+            "(where it is not set, as many as memory_budget); set max_record_bytes, or both, to "
+            "more if the record is to be read",
+        )
+
+    def _beyond_the_end(self, length: int) -> DataError:
+        """The record was cut short, if there can be such a record."""
         left = "no object can hold"
         if self.size is not None:
             left = f"reach beyond byte {self.size}, where the shard ends, or its chunk in the index"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
-        if HEADER + length + FOOTER > LARGEST:
+        if _frame_size(length) > LARGEST:
             return self._error(CorruptLength, f"{message}: no real record is that long")
         return self._error(
             TruncatedShard,
@@ -328,11 +363,16 @@ class FrameScanner:
         return kind(message, url=self.url, offset=self.offset, record=self.ordinal)
 
 
+def _frame_size(length: int) -> int:
+    return HEADER + length + FOOTER
+
+
 class _Tail:
     """The first bytes of a record whose others are still to come, copied end to end."""
 
-    def __init__(self, allocate: Allocate) -> None:
+    def __init__(self, allocate: Allocate, share: int) -> None:
         self._allocate = allocate
+        self._share = share
         self._buffer: Octets = np.empty(HEADER, np.uint8)
         self._length = 0
 
@@ -343,31 +383,29 @@ class _Tail:
     def bytes(self) -> Octets:
         return self._buffer[: self._length]
 
-    def fill(self, view: Octets, target: int) -> int:
+    def fill(self, view: Octets, target: int, room: int) -> int:
         """Take bytes until there are ``target``, or the view ends; returns how many."""
         count = max(0, min(target - self._length, len(view)))
-        self.take(view[:count])
+        self.take(view[:count], room)
         return count
 
-    def rest(self, first: int, size: int = 0) -> _Tail:
-        """The bytes from ``first`` on, in memory of their own for ``size`` of them."""
-        rest = _Tail(self._allocate)
-        rest.reserve(size)
-        rest.take(self.bytes[first:])
+    def rest(self, first: int, room: int = 0) -> _Tail:
+        """The bytes from ``first`` on, in memory of their own."""
+        rest = _Tail(self._allocate, self._share)
+        rest.take(self.bytes[first:], room)
         return rest
 
-    def take(self, view: Octets) -> None:
-        """Append bytes; memory that is not reserved at least doubles."""
+    def take(self, view: Octets, room: int) -> None:
+        """Append bytes, of ``room`` in all, for which memory is set aside as they come."""
         length = self._length + len(view)
         if length > len(self._buffer):
-            self.reserve(max(length, 2 * len(self._buffer)))
+            self._reserve(max(length, min(room, max(self._share, GROWTH * length))))
         # by memoryview: NumPy would let go of the interpreter, and wait to have it back
         self._buffer.data[self._length : length] = view.data
         self._length = length
 
-    def reserve(self, size: int) -> None:
+    def _reserve(self, size: int) -> None:
         """Set memory aside for ``size`` bytes in all."""
-        if size > len(self._buffer):
-            grown = self._allocate(size)
-            grown[: self._length] = self.bytes
-            self._buffer = grown
+        grown = self._allocate(size)
+        grown[: self._length] = self.bytes
+        self._buffer = grown

@@ -10,6 +10,7 @@ from streamrec.errors import ConfigError, StoreUnavailable
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
 from streamrec.formats.index import index_url
+from streamrec.memory import record_limit
 from streamrec.pipeline.indexed import load_index
 from streamrec.pipeline.sample import first_records
 from streamrec.stores.base import display_url
@@ -72,11 +73,14 @@ async def with_inferred_features(
     Raises:
         ConfigError: There is no record.
         MalformedExample: They are no Examples.
+        RecordTooLarge: The first one is.
         StoreUnavailable: The store stalls.
     """
     urls = (found.url for found in objects)
     async with _limit(settings, "inferring features", objects[0].url):
-        records = await first_records(stores, urls, compression=settings.compression)
+        records = await first_records(
+            stores, urls, compression=settings.compression, largest=record_limit(settings)
+        )
     if not records:
         raise ConfigError("no features can be inferred: no shard holds a record")
     return settings.model_copy(update={"features": describe(infer_features(records))})

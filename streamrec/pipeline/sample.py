@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.errors import OutOfMemory, StoreError, StoreUnavailable
 from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
-from streamrec.formats.tfrecord import FrameScanner
+from streamrec.formats.resync import LARGEST
+from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.stores.base import display_url, in_thread
 from streamrec.types import RecordRows
 
@@ -30,7 +31,11 @@ ATTEMPTS = 8
 
 
 async def first_records(
-    stores: OpensStores, urls: Iterable[str], most: int = 256, compression: str = "auto"
+    stores: OpensStores,
+    urls: Iterable[str],
+    most: int = 256,
+    compression: str = "auto",
+    largest: int = LARGEST,
 ) -> list[bytes]:
     """The first records of the first shard that has any.
 
@@ -39,21 +44,26 @@ async def first_records(
         urls: The shards, in their order.
         most: Records to read; fewer where they are large.
         compression: Of the shards, or ``"auto"``.
+        largest: Bytes of the longest record that is read.
 
     Raises:
         StoreError: A shard cannot be read.
-        DataError: Its beginning is corrupt.
+        DataError: Its beginning is corrupt, or its first record too large.
+        OutOfMemory: There is no memory for it.
     """
     for url in urls:
-        records = await _beginning(stores, url, compression)
+        try:
+            records = await _beginning(stores, url, compression, largest)
+        except MemoryError as error:
+            raise OutOfMemory.of(error, url=display_url(url), offset=0) from None
         if records:
             return records[:most]
     return []
 
 
-async def _beginning(stores: OpensStores, url: str, compression: str) -> list[bytes]:
-    """The whole records in a shard's first bytes; its first record at least, whatever its size."""
-    size = SAMPLE_BYTES
+async def _beginning(stores: OpensStores, url: str, compression: str, largest: int) -> list[bytes]:
+    """The whole records in a shard's first bytes; its first record at least."""
+    size = most = SAMPLE_BYTES
     while True:
         stored, info = await _read(stores, url, size)
         kind: Any = compression
@@ -61,16 +71,24 @@ async def _beginning(stores: OpensStores, url: str, compression: str) -> list[by
             kind = detect(bytes(stored[:HEAD]), of_name(url, info.encoding))
         data, whole, finish = stored, len(stored) == info.size, _nothing
         if kind != "none":
-            data, whole, finish = await in_thread(_decompressed, kind, url, stored, size, whole)
-        scanner = FrameScanner(url=url)
+            data, whole, finish = await in_thread(_decompressed, kind, url, stored, most, whole)
+        scanner = FrameScanner(url=url, most=largest)
         blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
-        if whole and not records:
-            finish()  # raises where the shard is not simply empty
-            scanner.finish()
-        if records or whole:
+        if records:
             return records
-        size *= 4
+        if whole:
+            finish()  # raises where the shard is not simply empty
+        if whole or scanner.pending:
+            scanner.finish()
+            return records
+        most = _first_frame(data) or 4 * most
+        size = min(4 * size, 2 * most)  # no compression makes twice as much of it
+
+
+def _first_frame(data: bytearray) -> int:
+    """Bytes of the first record's frame; 0 where its header is not there."""
+    return HEADER + int.from_bytes(data[:8], "little") + FOOTER if len(data) >= HEADER else 0
 
 
 def _decompressed(
@@ -87,7 +105,8 @@ def _decompressed(
     taken, given = stream.fill(memoryview(stored), memoryview(memory))
     used_up = taken == len(stored) and not stream.pending
     is_faulty = given < most and not used_up
-    return memory[:given], is_faulty or (whole and used_up), stream.finish
+    del memory[given:]
+    return memory, is_faulty or (whole and used_up), stream.finish
 
 
 def _nothing() -> None:

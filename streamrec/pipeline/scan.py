@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 from streamrec.errors import (
     CorruptCompression,
     DataError,
+    OutOfMemory,
+    RecordTooLarge,
     StaleIndex,
     StreamrecError,
     TruncatedShard,
 )
-from streamrec.formats.tfrecord import FrameScanner, Lost
+from streamrec.formats.resync import LARGEST
+from streamrec.formats.tfrecord import SHARE, FrameScanner, Lost
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.feeds import LaneFeed, Piece
 from streamrec.pipeline.places import missing_from, part_of, place_of
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.feeds import Progress, RangeRead, Shards
-    from streamrec.pipeline.inflate import LaneInflater
+    from streamrec.pipeline.inflate_lane import LaneInflater
     from streamrec.pipeline.quarantine import Losses
     from streamrec.pipeline.stages import Records
     from streamrec.plan.order import Extent
@@ -82,6 +85,8 @@ class Scan:
         check_crc: Whether records are checked.
         leaves_large: Whether large payloads are not: they are when they are decoded.
         allocate: Memory for a record that straddles ranges.
+        share: Bytes of it that may be set aside before they have come.
+        most: Bytes of the longest record that is taken.
         losses: Takes what is skipped; ``None``: damage ends the lane.
         keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
         tell: Called when what the lane has waited for is done.
@@ -101,6 +106,8 @@ class Scan:
         check_crc: bool,
         leaves_large: bool = False,
         allocate: Allocate = fresh,
+        share: int = SHARE,
+        most: int = LARGEST,
         losses: Losses | None = None,
         keeps_places: bool = False,
         tell: Callable[[], None] = lambda: None,
@@ -118,6 +125,8 @@ class Scan:
         self._check_crc = check_crc
         self._leaves_large = leaves_large
         self._allocate = allocate
+        self._share = share
+        self._most = most
         self._suspect: DataError | None = None
         self._reread = (0, 0)
         self._losses = losses
@@ -149,8 +158,11 @@ class Scan:
         Raises:
             StreamrecError: Nothing comes, for this reason.
         """
-        while not self._ready and self._read_on():
-            pass
+        try:
+            while not self._ready and self._read_on():
+                pass
+        except MemoryError as error:
+            raise self._out_of_memory(error) from None
         return self._ready.popleft() if self._ready else None
 
     def _read_on(self) -> bool:
@@ -248,13 +260,14 @@ class Scan:
 
         Raises:
             DataError: They were read again, and are no better; or the shard is compressed. Unless
-                what is damaged is to be skipped.
+                what is damaged is to be skipped. A record that is too large is not damaged: if it
+                were skipped, what is delivered would depend on how much memory there is.
         """
         fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
         assert fault.offset is not None
         assert fault.record is not None
         if self._is_certain(fault, read):
-            if self._losses is None:
+            if self._losses is None or isinstance(fault, RecordTooLarge):
                 raise fault
             assert self._scanner is not None
             self._scanner.recover(fault)
@@ -267,7 +280,7 @@ class Scan:
 
     def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
         """Whether to read the bytes again is no use, or was none."""
-        if isinstance(read, Piece) or isinstance(fault, TruncatedShard):
+        if isinstance(read, Piece) or isinstance(fault, (TruncatedShard, RecordTooLarge)):
             return True
         assert fault.offset is not None
         start, stop = self._reread
@@ -325,10 +338,11 @@ class Scan:
     def _size(self, read: RangeRead | Piece) -> int | None:
         """Bytes of the shard; of a compressed one they are known at its end.
 
-        Where damage is skipped, what an index knows of a chunk's end is as good as a shard's.
+        Only there are they told: what is found must not depend on how soon they were known. Where
+        damage is skipped, what an index knows of a chunk's end is as good as a shard's.
         """
         if isinstance(read, Piece):
-            return read.shard_size
+            return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
         if self._losses is not None and extent.end is not None:
             return extent.end
@@ -374,5 +388,12 @@ class Scan:
             offset=offset,
             ordinal=ordinal,
             allocate=self._allocate,
+            share=self._share,
+            most=self._most,
             counts_gaps=extent.end is None,
         )
+
+    def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
+        scanner = self._scanner
+        assert scanner is not None
+        return OutOfMemory.of(error, url=scanner.url, offset=scanner.offset, record=scanner.ordinal)

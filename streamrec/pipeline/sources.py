@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamrec.memory import record_limit
 from streamrec.pipeline.mix import Component, Mix
 from streamrec.pipeline.quarantine import marks_places
 from streamrec.pipeline.scan import Scan
@@ -49,6 +50,7 @@ class Sources:
         self._inflater = inflater
         self._losses = losses
         self._points = plan.points
+        self._most = record_limit(plan.settings)
 
     def start(self, j: int, start: Coordinates) -> Coordinates:
         """Where an own lane begins, with the points in what it draws from."""
@@ -104,6 +106,8 @@ class Sources:
             check_crc=plan.settings.check_crc,
             leaves_large=plan.checks_late,
             allocate=partial(self._fetcher.acquire, feed),
+            share=plan.memory.total // plan.memory.lanes,
+            most=self._most,
             losses=self._losses,
             keeps_places=marks_places(plan.settings, plan.batch_size),
             tell=partial(self._fetcher.tell, feed),

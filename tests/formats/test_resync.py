@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -10,15 +10,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamrec import kernel
-from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.errors import (
+    CorruptLength,
+    CorruptRecord,
+    DataError,
+    RecordTooLarge,
+    TruncatedShard,
+)
 from streamrec.formats import resync
 from streamrec.formats.resync import length_of_crc
 from streamrec.formats.tfrecord import FrameScanner, frame
-from streamrec.kernel.contract import mask, unmask
+from streamrec.kernel.contract import fresh, mask, unmask
 from tests.formats.damaged import Gap, Whole, damaged_shards, gaps_of, oracle
 
 if TYPE_CHECKING:
     from streamrec.formats.tfrecord import Lost
+    from streamrec.types import Octets
 
 A, B, C = frame(b"a" * 20), frame(b"b" * 30), frame(b"c" * 40)
 NESTED = frame(A + B)
@@ -27,9 +34,9 @@ NESTED = frame(A + B)
 class Reader:
     """Goes on behind every fault, as a lane does, and checks that nothing is left out."""
 
-    def __init__(self, shard: bytes, *, size_known: bool) -> None:
+    def __init__(self, shard: bytes, *, size_known: bool, **options: Any) -> None:
         self.shard = np.frombuffer(shard, np.uint8)
-        self.scanner = FrameScanner(url="s3://b/k")
+        self.scanner = FrameScanner(url="s3://b/k", **options)
         self.scanner.size = len(shard) if size_known else None
         self.whole: list[Whole] = []
         self.lost: list[Lost] = []
@@ -272,3 +279,58 @@ def test_headers_are_found_at_any_offset(records: list[bytes], junk: bytes, less
     for place, length in lengths.items():
         stored = struct.unpack_from("<I", shard, place + 8)[0]
         assert kernel.masked_crc32c(struct.pack("<Q", length)) == stored
+
+
+# -- what may not be held --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size_known", [True, False])
+@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize("cut", [0, 30, 300])
+def test_a_record_that_is_too_large_is_passed_over_part_by_part(
+    size_known: bool, step: int, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync, "LARGEST_PART", 60)
+    monkeypatch.setattr("streamrec.formats.tfrecord.LARGEST_PART", 60)
+    monkeypatch.setattr(resync, "FIRST_STEP", 30)
+    monkeypatch.setattr(resync, "LARGEST_STEP", 30)
+    shard = A + frame(b"x" * 400) + (B if not cut else b"")
+    shard = shard[: len(shard) - cut]
+
+    def allocate(size: int) -> Octets:
+        assert size <= 120
+        return fresh(size)
+
+    reader = Reader(shard, size_known=size_known, most=100, allocate=allocate, share=1)
+    reader.read([*range(0, len(shard), step), len(shard)], in_place=False)
+    assert [(one.offset, one.number) for one in reader.whole] == [
+        (0, 0),
+        *([(len(A) + 416, 2)] if not cut else []),
+    ]
+    assert b"".join(lost.content.tobytes() for lost in reader.lost) == shard[len(A) : len(A) + 416]
+    assert sum(lost.records for lost in reader.lost) == 1
+    kind = TruncatedShard if cut and size_known else RecordTooLarge
+    assert {type(lost.fault) for lost in reader.lost} == {kind}
+
+
+@pytest.mark.parametrize("size_known", [True, False])
+def test_a_search_that_meets_one_ends_there(size_known: bool) -> None:
+    """To hold it all, and see that it is intact, is what the limit forbids."""
+    shard = A + b"??" + frame(b"x" * 400_000) + B
+
+    def allocate(size: int) -> Octets:
+        assert size < 100_000
+        return fresh(size)
+
+    scanner = FrameScanner(url="s3://b/k", most=100, allocate=allocate)
+    scanner.size = len(shard) if size_known else None
+    fed, faults = 0, []
+    while fed < len(shard):
+        try:
+            fed += scanner.scan(np.frombuffer(shard, np.uint8)[fed : fed + 5000], more=False)[1]
+        except DataError as fault:
+            faults.append((type(fault), fault.offset))
+            if isinstance(fault, RecordTooLarge):
+                break
+            scanner.recover(fault)
+    assert faults == [(CorruptLength, len(A)), (RecordTooLarge, len(A) + 2)]

@@ -11,13 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec import kernel
-from streamrec.errors import CorruptLength, CorruptRecord, DataError, TruncatedShard
+from streamrec.errors import (
+    CorruptLength,
+    CorruptRecord,
+    DataError,
+    RecordTooLarge,
+    TruncatedShard,
+)
 from streamrec.formats.tfrecord import FOOTER, HEADER, LARGE, FrameScanner, corrupt_row, frame
+from streamrec.kernel.contract import fresh
 from streamrec.types import RecordRows
 from tests.data.expected import SHARDS, shard_bytes
 
 if TYPE_CHECKING:
-    from streamrec.types import RecordBlock
+    from streamrec.types import Octets, RecordBlock
 
 RECORDS = [b"", b"abc", b"x" * 40, b"", b"", b"yz" * 9]
 SHARD = b"".join(map(frame, RECORDS))
@@ -315,18 +322,30 @@ class TestLength:
         tracemalloc.stop()
         assert peak < 4 << 20
 
-    def test_memory_grows_with_the_bytes_while_the_size_is_unknown(self) -> None:
-        payload = bytes(range(256)) * (5 << 12)
-        run = Feed(frame(payload), [payload])
-        run.step(100, more=False)
-        assert len(run.scanner._tail._buffer) == 1 << 20
-        finish(run, *range(1 << 19, len(payload), 1 << 19), len(payload) + 16)
-        assert run.got == [payload]
+    @pytest.mark.parametrize("size_is_known", [True, False])
+    @pytest.mark.parametrize("length", [100, 4000, 65536 + 1, 70_000, 262_144 - 16])
+    def test_memory_follows_the_bytes_that_have_come(
+        self, length: int, size_is_known: bool
+    ) -> None:
+        payload = (bytes(range(251)) * (length // 251 + 1))[:length]
+        needed, taken = length + 16, 0
 
-    def test_a_straddling_record_is_one_allocation(self) -> None:
+        def allocate(size: int) -> Octets:
+            came = run.fed + 1000
+            assert size <= min(needed, max(1024, 4 * came)), "of this record, and of what came"
+            nonlocal taken
+            taken += size
+            return fresh(size)
+
+        run = Feed(frame(payload), [payload], allocate=allocate, share=1024)
+        run.scanner.size = needed if size_is_known else None
+        finish(run, *range(1000, needed, 1000), needed)
+        assert run.got == [payload]
+        assert taken <= 3 * needed // 2 + 4 * 1024
+
+    def test_a_straddling_record_within_its_share_is_one_allocation(self) -> None:
         payload = bytes(3 << 20)
-        run = Feed(frame(payload), [payload])
-        run.scanner.size = len(payload) + 16
+        run = Feed(frame(payload), [payload], share=4 << 20)
         buffers = set()
         for stop in range(100, len(payload), 1 << 16):
             run.step(stop, more=False)
@@ -334,6 +353,99 @@ class TestLength:
         assert len(buffers) == 1
         finish(run, len(payload) + 16)
         assert run.got == [payload]
+
+
+class TestLimit:
+    """Records of 30 bytes are taken."""
+
+    SMALL, WHOLE, LONG = b"abc", b"w" * 30, b"x" * 31
+
+    @pytest.mark.parametrize("more", [True, False])
+    @pytest.mark.parametrize("size_is_known", [True, False])
+    @pytest.mark.parametrize("check_crc", [True, False])
+    @pytest.mark.parametrize("is_damaged", [True, False])
+    def test_at_every_split(
+        self, more: bool, size_is_known: bool, check_crc: bool, is_damaged: bool
+    ) -> None:
+        """Even where the payload, which nobody needs to look at, is there and damaged."""
+        before = [self.SMALL, self.WHOLE, self.SMALL]
+        shard = bytearray(b"".join(map(frame, [*before, self.LONG, self.SMALL])))
+        begin = sum(len(record) + 16 for record in before)
+        shard[begin + 20] ^= is_damaged
+        for split in range(len(shard) + 1):
+            run = Feed(bytes(shard), before, most=30, check_crc=check_crc)
+            run.scanner.size = len(shard) if size_is_known else None
+            with pytest.raises(RecordTooLarge) as caught:
+                run.step(split, more=more)
+                run.step(len(shard), more=False)
+                run.step(len(shard), more=False)
+            assert run.got == before
+            assert (caught.value.offset, caught.value.record) == (begin, 3)
+
+    def test_byte_by_byte_no_memory_is_taken(self) -> None:
+        def allocate(size: int) -> Octets:
+            raise AssertionError(f"{size} bytes")
+
+        run = Feed(frame(self.LONG), [], most=30, allocate=allocate)
+        for stop in range(HEADER + 1):
+            assert not run.scanner.pending
+            run.step(stop, more=False)
+        with pytest.raises(RecordTooLarge) as caught:
+            run.step(HEADER + 1, more=False)
+        assert caught.value.message == (
+            "the record has 31 bytes, more than max_record_bytes, which is 30 (where it is not "
+            "set, as many as memory_budget); set max_record_bytes, or both, to more if the record "
+            "is to be read"
+        )
+
+    @given(
+        lengths=st.lists(st.integers(0, 40), max_size=6),
+        most=st.integers(1, 40),
+        cuts=st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=8),
+    )
+    def test_any_way(self, lengths: list[int], most: int, cuts: list[tuple[int, bool]]) -> None:
+        records = [bytes([n]) * length for n, length in enumerate(lengths)]
+        taken = next((n for n, length in enumerate(lengths) if length > most), len(lengths))
+        shard = b"".join(map(frame, records))
+        run = Feed(shard, records[:taken], most=most)
+        try:
+            for stop, more in sorted(cuts):
+                run.step(max(run.fed, min(stop, len(shard))), more=more)
+            finish(run, len(shard))
+        except RecordTooLarge as error:
+            assert error.record == taken < len(records)
+        else:
+            assert taken == len(records)
+        assert run.got == records[:taken]
+
+    @pytest.mark.parametrize(
+        ("length", "size", "kind"),
+        [
+            (2**62, None, CorruptLength),
+            (2**62, 1000, CorruptLength),
+            (2**46, None, RecordTooLarge),
+            (2**46, 1000, TruncatedShard),
+            (500, None, RecordTooLarge),
+            (500, 1000, RecordTooLarge),
+        ],
+    )
+    def test_what_no_object_holds_and_what_this_one_does_not_are_other_faults(
+        self, length: int, size: int | None, kind: type[DataError]
+    ) -> None:
+        run = Feed(header(length) + b"payload", [], most=100)
+        run.scanner.size = size
+        with pytest.raises(DataError) as caught:
+            finish(run, 19)
+        assert type(caught.value) is kind
+
+    @pytest.mark.parametrize("check_crc", [True, False])
+    @pytest.mark.parametrize("payload", [b"payload", bytes(600)])
+    def test_a_length_that_is_damaged_is_not_believed(
+        self, check_crc: bool, payload: bytes
+    ) -> None:
+        run = Feed(header(500, right=False) + payload, [], most=100, check_crc=check_crc)
+        with pytest.raises(CorruptLength):
+            finish(run, 12 + len(payload))
 
 
 class TestTensorFlow:

@@ -175,9 +175,9 @@ def test_what_follows_an_intact_stream_is_lost(tmp_path: Path, kind: Compression
 def test_an_attack_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(ratio=50, free=1 << 20)
     monkeypatch.setattr(
-        "streamrec.pipeline.inflate.Decompressor",
+        "streamrec.pipeline.inflate_lane.Decompressor",
         lambda kind, url: Decompressor(kind, url=url, limits=limits),
     )
     store = ScriptedStore({"s": pack("gzip", frame(bytes(30 << 20)))})
-    _, error = asyncio.run(failure_of(dataset_of(store, **SKIP)))
+    _, error = asyncio.run(failure_of(dataset_of(store, max_record_bytes="30MiB", **SKIP)))
     assert isinstance(error, DecompressionBomb)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import streamrec.pipeline.inflate as module
+import streamrec.pipeline.inflate_lane as module
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     CorruptCompression,
@@ -381,7 +381,7 @@ class TestFaults:
             module, "Decompressor", lambda kind, url: Decompressor(kind, url=url, limits=limits)
         )
         store = ScriptedStore({"s": pack(kind, frame(bytes(30 << 20)))})
-        _, error = await failure_of(dataset_of(store))
+        _, error = await failure_of(dataset_of(store, max_record_bytes="30MiB"))
         assert isinstance(error, DecompressionBomb)
         assert error.url == "s"
 

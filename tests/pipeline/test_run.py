@@ -420,6 +420,7 @@ async def test_a_record_larger_than_the_budget_comes_whole(tmp_path: Path, shuff
             write(tmp_path, shards),
             batch_size=2,
             memory_budget="8MiB",
+            max_record_bytes="12MiB",
             shuffle=shuffle,
             shuffle_window="1MiB",
         )

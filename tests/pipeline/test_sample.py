@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from typing import TYPE_CHECKING
 from unittest.mock import AsyncMock
@@ -11,6 +12,8 @@ from streamrec.errors import (
     AccessDenied,
     CorruptCompression,
     CorruptLength,
+    OutOfMemory,
+    RecordTooLarge,
     StoreUnavailable,
     TruncatedShard,
 )
@@ -25,9 +28,12 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
 
 each_kind = pytest.mark.parametrize("kind", ["gzip", "zlib", "zstd"])
+each_kind_and_none = pytest.mark.parametrize("kind", ["none", "gzip", "zlib", "zstd"])
 
 
 def pack(kind: Compression, data: bytes) -> bytes:
+    if kind == "none":
+        return data
     stream = Compressor(kind)
     return stream.compress(data) + stream.finish()
 
@@ -109,3 +115,45 @@ async def test_damaged_compressed_shards(
         await first_records(store, ["b"])
     with pytest.raises(CorruptLength):
         await first_records(store, ["a"], compression="none")
+
+
+@each_kind_and_none
+@asynchronous
+async def test_a_first_record_that_is_too_large(
+    kind: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 60)
+    record = bytes(random.Random(1).randbytes(5000))
+    store = ScriptedStore({"a": pack(kind, frame(record) + frame(b"y"))})
+    assert (await first_records(store, ["a"], largest=5000))[0] == record
+    store.asked.clear()
+    with pytest.raises(RecordTooLarge):
+        await first_records(store, ["a"], largest=4999)
+    assert [stop for *_, stop, _ in store.asked] == [60], "it is not read"
+
+
+@asynchronous
+async def test_what_begins_with_damage_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 60)
+    store = ScriptedStore({"a": b"?" * 5000})
+    with pytest.raises(CorruptLength):
+        await first_records(store, ["a"], compression="none")
+    assert [stop for *_, stop, _ in store.asked] == [60]
+
+
+@asynchronous
+async def test_a_large_first_record_takes_as_many_bytes_as_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 60)
+    store = ScriptedStore({"a": frame(bytes(5000)) + bytes(100_000)})
+    assert await first_records(store, ["a"]) == [bytes(5000)]
+    assert max(stop for *_, stop, _ in store.asked) <= 2 * 5016
+
+
+@asynchronous
+async def test_no_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "_read", AsyncMock(side_effect=MemoryError("none left")))
+    with pytest.raises(OutOfMemory, match="none left") as caught:
+        await first_records(ScriptedStore({"a": b""}), ["a"])
+    assert caught.value.fields() == {"url": "a", "offset": 0}
