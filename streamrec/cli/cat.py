@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import debug_option, storage_option, urls_argument
+from streamrec.cli.options import debug_option, record_option, storage_option, urls_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave damaged records out, and name them on standard error.",
 )
+@record_option
 @storage_option
 @debug_option
 def cat(
@@ -53,6 +54,7 @@ def cat(
     skip: int,
     check_crc: bool,
     skip_corrupt: bool,
+    max_record_bytes: int | None,
     storage_options: dict[str, Any],
 ) -> None:
     """Print records as JSON lines, in the order of the shards' names.
@@ -77,7 +79,9 @@ def cat(
         raise click.UsageError("--offset and --record both say where to begin: give one")
     if skip_corrupt and not check_crc:
         raise click.UsageError("--skip-corrupt needs the CRCs: leave --no-check-crc out")
-    selection = Selection(urls, count, offset, skip, check_crc, skip_corrupt, storage_options)
+    selection = Selection(
+        urls, count, offset, skip, check_crc, skip_corrupt, max_record_bytes, storage_options
+    )
     form, finish = _forms(raw=raw, features=features)
     for group in groups(selection):
         _print(group, form)

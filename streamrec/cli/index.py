@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from streamrec.cli.options import debug_option, json_option, storage_option, urls_argument
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    record_option,
+    storage_option,
+    urls_argument,
+)
 
 
 @click.command()
@@ -19,6 +25,7 @@ from streamrec.cli.options import debug_option, json_option, storage_option, url
     show_default=True,
     help="Bytes of shard for each entry; 4MiB for tens of terabytes.",
 )
+@record_option
 @storage_option
 @json_option
 @debug_option
@@ -27,6 +34,7 @@ def index(
     urls: tuple[str, ...],
     output: str | None,
     chunk_size: str,
+    max_record_bytes: int | None,
     storage_options: dict[str, Any],
     as_json: bool,
 ) -> None:
@@ -46,7 +54,13 @@ def index(
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
     with Bridge() as loop, progress_bar("bytes") as progress:
-        checking = check(urls, storage_options, chunk_bytes=chunk_bytes, progress=progress)
+        checking = check(
+            urls,
+            storage_options,
+            chunk_bytes=chunk_bytes,
+            largest=max_record_bytes,
+            progress=progress,
+        )
         reports = loop.call(checking)
     found = index_of(reports)
     data, url = found.encode(), output or index_url([report.url for report in reports])

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import debug_option, json_option, storage_option, urls_argument
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    record_option,
+    storage_option,
+    urls_argument,
+)
 
 if TYPE_CHECKING:
     from streamrec.cli.survey import Survey
@@ -17,11 +23,17 @@ if TYPE_CHECKING:
 @click.option(
     "--scan", is_flag=True, help="Read every byte to count the records, of large data too."
 )
+@record_option
 @storage_option
 @json_option
 @debug_option
 def info(
-    *, urls: tuple[str, ...], scan: bool, storage_options: dict[str, Any], as_json: bool
+    *,
+    urls: tuple[str, ...],
+    scan: bool,
+    max_record_bytes: int | None,
+    storage_options: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Tell what shards hold: bytes, records, compression, features.
 
@@ -34,7 +46,9 @@ def info(
     from streamrec.flow.bridge import Bridge
 
     with Bridge() as loop, progress_bar("bytes") as progress:
-        found = loop.call(survey(urls, storage_options, scan=scan, progress=progress))
+        found = loop.call(
+            survey(urls, storage_options, scan=scan, largest=max_record_bytes, progress=progress)
+        )
     if as_json:
         print_json(found.to_dict())
     else:

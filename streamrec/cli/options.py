@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["debug_option", "json_option", "storage_option", "urls_argument"]
+__all__ = ["debug_option", "json_option", "record_option", "storage_option", "urls_argument"]
 
 
 def _mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -27,8 +27,21 @@ def _pair(text: str, param: click.Parameter, ctx: click.Context) -> tuple[str, A
         return key, value
 
 
+def _size(_: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    from streamrec.config import byte_size
+
+    return None if text is None else byte_size(param.opts[0], text)
+
+
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Add the traceback to an error."
+)
+record_option = click.option(
+    "--max-record-bytes",
+    callback=_size,
+    metavar="BYTES",
+    help="Refuse longer records, before memory is taken for them. "
+    "[as many as a stream's memory budget has by default]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."

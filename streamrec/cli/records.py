@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.bridge import Bridge
+from streamrec.memory import automatic_budget
 from streamrec.read import batches
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Selection:
     check_crc: bool = True
     skip_corrupt: bool = False
     """Leave damaged records out; they count where records are left out first."""
+    max_record_bytes: int | None = None
+    """``None``: as many as a stream's memory budget has by default."""
     storage_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -59,6 +62,7 @@ class Selection:
             "source": list(self.urls),
             "lanes": 1,
             "check_crc": self.check_crc,
+            "max_record_bytes": self.max_record_bytes or automatic_budget(),
             "storage_options": dict(self.storage_options),
         }
         if self.skip_corrupt:

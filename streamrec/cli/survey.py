@@ -16,6 +16,7 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import detect
 from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
 from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.memory import automatic_budget
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.open import Stores
 
@@ -108,6 +109,7 @@ async def survey(
     storage_options: Mapping[str, Any],
     *,
     scan: bool = False,
+    largest: int | None = None,
     progress: Callable[[str, int, int], None] = no_progress,
 ) -> Survey:
     """Look at shards.
@@ -116,6 +118,7 @@ async def survey(
         urls: As ``streamrec.open`` takes them.
         storage_options: fsspec's.
         scan: Read all of them, however large.
+        largest: ``max_record_bytes``; ``None``: as many as a memory budget has by default.
         progress: Called with a word, the bytes read, and how many there are to read.
 
     Raises:
@@ -128,7 +131,7 @@ async def survey(
     scan = scan or size <= SMALL
     sample = Sample(*((None, None) if scan else (SAMPLE_RECORDS, SAMPLE_BYTES)))
     total = size if scan else min(size, SAMPLE_BYTES)
-    settings = _settings(shards if scan else _spread(shards), storage_options, scan=scan)
+    settings = _settings(shards if scan else _spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
     features, why = _infer(sample.first)
     records = sample.records if scan else sample.extrapolate(size)
@@ -143,9 +146,16 @@ def _spread(shards: Sequence[str]) -> list[str]:
 
 
 def _settings(
-    shards: Sequence[str], storage_options: Mapping[str, Any], *, scan: bool
+    shards: Sequence[str],
+    storage_options: Mapping[str, Any],
+    scan: bool,
+    largest: int | None,
 ) -> DatasetSettings:
-    values: dict[str, Any] = {"source": list(shards), "storage_options": dict(storage_options)}
+    values: dict[str, Any] = {
+        "source": list(shards),
+        "storage_options": dict(storage_options),
+        "max_record_bytes": largest or automatic_budget(),
+    }
     sparing = {} if scan else {"memory_budget": "32MiB", "max_concurrency": len(shards)}
     return validate(DatasetSettings, values | sparing)
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import debug_option, json_option, storage_option, urls_argument
+from streamrec.cli.options import (
+    debug_option,
+    json_option,
+    record_option,
+    storage_option,
+    urls_argument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +24,7 @@ FAILED = 1
 
 @click.command()
 @urls_argument
+@record_option
 @storage_option
 @json_option
 @debug_option
@@ -26,6 +33,7 @@ def verify(
     context: click.Context,
     *,
     urls: tuple[str, ...],
+    max_record_bytes: int | None,
     storage_options: dict[str, Any],
     as_json: bool,
 ) -> None:
@@ -40,7 +48,9 @@ def verify(
     from streamrec.verify import check
 
     with Bridge() as loop, progress_bar("bytes") as progress:
-        reports = loop.call(check(urls, storage_options, progress=progress))
+        reports = loop.call(
+            check(urls, storage_options, largest=max_record_bytes, progress=progress)
+        )
     if as_json:
         print_json(_as_object(reports))
     else:

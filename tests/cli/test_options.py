@@ -1,12 +1,20 @@
 from __future__ import annotations
 
-from typing import Any
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import streamrec
 from streamrec.cli.options import storage_option
+from streamrec.formats.tfrecord import frame
+from tests.cli.support import DATA, assert_one_sentence
+from tests.cli.support import streamrec as cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def parse(*pairs: str) -> dict[str, Any]:
@@ -52,3 +60,29 @@ def test_the_last_of_a_key_counts() -> None:
 def test_no_pair(text: str) -> None:
     with pytest.raises(click.BadParameter, match="not KEY=VALUE"):
         parse(text)
+
+
+LONGEST = max(len(r) for r in streamrec.read_records(str(DATA / "numbers-00000-of-00003.tfrecord")))
+
+
+@pytest.mark.parametrize("verb", ["cat", "info", "verify", "index"])
+def test_records_that_are_too_large(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    shutil.copy(DATA / "numbers-00000-of-00003.tfrecord", path)
+    assert cli(verb, path, "--max-record-bytes", LONGEST).code == 0
+    refused = cli(verb, path, "--max-record-bytes", LONGEST - 1)
+    assert refused.code == 1
+    assert f"has {LONGEST} bytes, more than max_record_bytes" in refused.out + refused.err
+    wrong = cli(verb, path, "--max-record-bytes", "many")
+    assert_one_sentence(wrong, 2)
+    assert "--max-record-bytes is 'many' and should be a number of bytes" in wrong.err
+
+
+@pytest.mark.parametrize("arguments", [("cat", "-n", 1, "--raw"), ("info",)])
+def test_by_default_they_are_as_long_as_a_stream_takes(
+    arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    """Not only as long as the small budget that these verbs read with."""
+    path = tmp_path / "large"
+    path.write_bytes(frame(bytes(33 << 20)))
+    assert cli(*arguments, path).code == 0
