@@ -4,7 +4,7 @@
 
     StreamrecError
     ├── ConfigError (ValueError)              a setting is wrong, or two contradict each other
-    ├── StoreError                            the object store: url
+    ├── StoreError                            the object store: url, offset
     │   ├── ObjectNotFound (FileNotFoundError)
     │   ├── AccessDenied (PermissionError)
     │   ├── ObjectChanged                     another version than the one that was pinned
@@ -47,7 +47,11 @@ error crosses a process or the network as the mapping of :func:`to_fields`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "AccessDenied",
@@ -89,6 +93,7 @@ __all__ = [
     "WireError",
     "WrongFeatureType",
     "from_fields",
+    "located",
     "to_fields",
 ]
 
@@ -108,12 +113,8 @@ class StreamrecError(Exception):
         self.message = message
 
     def __str__(self) -> str:
-        where = ", ".join(
-            f"{name} {value}" if name != "url" else str(value)
-            for name, value in self.fields().items()
-            if name != "position"
-        )
-        return f"{where}: {self.message}" if where else self.message
+        facts = {name: value for name, value in self.fields().items() if name != "position"}
+        return located(self.message, facts)
 
     def fields(self) -> dict[str, Any]:
         """The facts that are known, by name."""
@@ -131,13 +132,25 @@ class StoreError(StreamrecError):
     Args:
         message: What happened, and what to do next.
         url: The object or bucket.
+        offset: From where on the object could not be read, in bytes, as it is stored.
     """
 
-    field_names = ("url",)
+    field_names: ClassVar[tuple[str, ...]] = ("url", "offset")
 
-    def __init__(self, message: str, *, url: str | None = None) -> None:
+    def __init__(self, message: str, *, url: str | None = None, offset: int | None = None) -> None:
         super().__init__(message)
         self.url = url
+        self.offset = offset
+
+    def at(self, offset: int) -> Self:
+        """Return a copy that says where in the object reading failed.
+
+        A copy, since several reads may share one error, such as that of a token; it has neither
+        traceback nor cause.
+        """
+        error = copy(self)
+        error.offset = offset
+        return error
 
 
 class ObjectNotFound(StoreError, FileNotFoundError):
@@ -166,6 +179,7 @@ class StoreUnavailable(StoreError, ConnectionError):
     Args:
         message: What happened, and what to do next.
         url: The object or bucket.
+        offset: From where on the object could not be read, in bytes, as it is stored.
         retry_after: Seconds that the store asks to wait; ``None``: it names none.
         throttled: Whether it asks to slow down.
     """
@@ -177,10 +191,11 @@ class StoreUnavailable(StoreError, ConnectionError):
         message: str,
         *,
         url: str | None = None,
+        offset: int | None = None,
         retry_after: float | None = None,
         throttled: bool = False,
     ) -> None:
-        super().__init__(message, url=url)
+        super().__init__(message, url=url, offset=offset)
         self.retry_after = retry_after
         self.throttled = throttled
 
@@ -462,6 +477,14 @@ _BY_NAME: dict[str, type[StreamrecError]] = {
     for name, value in globals().items()
     if isinstance(value, type) and issubclass(value, StreamrecError)
 }
+
+
+def located(message: str, facts: Mapping[str, Any]) -> str:
+    """Return the message behind the facts that say where, as an error's text has them."""
+    where = ", ".join(
+        f"{name} {value}" if name != "url" else str(value) for name, value in facts.items()
+    )
+    return f"{where}: {message}" if where else message
 
 
 def to_fields(error: BaseException) -> dict[str, Any]:

@@ -262,7 +262,7 @@ class _ShardReader:
                 return memory[:filled]
             except StoreError as error:
                 if not error.retryable or backoff.attempt == ATTEMPTS:
-                    raise
+                    raise error.at(start + filled) from None
                 await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
 
     def _open(self, start: int, stop: int) -> Any:

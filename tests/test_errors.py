@@ -12,6 +12,7 @@ from streamrec.errors import (
     CorruptRecord,
     FeederLost,
     ObjectNotFound,
+    StoreError,
     StoreUnavailable,
     StreamrecError,
     from_fields,
@@ -46,6 +47,21 @@ def test_every_error_crosses_a_process(kind: type[StreamrecError]) -> None:
 def test_a_message_says_where() -> None:
     error = CorruptRecord("the CRC differs", url="s3://b/k", offset=12, record=3)
     assert str(error) == "s3://b/k, offset 12, record 3: the CRC differs"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TREE if issubclass(kind, StoreError)])
+def test_a_store_error_is_the_same_at_a_place(kind: type[StoreError]) -> None:
+    error = kind("it is gone", url="s3://b/k")
+    placed = error.at(0)
+    assert type(placed) is kind
+    assert str(placed) == "s3://b/k, offset 0: it is gone"
+    assert placed.fields() == {"url": "s3://b/k", "offset": 0}
+    assert error.offset is None
+
+
+def test_a_place_changes_nothing_else() -> None:
+    error = StoreUnavailable("busy", retry_after=3.0, throttled=True).at(7)
+    assert (error.retry_after, error.throttled) == (3.0, True)
 
 
 def test_builtins_catch_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,16 @@ import pytest
 
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
-from streamrec.errors import CorruptBudgetExceeded, CorruptRecord, StoreError
+from streamrec.errors import (
+    CorruptBudgetExceeded,
+    CorruptCompression,
+    CorruptLength,
+    CorruptRecord,
+    DataError,
+    ObjectNotFound,
+    StoreError,
+    TruncatedShard,
+)
 from streamrec.formats.example import Example
 from streamrec.formats.tfrecord import frame
 from tests.feeder.support import serving
@@ -242,3 +252,45 @@ def test_shards_in_memory(memory: fsspec.AbstractFileSystem) -> None:
     with sr.open("memory://data/s-*", **values) as stream:
         assert dict(rows(list(stream))) == INTACT
     assert sorted(memory.ls("/aside", detail=False)) == [f"/aside/{name}" for name in NAMES]
+
+
+WHOLE = frame(b"a record")
+LENGTH_OFF = WHOLE[:9] + b"?" + WHOLE[10:]
+PAYLOAD_OFF = WHOLE[:13] + b"?" + WHOLE[14:]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (WHOLE[:5], TruncatedShard),
+        (WHOLE[:-1], TruncatedShard),
+        (LENGTH_OFF, CorruptLength),
+        (PAYLOAD_OFF, CorruptRecord),
+        (gzip.compress(WHOLE[:5]), TruncatedShard),
+        (gzip.compress(LENGTH_OFF), CorruptLength),
+        (gzip.compress(PAYLOAD_OFF), CorruptRecord),
+    ],
+)
+def test_damage_of_the_very_first_record_has_a_place(
+    content: bytes, kind: type[DataError], tmp_path: Path
+) -> None:
+    (tmp_path / "s").write_bytes(content)
+    with pytest.raises(kind) as caught:
+        list(sr.open(str(tmp_path / "s"), engine="thread"))
+    assert caught.value.fields() == {"url": str(tmp_path / "s"), "offset": 0, "record": 0}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zlib", ".zst"])
+def test_what_is_no_compressed_stream_from_its_first_byte_on(suffix: str, tmp_path: Path) -> None:
+    source = tmp_path / f"s{suffix}"
+    source.write_bytes(b"no such stream at all")
+    with pytest.raises(CorruptCompression) as caught:
+        list(sr.open(str(source), engine="thread"))
+    assert caught.value.fields() == {"url": str(source), "offset": 0}
+
+
+@pytest.mark.parametrize("source", ["s", "s.gz"])
+def test_a_shard_that_is_not_there(source: str, tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFound) as caught:
+        list(sr.open(str(tmp_path / source), engine="thread"))
+    assert caught.value.fields() == {"url": str(tmp_path / source), "offset": 0}

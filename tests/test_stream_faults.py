@@ -265,13 +265,13 @@ def test_an_object_that_changes_in_mid_epoch(far: Far, unhedged: None) -> None:
 def test_an_object_that_is_gone(far: Far) -> None:
     missing = Fault(ranged=True, path="part-00001", status=404, code="NoSuchKey")
     error = refused(far, ObjectNotFound, missing)
-    assert error.url == far.url("part-00001.tfrecord")
+    assert error.fields() == {"url": far.url("part-00001.tfrecord"), "offset": 0}
 
 
 def test_access_that_is_denied(far: Far, impatient: list[float | None]) -> None:
     denied = Fault(ranged=True, path="part-00001", status=403, code="AccessDenied")
     error = refused(far, AccessDenied, denied)
-    assert error.url == far.url("part-00001.tfrecord")
+    assert error.fields() == {"url": far.url("part-00001.tfrecord"), "offset": 0}
     assert impatient == [], "it will not pass"
     assert not any(str(secret) in str(error) for secret in far.options.values())
 
@@ -280,12 +280,14 @@ def test_access_that_is_denied(far: Far, impatient: list[float | None]) -> None:
 def test_a_wrong_content_range(far: Far, written: str) -> None:
     error = refused(far, StoreMisbehaved, Fault(ranged=True, content_range=written))
     assert (written or "missing") in str(error)
+    assert error.offset == 0
 
 
 def test_a_store_that_never_answers(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PATIENCE_AT_START", 0.2)
     error = refused(far, StoreUnavailable, Fault(ranged=True, refuse=True))
     assert "fetch stalls" in str(error)
+    assert error.offset == 0
 
 
 def test_a_store_that_goes_for_good(far: Far) -> None:

@@ -196,6 +196,7 @@ def test_a_shard_that_is_not_there_is_a_fault_of_its_own(tmp_path: Path) -> None
     reports = checked(tmp_path / "a", write(tmp_path / "b", SHARD))
     assert [type(fault) for fault in reports[0].faults] == [ObjectNotFound]
     assert reports[1].records == 20
+    assert reports[0].faults[0].fields()["offset"] == 0
     with pytest.raises(ObjectNotFound, match="no object matches"):
         checked(tmp_path / "none-*")
 

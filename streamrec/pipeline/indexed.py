@@ -105,7 +105,7 @@ async def _read(stores: Stores, url: str) -> bytes:
             wanted = size
         except StoreError as error:
             if not error.retryable or backoff.attempt == ATTEMPTS:
-                raise
+                raise error.at(len(data)) from None
             await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
 
 

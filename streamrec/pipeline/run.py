@@ -386,6 +386,7 @@ class Run:
             f"fetch stalls: nothing came for {seconds:g} s; check the store and the network, or "
             "raise stall_timeout",
             url=url,
+            offset=reads[0].request.start + reads[0].filled if reads else None,
         )
 
     async def _send_remainder(self, step: int) -> None:

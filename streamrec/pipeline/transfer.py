@@ -85,7 +85,7 @@ class Carrier:
         try:
             await self._race(read, moved)
         except StoreError as error:
-            read.error = _bare(error)
+            read.error = error.at(read.request.start + read.filled)
         else:
             read.done = True
 
@@ -284,9 +284,9 @@ class Carrier:
     def _stalled(self, read: RangeRead) -> StoreUnavailable:
         failure = read.last_failure
         return StoreUnavailable(
-            f"fetch stalls: no byte came from offset {read.request.start + read.filled} on for "
-            f"{self._patience():g} s{f' ({failure.message})' if failure else ''}; check the "
-            "endpoint and the network, or raise stall_timeout",
+            f"fetch stalls: no byte came for {self._patience():g} s"
+            f"{f' ({failure.message})' if failure else ''}; check the endpoint and the network, "
+            "or raise stall_timeout",
             url=self.shards.urls[read.shard],
         )
 

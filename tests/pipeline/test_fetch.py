@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline import fetch, transfer
 from streamrec.pipeline.feeds import Shards
@@ -218,8 +218,9 @@ async def test_a_body_that_breaks_off_goes_on_at_its_last_byte() -> None:
 async def test_what_will_not_pass_fails_at_once() -> None:
     store = ScriptedStore(objects(MIB), faults=deque([ObjectNotFound("gone", url="o0")]))
     async with fetching(store) as (fetcher, _):
-        with pytest.raises(ObjectNotFound, match="gone"):
+        with pytest.raises(ObjectNotFound, match="gone") as caught:
             await drain(fetcher)
+        assert caught.value.fields() == {"url": "o0", "offset": 0}
         assert fetcher.statistics()["retries"] == 0
 
 
@@ -233,15 +234,40 @@ async def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.Monkey
             StoreUnavailable, match=r"no byte came.*connection refused.*endpoint"
         ) as e:
             await drain(fetcher)
-    assert e.value.url == "o0"
+    assert e.value.fields() == {"url": "o0", "offset": 0}
+
+
+@asynchronous
+async def test_an_error_names_the_byte_that_is_missing() -> None:
+    store = ScriptedStore(objects(MIB))
+    store.faults.extend([(1000, StoreUnavailable("reset")), AccessDenied("no", url="o0")])
+    async with fetching(store, concurrency=1) as (fetcher, _):
+        with pytest.raises(AccessDenied) as caught:
+            await drain(fetcher)
+    assert caught.value.fields() == {"url": "o0", "offset": 1000}
+
+
+@asynchronous
+async def test_an_error_that_two_ranges_share_names_the_place_in_each() -> None:
+    """One of a token, say."""
+    shared = AccessDenied("no", url="o0")
+    reset = StoreUnavailable("reset")
+    store = ScriptedStore(objects(100, 100))
+    store.faults.extend([(10, reset), shared, (20, reset), shared])
+    async with fetching(store, known=True, lanes=2, concurrency=1) as (fetcher, _):
+        lanes = [drain(fetcher, lane) for lane in range(2)]
+        errors = await asyncio.gather(*lanes, return_exceptions=True)
+    assert [getattr(error, "offset", None) for error in errors] == [10, 20]
+    assert shared.offset is None
 
 
 @asynchronous
 async def test_a_store_that_hangs_is_given_up_after_the_stall_timeout() -> None:
     store = ScriptedStore(objects(MIB), gate=asyncio.Event())
     async with fetching(store, stall_timeout=0.02) as (fetcher, _):
-        with pytest.raises(StoreUnavailable, match="raise stall_timeout"):
+        with pytest.raises(StoreUnavailable, match="raise stall_timeout") as caught:
             await drain(fetcher)
+    assert caught.value.fields() == {"url": "o0", "offset": 0}
 
 
 @asynchronous

@@ -136,6 +136,7 @@ async def test_fetching(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, StoreUnavailable)
     assert "fetch stalls" in str(error)
     assert error.url in silent.objects
+    assert error.offset == 0
 
 
 @simulated
