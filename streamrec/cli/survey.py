@@ -18,13 +18,14 @@ from streamrec.formats.features import FeatureSpec, as_python, describe, infer_f
 from streamrec.formats.tfrecord import FOOTER, HEADER
 from streamrec.memory import automatic_budget
 from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.base import display_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.stores.base import ObjectInfo
-    from streamrec.types import BytesColumn
+    from streamrec.types import Batch
 
 __all__ = ["Survey", "survey"]
 
@@ -78,6 +79,8 @@ class Sample:
     nbytes: int = 0
     """With the frames."""
     first: list[bytes] = field(default_factory=list)
+    places: list[dict[str, Any]] = field(default_factory=list)
+    """Where each of the first ones stands, in an error's fields."""
     ratio: float = 1.0
     """Bytes for each byte that is stored: more than one where shards are compressed."""
 
@@ -92,10 +95,17 @@ class Sample:
         enough_records = self.most_records is not None and self.records >= self.most_records
         return enough_records or (self.most_bytes is not None and self.nbytes >= self.most_bytes)
 
-    def add(self, column: BytesColumn) -> None:
+    def add(self, batch: Batch, urls: Sequence[str]) -> None:
         """Count records, and keep the first of all."""
+        column, origin = batch.records, batch.origin
         kept = min(len(column), LOOKED_AT - len(self.first))
         self.first += [column[row] for row in range(kept)]
+        self.places += [
+            {"url": display_url(urls[shard]), "record": record}
+            for shard, record in zip(
+                origin.shards[:kept].tolist(), origin.records[:kept].tolist(), strict=True
+            )
+        ]
         self.records += len(column)
         self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
 
@@ -133,7 +143,7 @@ async def survey(
     total = size if scan else min(size, SAMPLE_BYTES)
     settings = _settings(shards if scan else _spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
-    features, why = _infer(sample.first)
+    features, why = _infer(sample)
     records = sample.records if scan else sample.extrapolate(size)
     kind = _compression(heads)
     return Survey(shards, size, records, not scan, kind, features, len(sample.first), why)
@@ -165,7 +175,7 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
     try:
         async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
             while not sample.complete:
-                sample.add((await run.receive()).records)
+                sample.add(await run.receive(), dataset.shards)
                 sample.ratio = _ratio(run.statistics())
                 progress()
     except EndOfStream:
@@ -180,13 +190,16 @@ def _ratio(statistics: Mapping[str, Any]) -> float:
     return given / taken if given else 1.0
 
 
-def _infer(records: Sequence[bytes]) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
-    if not records:
+def _infer(sample: Sample) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:
+    if not sample.first:
         return None, "there are no records"
     try:
-        return infer_features(records), None
-    except MalformedExample:
-        return None, "the records are not of tf.train.Example, so there are no features to name"
+        return infer_features(sample.first, sample.places.__getitem__), None
+    except MalformedExample as error:
+        return None, (
+            f"record {error.record} of {error.url} is not of tf.train.Example, so there are no "
+            "features to name"
+        )
     except (ConfigError, WrongFeatureType) as error:
         return None, f"the features cannot be inferred: {error}"
 
@@ -234,7 +247,7 @@ async def _head(
                 return await _first_bytes(stores, found)
             except StoreError as error:
                 if not error.retryable or backoff.attempt == ATTEMPTS:
-                    raise
+                    raise error.at(0) from None
                 await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
 
 

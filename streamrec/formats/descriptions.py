@@ -9,6 +9,7 @@ or a ``kind``, and these are no tables.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
@@ -153,7 +154,7 @@ def _check_names(pair: SequenceFeatures) -> None:
         if isinstance(spec, FixedLenSequenceFeature)
     ]
     names = [*pair.context, *pair.sequence, *lengths]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ConfigError(
             f"feature {twice[0]!r}: the context and the sequence both give a column of this name; "

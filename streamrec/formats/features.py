@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from streamrec import kernel
-from streamrec.errors import ConfigError, MalformedExample, WrongFeatureType
+from streamrec.errors import (
+    ConfigError,
+    DataError,
+    MalformedExample,
+    WrongFeatureType,
+    located,
+)
 from streamrec.formats.columns import compile_spec
 from streamrec.formats.descriptions import as_python, describe, from_description
 from streamrec.formats.example import Example, SequenceExample
@@ -27,7 +33,7 @@ from streamrec.kernel.contract import KernelFault, fresh
 from streamrec.types import Bytes, BytesColumn, Column, RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -53,6 +59,9 @@ __all__ = [
     "parse_single_example",
     "rows_of",
 ]
+
+MOST_FEATURES = 1 << 16
+"""Of inferred features: some seconds' work. The widest tables of users have some ten thousand."""
 
 
 class FeatureParser:
@@ -154,11 +163,15 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
     return {name: column[0] for name, column in columns.items()}
 
 
-def infer_features(records: Iterable[Bytes]) -> dict[str, FeatureSpec]:
+def infer_features(
+    records: Iterable[Bytes],
+    place_of: Callable[[int], Mapping[str, Any]] = lambda number: {"record": number},
+) -> dict[str, FeatureSpec]:
     """Find specs that fit serialized Examples.
 
     Args:
         records: Some records; more of them make the guess better. All are read.
+        place_of: Gives what an error's fields say about the record of a number, from 0.
 
     Returns:
         By feature name, sorted: a :class:`FixedLenFeature` where all records have the same number
@@ -166,29 +179,76 @@ def infer_features(records: Iterable[Bytes]) -> dict[str, FeatureSpec]:
         lacks the feature. A feature that never holds a list is left out.
 
     Raises:
-        ConfigError: There are no records, or they are SequenceExamples.
+        ConfigError: There are no records, they are SequenceExamples, or they have more than
+            ``MOST_FEATURES`` features.
         MalformedExample: A record is no Example.
         WrongFeatureType: A feature's kind differs between records.
     """
-    counts: dict[str, list[int]] = {}
-    kinds: dict[str, str] = {}
-    number = -1
+    seen = _Seen()
     for number, record in enumerate(records):
-        for name, feature in _read(record, number).items():
-            _note(name, feature, number, counts, kinds)
-    if number < 0:
+        try:
+            seen.add(record)
+        except DataError as error:
+            vars(error).update(place_of(number))
+            raise
+        except ConfigError as error:
+            raise ConfigError(located(error.message, place_of(number))) from None
+    if not seen.records:
         raise ConfigError("features cannot be inferred: there are no records")
-    return {name: _infer(kinds[name], counts[name], number + 1) for name in sorted(kinds)}
+    return {name: _infer(seen.kinds[name], seen.counts[name], seen.records) for name in seen.names}
 
 
-def _read(record: Bytes, number: int) -> Mapping[str, Any]:
+class _Seen:
+    """The features of the records so far."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.kinds: dict[str, str] = {}
+        self.counts: dict[str, list[int]] = {}
+        """The number of values in each record that has the feature."""
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.kinds)
+
+    def add(self, record: Bytes) -> None:
+        features = _read(record)
+        # Before they are looked at: a million of them would take a minute.
+        self._check_number(len(features))
+        for name, feature in features.items():
+            self._note(name, feature)
+        self._check_number(len(self.kinds))
+        self.records += 1
+
+    def _check_number(self, features: int) -> None:
+        if features > MOST_FEATURES:
+            raise ConfigError(
+                f"features are not inferred where there are {features:,} of them, as each becomes "
+                f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
+            )
+
+    def _note(self, name: str, feature: Any) -> None:
+        kind = feature.WhichOneof("kind")
+        if kind is None:
+            return
+        before = self.kinds.setdefault(name, kind)
+        if before != kind:
+            raise WrongFeatureType(
+                f"holds {DTYPES[kind]}, but {DTYPES[before]} in records before; "
+                "write one type of value",
+                feature=name,
+            )
+        self.counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+
+
+def _read(record: Bytes) -> Mapping[str, Any]:
     try:
         features: Mapping[str, Any] = Example.FromString(record).features.feature
     except DecodeError:
-        raise MalformedExample(malformed("Example"), record=number) from None
+        raise MalformedExample(malformed("Example")) from None
     if _has_feature_lists(record):
         raise ConfigError(
-            "the records are SequenceExamples, whose features are not inferred; give them as a "
+            "the record is a SequenceExample, whose features are not inferred; give them as a "
             "pair (context, sequence) of mappings from names to specs"
         )
     return features
@@ -200,23 +260,6 @@ def _has_feature_lists(record: Bytes) -> bool:
         return len(SequenceExample.FromString(record).feature_lists.feature_list) > 0
     except DecodeError:
         return False
-
-
-def _note(
-    name: str, feature: Any, number: int, counts: dict[str, list[int]], kinds: dict[str, str]
-) -> None:
-    kind = feature.WhichOneof("kind")
-    if kind is None:
-        return
-    before = kinds.setdefault(name, kind)
-    if before != kind:
-        raise WrongFeatureType(
-            f"holds {DTYPES[kind]}, but {DTYPES[before]} in records before; "
-            "write one type of value",
-            record=number,
-            feature=name,
-        )
-    counts.setdefault(name, []).append(len(getattr(feature, kind).value))
 
 
 def _infer(kind: str, counts: list[int], records: int) -> FeatureSpec:

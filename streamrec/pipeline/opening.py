@@ -71,19 +71,23 @@ async def with_inferred_features(
     """Features as the first records have them.
 
     Raises:
-        ConfigError: There is no record.
+        ConfigError: There is no record, or :func:`infer_features` says so.
         MalformedExample: They are no Examples.
         RecordTooLarge: The first one is.
         StoreUnavailable: The store stalls.
     """
     urls = (found.url for found in objects)
     async with _limit(settings, "inferring features", objects[0].url):
-        records = await first_records(
+        first = await first_records(
             stores, urls, compression=settings.compression, largest=record_limit(settings)
         )
-    if not records:
-        raise ConfigError("no features can be inferred: no shard holds a record")
-    return settings.model_copy(update={"features": describe(infer_features(records))})
+    if first is None:
+        raise ConfigError(
+            "no features can be inferred: no shard holds a record, from "
+            f"{display_url(objects[0].url)} on; name the features, or correct the source"
+        )
+    features = infer_features(first.records, first.place)
+    return settings.model_copy(update={"features": describe(features)})
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,21 +23,34 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch import OpensStores
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["first_records"]
+__all__ = ["First", "first_records"]
 
 SAMPLE_BYTES = 4 << 20
 """Of one shard: some tens of pictures, or thousands of small records."""
 ATTEMPTS = 8
 
 
+class First(NamedTuple):
+    """The first records of a shard."""
+
+    url: str
+    records: list[bytes]
+
+    def place(self, number: int) -> dict[str, Any]:
+        """Where one of them stands, in an error's fields."""
+        before = sum(HEADER + len(record) + FOOTER for record in self.records[:number])
+        return {"url": display_url(self.url), "offset": before, "record": number}
+
+
+async def first_records(
 async def first_records(
     stores: OpensStores,
     urls: Iterable[str],
     most: int = 256,
     compression: str = "auto",
     largest: int = LARGEST,
-) -> list[bytes]:
-    """The first records of the first shard that has any.
+) -> First | None:
+    """The first records of the first shard that has any; ``None``: none has.
 
     Args:
         stores: Serve the shards.
@@ -57,8 +70,8 @@ async def first_records(
         except MemoryError as error:
             raise OutOfMemory.of(error, url=display_url(url), offset=0) from None
         if records:
-            return records[:most]
-    return []
+            return First(url, records[:most])
+    return None
 
 
 async def _beginning(stores: OpensStores, url: str, compression: str, largest: int) -> list[bytes]:
@@ -72,7 +85,7 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
         data, whole, finish = stored, len(stored) == info.size, _nothing
         if kind != "none":
             data, whole, finish = await in_thread(_decompressed, kind, url, stored, most, whole)
-        scanner = FrameScanner(url=url, most=largest)
+        scanner = FrameScanner(url=display_url(url), most=largest)
         blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
         if records:
@@ -121,7 +134,7 @@ async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, Ob
             return await _read_once(stores, url, size)
         except StoreError as error:
             if not error.retryable or backoff.attempt == ATTEMPTS:
-                raise
+                raise error.at(0) from None
             await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
 
 

@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
-from streamrec.formats.example import encode_example
+from streamrec.formats.example import encode_example, encode_sequence_example
 from streamrec.formats.features import FixedLenFeature, VarLenFeature
 from streamrec.formats.tfrecord import frame
 from streamrec.writer import TFRecordWriter
@@ -101,9 +101,21 @@ class TestFeatures:
         assert (found.features, found.note) == (expected, None)
 
     def test_no_examples(self, tmp_path: Path) -> None:
-        found = look(write(tmp_path / "one", b"\xff\xff"))
+        url = write(tmp_path / "one", encode_example({}), b"\xff\xff")
+        found = look(url)
         assert found.features is None
-        assert "not of tf.train.Example" in str(found.note)
+        assert f"record 1 of {url} is not of tf.train.Example" in str(found.note)
+
+    def test_of_several_shards_the_one_is_named(self, tmp_path: Path) -> None:
+        urls = [
+            write(tmp_path / "one", encode_example({"a": 1}), encode_example({"a": 2})),
+            write(tmp_path / "two", encode_example({"a": 3}), encode_example({"a": b"1"})),
+        ]
+        assert f"{urls[1]}, record 1, feature a: holds bytes" in str(look(*urls).note)
+
+    def test_sequence_examples(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "one", encode_sequence_example(None, {"x": []}))
+        assert f"{url}, record 0: the record is a SequenceExample" in str(look(url).note)
 
     def test_kinds_that_differ(self, tmp_path: Path) -> None:
         payloads = encode_example({"a": 1}), encode_example({"a": b"1"})

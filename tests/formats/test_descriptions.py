@@ -24,6 +24,7 @@ from streamrec.formats.specs import (
     SparseFeature,
     VarLenFeature,
 )
+from tests.formats.counted import CountedName
 from tests.formats.drawn import FEATURES, STEPS
 
 RAGGED = {"kind": "ragged", "dtype": "int64"}
@@ -150,6 +151,12 @@ class TestPairs:
             {"dtype": FixedLenFeature((), bytes)},
             {"frames": FixedLenSequenceFeature((), float)},
         )
+
+    def test_many_names_are_each_looked_at_a_few_times(self) -> None:
+        names = [CountedName(f"f{number}") for number in range(1000)]
+        CountedName.compared = 0
+        describe((None, dict.fromkeys(names, VarLenFeature(int))))
+        assert CountedName.compared < 20 * len(names)
 
     def test_either_part_may_lack(self) -> None:
         assert describe((None, {})) == {"context": {}, "sequence": {}}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from streamrec.errors import (
     MissingFeature,
     WrongFeatureType,
 )
+from streamrec.formats import features as module
 from streamrec.formats.example import Feature, Int64List, SequenceExample, encode_example
 from streamrec.formats.features import (
     FeatureParser,
@@ -28,6 +30,8 @@ from streamrec.formats.features import (
 from streamrec.kernel.contract import Fault, KernelFault
 from streamrec.types import BytesColumn, RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
+from tests.formats.counted import CountedName
+from tests.kernel import extremes
 
 ERRORS = {
     "refused: absent": MissingFeature,
@@ -181,6 +185,18 @@ class TestErrors:
         assert caught.value.fields() == {"url": "5", "record": 200}
 
 
+def test_what_is_missing_among_many_features_is_soon_said() -> None:
+    CountedName.compared = 0
+    count = 1000
+    specs: dict[str, Any] = {
+        CountedName(f"f{n:03}"): FixedLenFeature((), int) for n in range(count)
+    }
+    record = encode_example({str(name): 1 for name in specs if name != "f500"} | {"f50O": 1})
+    with pytest.raises(MissingFeature, match="did you mean 'f50O'"):
+        parse_example([record], specs)
+    assert CountedName.compared < 20 * count
+
+
 class TestFaultsOfARecord:
     """What only a kernel, or a record of 2 GiB, can bring about."""
 
@@ -230,6 +246,34 @@ class TestInfer:
         assert infer_features([encode_example({"a": 1}) + b"\x12\x01x"]) == {
             "a": FixedLenFeature((), int)
         }
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            [{"a": 1, "b": 1, "c": 1, "d": 1}],
+            [{"a": 1, "b": 1}, {"c": 1, "d": 1}],
+        ],
+        ids=["in one record", "in all together"],
+    )
+    def test_too_many_features_are_refused(
+        self, records: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "MOST_FEATURES", 4)
+        encoded = [encode_example(record) for record in records]
+        assert len(infer_features(encoded)) == 4
+        monkeypatch.setattr(module, "MOST_FEATURES", 3)
+        with pytest.raises(ConfigError, match=f"record {len(records) - 1}: .* are 4 .* name those"):
+            infer_features(encoded)
+
+    def test_a_hundred_thousand_are_refused_before_one_is_looked_at(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = Mock()
+        monkeypatch.setattr(module._Seen, "_note", looks)
+        record = extremes.many_features(100_000).tobytes()
+        with pytest.raises(ConfigError, match="there are 100,000 of them"):
+            infer_features([record])
+        assert looks.call_count == 0
 
     def test_constant_counts_are_fixed(self) -> None:
         assert infer_features([RECORD, RECORD]) == {

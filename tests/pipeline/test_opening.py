@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.errors import ConfigError, StoreUnavailable
-from streamrec.formats.example import encode_example
+from streamrec.errors import (
+    ConfigError,
+    DataError,
+    MalformedExample,
+    StoreUnavailable,
+    WrongFeatureType,
+)
+from streamrec.formats.example import encode_example, encode_sequence_example
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
@@ -35,8 +41,49 @@ async def test_features_are_inferred_from_the_first_records(tmp_path: Path) -> N
 @asynchronous
 async def test_nothing_to_infer_features_from(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
-    with pytest.raises(ConfigError, match="no shard holds a record"):
+    with pytest.raises(ConfigError, match=r"no shard holds a record, from .*/a.tfrecord on"):
         await Dataset.open(settings_of(str(tmp_path / "*"), features="infer"))
+
+
+FIRST = frame(encode_example({"x": 1}))
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "words", "fields"),
+    [
+        (b"\xff", MalformedExample, "no serialized|not a serialized", {}),
+        (encode_example({"x": b"y"}), WrongFeatureType, "holds bytes", {"feature": "x"}),
+    ],
+    ids=["no Example", "another kind"],
+)
+@asynchronous
+async def test_a_record_that_features_cannot_be_inferred_from_is_named(
+    second: bytes, kind: type[DataError], words: str, fields: dict[str, str], tmp_path: Path
+) -> None:
+    source = tmp_path / "a.tfrecord"
+    source.write_bytes(FIRST + frame(second))
+    with pytest.raises(kind, match=words) as caught:
+        await Dataset.open(settings_of(str(source), features="infer"))
+    place = {"url": str(source), "offset": len(FIRST), "record": 1}
+    assert caught.value.fields() == place | fields
+
+
+@asynchronous
+async def test_the_very_first_record_is_named_too(tmp_path: Path) -> None:
+    source = tmp_path / "a.tfrecord"
+    source.write_bytes(frame(b"\xff"))
+    with pytest.raises(MalformedExample) as caught:
+        await Dataset.open(settings_of(str(source), features="infer"))
+    assert caught.value.fields() == {"url": str(source), "offset": 0, "record": 0}
+
+
+@asynchronous
+async def test_features_that_are_not_inferred_are_refused_with_their_place(tmp_path: Path) -> None:
+    source = tmp_path / "a.tfrecord"
+    source.write_bytes(FIRST + frame(encode_sequence_example(None, {"x": []})))
+    words = rf"{source}, offset {len(FIRST)}, record 1: the record is a SequenceExample"
+    with pytest.raises(ConfigError, match=words):
+        await Dataset.open(settings_of(str(source), features="infer"))
 
 
 class Silent:

@@ -20,7 +20,7 @@ from streamrec.errors import (
 from streamrec.formats.compression import Compressor
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline import sample
-from streamrec.pipeline.sample import first_records
+from streamrec.pipeline.sample import First, first_records
 from tests.pipeline.scripted import ScriptedStore
 from tests.support import asynchronous
 
@@ -42,8 +42,9 @@ def pack(kind: Compression, data: bytes) -> bytes:
 async def test_the_first_records_of_the_first_shard_that_has_any() -> None:
     shard = b"".join(frame(b"%d" % i) for i in range(5))
     store = ScriptedStore({"a": b"", "b": shard, "c": frame(b"other")}, piece=7)
-    assert await first_records(store, sorted(store.objects)) == [b"0", b"1", b"2", b"3", b"4"]
-    assert await first_records(store, sorted(store.objects), most=2) == [b"0", b"1"]
+    found = await first_records(store, sorted(store.objects))
+    assert found == First("b", [b"0", b"1", b"2", b"3", b"4"])
+    assert await first_records(store, sorted(store.objects), most=2) == First("b", [b"0", b"1"])
     assert "c" not in {url for url, *_ in store.asked}
 
 
@@ -51,37 +52,57 @@ async def test_the_first_records_of_the_first_shard_that_has_any() -> None:
 async def test_a_record_larger_than_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "SAMPLE_BYTES", 10)
     store = ScriptedStore({"a": frame(b"x" * 500) + frame(b"y")})
-    assert (await first_records(store, ["a"]))[0] == b"x" * 500
+    found = await first_records(store, ["a"])
+    assert found is not None
+    assert found.records[0] == b"x" * 500
 
 
 @asynchronous
 async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "sleep", AsyncMock())
-    busy = StoreUnavailable("busy")
+    busy = StoreUnavailable("busy", url="a")
     store = ScriptedStore({"a": frame(b"x")}, faults=deque([busy, (3, busy), busy]))
-    assert await first_records(store, ["a"]) == [b"x"]
+    assert await first_records(store, ["a"]) == First("a", [b"x"])
     store.faults.extend([busy] * 99)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable) as unavailable:
         await first_records(store, ["a"])
+    assert unavailable.value.fields() == {"url": "a", "offset": 0}
     assert len(store.asked) == 4 + sample.ATTEMPTS + 1
-    store.faults = deque([AccessDenied("no")])
-    with pytest.raises(AccessDenied):
+    store.faults = deque([AccessDenied("no", url="a")])
+    with pytest.raises(AccessDenied) as denied:
         await first_records(store, ["a"])
+    assert denied.value.fields() == {"url": "a", "offset": 0}
 
 
 @asynchronous
 async def test_no_records_at_all() -> None:
-    assert await first_records(ScriptedStore({"a": b"", "b": b""}), ["a", "b"]) == []
+    assert await first_records(ScriptedStore({"a": b"", "b": b""}), ["a", "b"]) is None
+
+
+@asynchronous
+async def test_a_place_is_where_the_frame_begins() -> None:
+    shard = b"".join(map(frame, (b"", b"xyz", b"x")))
+    found = await first_records(
+        ScriptedStore({"https://user:secret@h/a": shard}), ["https://user:secret@h/a"]
+    )
+    assert found is not None
+    assert [found.place(number) for number in range(3)] == [
+        {"url": "https://h/a", "offset": 0, "record": 0},
+        {"url": "https://h/a", "offset": 16, "record": 1},
+        {"url": "https://h/a", "offset": 16 + 19, "record": 2},
+    ]
 
 
 @asynchronous
 async def test_a_corrupt_beginning() -> None:
     shard = bytearray(frame(b"x" * 30))
-    with pytest.raises(TruncatedShard):
+    with pytest.raises(TruncatedShard) as truncated:
         await first_records(ScriptedStore({"a": bytes(shard[:-3])}), ["a"])
+    assert truncated.value.fields() == {"url": "a", "offset": 0, "record": 0}
     shard[9] ^= 1
-    with pytest.raises(CorruptLength):
+    with pytest.raises(CorruptLength) as corrupt:
         await first_records(ScriptedStore({"a": bytes(shard)}), ["a"])
+    assert corrupt.value.fields() == {"url": "a", "offset": 0, "record": 0}
 
 
 @each_kind
@@ -95,8 +116,9 @@ async def test_compressed_shards(
     shard = pack(kind, b"".join(map(frame, records)))
     store = ScriptedStore({"a": pack(kind, b""), "b": shard}, piece=7)
     found = await first_records(store, ["a", "b"])
-    assert found[0] == records[0]
-    assert found == records[: len(found)]
+    assert found is not None
+    assert found.records[0] == records[0]
+    assert found.records == records[: len(found.records)]
     assert await first_records(store, ["b"], compression=kind) == found
 
 
