@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
+from streamrec.stores.parts import BUFFER, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Target", "open_target", "translated", "write_object"]
-
-_BUFFER = 1 << 20
-"""Bytes that are collected before they go to the file: a shard's records are often small."""
 
 
 @contextlib.contextmanager
@@ -104,27 +101,23 @@ def write_object(
 
 
 class _LocalTarget:
-    """A hidden file in the same directory, so that renaming it is atomic and globs skip it."""
+    """A hidden file in the same directory that is renamed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
-        self.file: IO[bytes] = self._part.open("xb", buffering=_BUFFER)
+        self._part = Part(path)
+        self.file = self._part.file
 
     def commit(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
-        self.file.close()
-        self._part.replace(self._path)
+        self._part.publish()
         _sync_directory(self._path.parent)
 
     def discard(self) -> None:
-        # Closing flushes, and a full disk refuses that a second time; the file goes anyway.
-        with contextlib.suppress(OSError):
-            self.file.close()
-        self._part.unlink(missing_ok=True)
+        self._part.remove()
 
 
 def _sync_directory(path: Path) -> None:
@@ -140,21 +133,22 @@ class _RemoteTarget:
     """A local temporary file that is uploaded as a whole.
 
     Filesystems differ in what they keep of an upload that breaks off; one that never began leaves
-    nothing anywhere.
+    nothing anywhere. The file has no name, so that nothing is left of it if the process is killed.
     """
 
     def __init__(
         self, url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
     ) -> None:
         self._upload = _uploader(url, storage_options, make_directory=make_directory)
-        self.file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed by commit or discard
-            buffering=_BUFFER
+        self.file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by discard
+            buffering=BUFFER
         )
 
     def commit(self) -> None:
         self.file.flush()
         try:
-            self._upload(self.file.name)
+            self.file.seek(0)  # outside of Linux, who opens it goes on where it stands
+            self._upload(f"/dev/fd/{self.file.fileno()}")
         except OSError:
             raise
         except Exception as error:  # each SDK has a tree of errors of its own
