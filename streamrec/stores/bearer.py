@@ -17,6 +17,8 @@ __all__ = ["BearerToken"]
 MARGIN = 225.0
 """Seconds before its expiry that a token is renewed. google-auth's own: a machine's metadata server
 hands out the old token until 240 s before it ends."""
+TOKEN_SECONDS = 10.0
+"""For an answer about a token: google-auth waits for two minutes, which nothing can cut short."""
 PAUSE = 10.0
 """Seconds between attempts to renew a token that still serves."""
 
@@ -110,5 +112,10 @@ def _refresh(credentials: Any) -> None:
     import requests
     from google.auth.transport.requests import Request
 
+    class Bounded(Request):
+        def __call__(self, *args: Any, **values: Any) -> Any:
+            given = {"timeout": TOKEN_SECONDS, **values}
+            return super().__call__(*args, **given)  # type: ignore[no-untyped-call]
+
     with requests.Session() as session:
-        credentials.refresh(Request(session))
+        credentials.refresh(Bounded(session))

@@ -44,15 +44,39 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
 
     _check_names(storage_options, GCSFileSystem)
     options = {**storage_options, "token": _credentials(storage_options.get("token"))}
+    # fsspec keeps one for all writers; one for a loop of ours belongs to that loop.
+    options |= {"asynchronous": asynchronous, "skip_instance_cache": asynchronous}
     try:
-        # fsspec keeps one for all writers; one for a loop of ours belongs to that loop.
-        return GCSFileSystem(**options, asynchronous=asynchronous, skip_instance_cache=asynchronous)
+        return _logged_in(GCSFileSystem, options)
     except (GoogleAuthError, OSError, TypeError, ValueError, KeyError) as error:
         # The text may quote the key that it could not read.
         raise ConfigError(
             f"storage_options: gcsfs cannot use these credentials or options "
             f"({type(error).__name__}); check 'token', 'project' and 'access'"
         ) from None
+
+
+def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem:
+    """Make the filesystem; where no way to log in is named, by the first that serves.
+
+    gcsfs has the same ways, but goes on to ask a machine's metadata server, for a quarter of a
+    minute or a half, when google-auth has just found that there is none.
+    """
+    from google.auth.environment_vars import CREDENTIALS
+    from google.auth.exceptions import DefaultCredentialsError
+
+    if options["token"] is not None or os.environ.get(CREDENTIALS):
+        return kind(**options)
+    try:
+        return kind(**options | {"token": "google_default"})
+    except DefaultCredentialsError:
+        pass
+    except ValueError:  # its project is another one than that of the options
+        return kind(**options)
+    try:
+        return kind(**options | {"token": "cache"})
+    except ValueError:
+        return kind(**options | {"token": "anon"})
 
 
 def put_file(target: GCSFileSystem, local: str, path: str) -> None:

@@ -126,7 +126,12 @@ def _describe(error: Exception) -> str:
         return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
     if isinstance(error, aiohttp.ClientConnectorError):
         reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
-        return f"cannot connect to {error.host}:{error.port}: {reason}"
+        return (
+            f"cannot connect to {error.host}:{error.port}: {reason}; check the endpoint and the "
+            "network"
+        )
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "no connection comes about; check the endpoint and the network"
     if isinstance(error, TimeoutError):
         return "the server is silent for too long"
     if isinstance(error, OSError) and error.errno:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
@@ -30,6 +32,9 @@ MAX_ATTEMPTS = 4
 """Of the first page: a store that does not list at all is more likely misnamed than down."""
 MAX_LATER_ATTEMPTS = 10
 """Of the others: one that fails must not begin the listing again, nor half a minute's outage."""
+FIRST_PATIENCE = 15.0
+"""Seconds after which a first page is given up that was asked for twice, of a store that is silent
+or cannot be reached: as long as a first range is waited for."""
 LONGEST_WAIT = 8.0
 """Seconds before an attempt, at most, besides what the store asks for."""
 
@@ -150,7 +155,11 @@ async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 async def patiently(
-    read: Callable[[], Awaitable[_T]], sleep: Callable[[float], Awaitable[None]], *, first: bool
+    read: Callable[[], Awaitable[_T]],
+    sleep: Callable[[float], Awaitable[None]],
+    *,
+    first: bool,
+    clock: Callable[[], float] = time.monotonic,
 ) -> _T:
     """Read something short, a few times where the store is not to be had.
 
@@ -158,14 +167,18 @@ async def patiently(
         read: One attempt.
         sleep: Waits that many seconds before the next.
         first: Whether nothing has come from the store before.
+        clock: Seconds.
 
     Raises:
         StoreError: It will not pass, or did not.
     """
+    given_up = clock() + (FIRST_PATIENCE if first else math.inf)
     for attempt in range(1, MAX_ATTEMPTS if first else MAX_LATER_ATTEMPTS):
         try:
             return await read()
         except StoreUnavailable as busy:
+            if attempt > 1 and not busy.throttled and clock() >= given_up:
+                raise
             longest = min(LONGEST_WAIT, 2**attempt)
             await sleep((busy.retry_after or 0.0) + random.uniform(0, longest))
     return await read()

@@ -3,13 +3,16 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
+import requests
 from google.auth.credentials import Credentials
 from google.auth.exceptions import RefreshError, TransportError
+from google.oauth2.credentials import Credentials as UserCredentials
 
 from streamrec.errors import AccessDenied, StoreUnavailable
-from streamrec.stores.bearer import MARGIN, PAUSE, BearerToken
+from streamrec.stores.bearer import MARGIN, PAUSE, TOKEN_SECONDS, BearerToken
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -48,6 +51,21 @@ class Scripted(Credentials):
 
 def bearing(token: str) -> Mapping[str, str]:
     return {"authorization": f"Bearer {token}"}
+
+
+@asynchronous
+async def test_who_gives_out_tokens_may_not_be_silent_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """google-auth waits for two minutes, in a thread that nothing ends."""
+    asked = Mock(side_effect=requests.ConnectTimeout("silent"))
+    monkeypatch.setattr(requests.Session, "request", asked)
+    user = UserCredentials(
+        None, refresh_token="r", token_uri="https://oauth2.test", client_id="i", client_secret="s"
+    )
+    with pytest.raises(StoreUnavailable, match="check the network"):
+        await BearerToken(user, Clock()).headers(URL)
+    assert {call.kwargs["timeout"] for call in asked.call_args_list} == {TOKEN_SECONDS}
 
 
 @asynchronous

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
+from gcsfs.credentials import GoogleCredentials
+from google.auth.compute_engine import Credentials as ComputeCredentials
+from google.auth.exceptions import DefaultCredentialsError, TransportError
 from google.oauth2.credentials import Credentials
 
 from streamrec.devstore import DevStore, Fault
@@ -59,6 +63,44 @@ def test_a_bare_token_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     found = filesystem({"token": "ya29.bare"})
     assert found.credentials.credentials.token == "ya29.bare"
     assert found is filesystem({"token": "ya29.bare"})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """What is asked of a machine's metadata server; google-auth does not find one."""
+    monkeypatch.delenv("NO_GCE_CHECK")
+    monkeypatch.setattr("google.auth.default", Mock(side_effect=DefaultCredentialsError("none")))
+    asked = Mock(side_effect=TransportError("there is none"))
+    monkeypatch.setattr("google.auth.compute_engine.Credentials.refresh", asked)
+    return asked
+
+
+def test_a_machine_without_a_metadata_server_is_not_asked_again(machine: Mock) -> None:
+    found = filesystem({}, asynchronous=True)
+    assert found.credentials.credentials is None
+    assert machine.call_count == 0
+
+
+def test_a_login_that_gcsfs_keeps_serves(machine: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Credentials("kept")
+    monkeypatch.setattr(GoogleCredentials, "tokens", {("p", "full_control"): kept})
+    assert filesystem({"project": "p"}, asynchronous=True).credentials.credentials is kept
+    assert machine.call_count == 0
+
+
+@pytest.mark.parametrize("why", ["another project", "a file that is named"])
+def test_where_google_auth_stops_for_another_reason_the_machine_is_asked(
+    why: str, machine: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "another project":
+        found = Mock(return_value=(Credentials("other"), "other"))
+        monkeypatch.setattr("google.auth.default", found)
+    else:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    machine.side_effect = None
+    opened = filesystem({"project": "ours"}, asynchronous=True)
+    assert isinstance(opened.credentials.credentials, ComputeCredentials)
+    assert machine.call_count == 1
 
 
 def test_credentials_in_a_file(tmp_path: Path) -> None:

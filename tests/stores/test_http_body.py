@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 from aiohttp import web
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
+from streamrec.stores import http
 from tests.stores.conformance import read
 from tests.stores.odd_servers import opened, serving
 from tests.support import asynchronous
@@ -32,6 +35,22 @@ async def test_nobody_listens() -> None:
     async with opened() as store:
         with pytest.raises(StoreUnavailable, match=r"cannot connect to 127\.0\.0\.1:1: "):
             await read(store, "http://127.0.0.1:1/x", 0, 10)
+
+
+@asynchronous
+async def test_a_network_that_swallows_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener whose queue is full lets nobody in and refuses nobody."""
+    monkeypatch.setattr(http, "CONNECT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        with contextlib.ExitStack() as waiting:
+            for _ in range(3):
+                client = waiting.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            async with opened() as store:
+                with pytest.raises(StoreUnavailable, match="no connection comes about; check"):
+                    await read(store, f"http://127.0.0.1:{port}/x", 0, 10)
 
 
 @asynchronous

@@ -192,6 +192,38 @@ async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
     assert all(0 <= nap <= LONGEST_WAIT for nap in store.naps)
 
 
+class SlowStore(Store):
+    """One that takes its time to say no, by a clock of its own."""
+
+    now = 0.0
+
+    async def read(self) -> str:
+        self.now += 10.0
+        return await super().read()
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("first", "failure", "attempts"),
+    [
+        (True, StoreUnavailable("no connection comes about"), 2),
+        (True, StoreUnavailable("slow down", throttled=True), MAX_ATTEMPTS),
+        (False, StoreUnavailable("no connection comes about"), MAX_LATER_ATTEMPTS),
+    ],
+    ids=["first page", "a store that answers", "later page"],
+)
+@asynchronous
+async def test_a_store_that_cannot_be_reached_is_soon_given_up(
+    first: bool, failure: StoreUnavailable, attempts: int
+) -> None:
+    store = SlowStore(*[failure] * 99)
+    with pytest.raises(StoreUnavailable):
+        await patiently(store.read, store.sleep, first=first, clock=lambda: store.now)
+    assert store.attempts == attempts
+
+
 @asynchronous
 async def test_what_will_not_pass_is_not_repeated() -> None:
     store = Store(AccessDenied("no"))
