@@ -5,12 +5,22 @@
 #   docker build -t streamrec .
 #   docker run -v ./deploy/feeder.toml:/etc/streamrec/feeder.toml:ro -p 127.0.0.1:7070:7070 streamrec
 
-FROM python:3.12-slim
+FROM python:3.12-slim AS build
+
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY streamrec ./streamrec
-RUN pip install --no-cache-dir . && rm -rf /src/*
+# Without the kernel in C all would work, many times slower: rather there is no image.
+RUN STREAMREC_BUILD_KERNEL=require pip wheel --no-cache-dir --wheel-dir /wheels .
+
+
+FROM python:3.12-slim
+
+# Mounted: what is copied would stay in the image.
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels streamrec
 
 RUN useradd --system --uid 10001 --no-create-home streamrec
 USER 10001

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_dockerfile import copied
+
 ROOT = Path(__file__).parents[1]
 NO_COMPILER = {"CC": "false", "CXX": "false"}
 
@@ -30,13 +32,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """What a build reads, where it may leave its own files."""
+    """What a build reads, the image's too, where it may leave its own files."""
     copy = tmp_path / "sources"
-    shutil.copytree(
-        ROOT / "streamrec", copy / "streamrec", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
+    for name in copied():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
     return copy
 
 

@@ -32,12 +32,14 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from pydantic_core import PydanticSerializationError
 
+from streamrec import kernel
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
 from streamrec.feeder.watch import Deadlines
+from streamrec.kernel.choice import VARIABLE
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
@@ -317,8 +319,11 @@ def _spawn(
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and where this very package is found, should it not be installed."""
-    environment = {**ENVIRONMENT_DEFAULTS, **os.environ}
+    """Ours, and where this very package is found, should it not be installed.
+
+    The child runs the kernel that runs here: what is to be said about that has been said.
+    """
+    environment = {**ENVIRONMENT_DEFAULTS, **os.environ, VARIABLE: kernel.implementation}
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages() and root != site.getusersitepackages():
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -23,7 +23,8 @@ _MODULES = {"native": "streamrec.kernel.native", "python": "streamrec.kernel.ref
 def choose() -> tuple[str, ModuleType]:
     """The kernel that the environment asks for, else the one in C if it was built.
 
-    Warns where that was built and cannot be loaded: the one in Python is many times slower.
+    Warns where the one in Python runs and nobody asked for it: it is many times slower. This is
+    called once in a process.
 
     Returns:
         Its name, ``"native"`` or ``"python"``, and its module.
@@ -38,14 +39,18 @@ def choose() -> tuple[str, ModuleType]:
     try:
         return "native", import_module(_MODULES["native"])
     except ImportError as error:
-        if _is_built():
-            warnings.warn(
-                f"the kernel in C cannot be loaded ({error}), and the slower one in Python runs; "
-                f"install streamrec again, or set {VARIABLE}=python",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        warnings.warn(
+            f"the kernel in C {_why_not(error)}, and the one in Python runs, which is many times "
+            f"slower; install streamrec again where there is a C compiler (in a clone, with "
+            f"`pip install -e .`), or set {VARIABLE}=python",
+            UserWarning,
+            stacklevel=2,
+        )
         return "python", import_module(_MODULES["python"])
+
+
+def _why_not(error: ImportError) -> str:
+    return f"cannot be loaded ({error})" if _is_built() else "was not built"
 
 
 def _is_built() -> bool:
@@ -58,8 +63,7 @@ def _named(wanted: str) -> ModuleType:
     try:
         return import_module(_MODULES[wanted])
     except ImportError as error:
-        why = f"cannot be loaded ({error})" if _is_built() else "was not built"
         raise ConfigError(
-            f"{VARIABLE} is {wanted!r}, but the kernel in C {why}; install streamrec again where "
-            f"there is a C compiler, or unset {VARIABLE}"
+            f"{VARIABLE} is {wanted!r}, but the kernel in C {_why_not(error)}; install streamrec "
+            f"again where there is a C compiler, or unset {VARIABLE}"
         ) from error

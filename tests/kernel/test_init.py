@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -41,7 +42,18 @@ def test_the_twin_runs_where_nothing_was_built(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
     monkeypatch.setattr(choice, "_is_built", lambda: False)
-    assert choose() == ("python", reference)
+    with pytest.warns(UserWarning, match=r"kernel in C was not built, .* slower; install .*clone"):
+        assert choose() == ("python", reference)
+
+
+def test_the_twin_runs_without_a_word_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "python")
+    monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.not_built")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose() == ("python", reference)
 
 
 def test_the_twin_runs_with_a_warning_where_what_was_built_does_not_load(
@@ -50,7 +62,7 @@ def test_the_twin_runs_with_a_warning_where_what_was_built_does_not_load(
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setitem(choice._MODULES, "native", "streamrec.kernel.of_another_system")
     monkeypatch.setattr(choice, "_is_built", lambda: True)
-    with pytest.warns(RuntimeWarning, match=r"cannot be loaded \(.*of_another_system.*install"):
+    with pytest.warns(UserWarning, match=r"cannot be loaded \(.*of_another_system.*install"):
         assert choose() == ("python", reference)
 
 

@@ -1,0 +1,111 @@
+"""A clone in which nothing was built: it works, and says once how slow it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+from streamrec.kernel.choice import VARIABLE
+from tests.feeder.test_daemon import PROGRAM as DAEMON
+from tests.pipeline.shards import write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+LATE = 60.0
+"""Seconds after which a process hangs."""
+READ = """
+import logging, sys
+import streamrec as sr
+logging.basicConfig()
+with sr.open(sys.argv[1], engine=sys.argv[2], batch_size=2) as stream:
+    print(sum(map(len, stream)))
+"""
+WARNING = "UserWarning: the kernel in C was not built"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    clone = tmp_path_factory.mktemp("clone")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "streamrec", clone / "streamrec", ignore=ignored)
+    return clone
+
+
+@pytest.fixture
+def start(clone: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts Python in the clone."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+        kept = {name: os.environ[name] for name in os.environ if name != VARIABLE}
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=clone,
+            env=kept | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> str:
+    return write(tmp_path, ((10,) * 5,)).replace("*", "00000")
+
+
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_a_stream_says_it_once(
+    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str
+) -> None:
+    with start("-c", READ, shard, engine) as process:
+        out, err = process.communicate(timeout=LATE)
+    assert (process.returncode, out) == (0, "5\n")
+    assert err.count(WARNING) == 1
+    assert "pip install -e ." in err
+    assert "engine process" not in err
+
+
+def test_the_daemon_says_it_once(start: Callable[..., subprocess.Popen[str]], shard: str) -> None:
+    with start("-c", DAEMON, shard) as process:
+        assert _stream(process.stdout).readline().startswith("tcp://")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LATE) == 0
+        assert _stream(process.stderr).read().count(WARNING) == 1
+
+
+def _stream(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+@pytest.mark.parametrize("verb", ["cat", "info", "verify"])
+def test_the_command_line_says_it_once(
+    verb: str, start: Callable[..., subprocess.Popen[str]], shard: str
+) -> None:
+    with start("-m", "streamrec", verb, shard) as process:
+        out, err = process.communicate(timeout=LATE)
+    assert err.count(WARNING) == 1
+    assert WARNING not in out
+
+
+def test_to_import_the_package_says_nothing(start: Callable[..., subprocess.Popen[str]]) -> None:
+    with start("-c", "import streamrec") as process:
+        assert process.communicate(timeout=LATE) == ("", "")
+
+
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_who_asked_for_it_is_told_nothing(
+    engine: str, start: Callable[..., subprocess.Popen[str]], shard: str
+) -> None:
+    with start("-c", READ, shard, engine, **{VARIABLE: "python"}) as process:
+        assert process.communicate(timeout=LATE) == ("5\n", "")
