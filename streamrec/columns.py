@@ -64,11 +64,14 @@ class BytesColumn:
         offsets: int64 ``[count + 1]``: string ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
         item_shape: With ``(k,)``, row ``i`` is the list of strings ``i*k … i*k+k-1``; more
             dimensions nest lists; ``()`` means one string a row.
+        rows: How many rows there are, where none holds a string (``k`` is 0); else they follow from
+            the offsets.
     """
 
     values: Octets
     offsets: Indices
     item_shape: tuple[int, ...] = ()
+    rows: int = 0
 
     @classmethod
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
@@ -84,7 +87,7 @@ class BytesColumn:
 
     def __len__(self) -> int:
         per_row = self.strings_per_row
-        return (len(self.offsets) - 1) // per_row if per_row else 0
+        return (len(self.offsets) - 1) // per_row if per_row else self.rows
 
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
@@ -202,7 +205,7 @@ def cut(values: Values, first: int, last: int) -> Values:
     if isinstance(values, BytesColumn):
         strings = values.strings_per_row
         offsets = values.offsets[first * strings : last * strings + 1]
-        return BytesColumn(values.values, offsets, values.item_shape)
+        return BytesColumn(values.values, offsets, values.item_shape, last - first)
     if isinstance(values, Pictures):
         return Pictures(values.values, values.offsets[first : last + 1], values.shapes[first:last])
     return values[first:last]

@@ -56,6 +56,18 @@ class TestBytesColumn:
         column = BytesColumn.of([b"a", b"b", b"c", b"d"], (2, 2))
         assert column.to_list() == [[[b"a", b"b"], [b"c", b"d"]]]
 
+    def test_rows_of_no_strings(self) -> None:
+        column = BytesColumn(np.empty(0, np.uint8), int64(0), (0, 2), 3)
+        assert len(column) == 3
+        assert column.to_list() == [[], [], []]
+        assert column[-3] == []
+        with pytest.raises(IndexError, match="row 3 of 3"):
+            column[3]
+        part: Any = cut(column, 1, 3)
+        assert (len(part), part.item_shape) == (2, (0, 2))
+        assert Ragged(column, int64(0, 1, 3)).to_list() == [[[]], [[], []]]
+        assert Ragged(column, int64(0, 1, 3)).to_dense().shape == (2, 2, 0, 2)
+
     def test_takes_every_buffer(self) -> None:
         assert BytesColumn.of([bytearray(b"a"), memoryview(b"xb")[1:]]).to_list() == [b"a", b"b"]
 

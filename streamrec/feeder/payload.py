@@ -396,7 +396,7 @@ def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
     offsets = reader.array("int64", (count + 1,))
     values = reader.array("uint8", (int(proto.size),))
     _check_offsets(offsets, len(values))
-    return BytesColumn(values, offsets, item_shape)
+    return BytesColumn(values, offsets, item_shape, rows or 0)
 
 
 def _decode_pictures(proto: Any, rows: int | None, reader: _Reader) -> Pictures:

@@ -31,16 +31,12 @@ def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
     Args:
         column: Rows of items.
         default: Fills up; ``None`` means 0 or ``b""``.
-
-    Returns:
-        Strings as a :class:`BytesColumn` with at least one item a row: without one it could not
-        tell its rows.
     """
     lengths = np.diff(column.row_splits)
     longest = int(lengths.max(initial=0))
     values = column.values
     if isinstance(values, BytesColumn):
-        return _padded_strings(values, lengths, max(longest, 1), default or b"")
+        return _padded_strings(values, lengths, longest, default or b"")
     assert isinstance(values, np.ndarray)
     shape = (len(lengths), longest, *values.shape[1:])
     if len(values) == len(lengths) * longest:
@@ -63,4 +59,4 @@ def _padded_strings(
         octets = np.empty(len(own), np.uint8)
         octets[own] = values.values
         octets[~own] = np.tile(np.frombuffer(default, np.uint8), int((~given).sum()))
-    return BytesColumn(octets, offsets_of(sizes), (longest, *values.item_shape))
+    return BytesColumn(octets, offsets_of(sizes), (longest, *values.item_shape), len(lengths))

@@ -188,7 +188,7 @@ def blank(column: Column, rows: int) -> Column:
             return np.zeros((rows, *column.shape[1:]), column.dtype)
         case BytesColumn():
             offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
-            return BytesColumn(column.values, offsets, column.item_shape)
+            return BytesColumn(column.values, offsets, column.item_shape, rows)
         case Pictures():
             return Pictures(column.values, offsets, np.zeros((rows, 3), np.int64))
         case Ragged():

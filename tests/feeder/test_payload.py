@@ -97,7 +97,7 @@ def same(a: Any, b: Any) -> None:
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     elif isinstance(a, BytesColumn):
-        assert (a.item_shape, a.to_list()) == (b.item_shape, b.to_list())
+        assert (len(a), a.item_shape, a.to_list()) == (len(b), b.item_shape, b.to_list())
     elif isinstance(a, Pictures):
         same(a.shapes, b.shapes)
         same(a.offsets, b.offsets)
@@ -120,6 +120,13 @@ def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
         return [value.values, value.shapes]
     rest = value.row_splits if isinstance(value, Ragged) else value.indices
     return [rest, *arrays_of(value.values)]
+
+
+def test_rows_without_strings_are_as_many() -> None:
+    column = BytesColumn(np.empty(0, np.uint8), np.zeros(1, np.int64), (0, 2), 3)
+    got = decoded(received(payload.encode(of_columns({"a": column}, 3))))
+    assert len(got["a"]) == 3
+    same(got["a"], column)
 
 
 @given(batches())

@@ -113,6 +113,8 @@ def assert_equal(column: Any, tensor: Any) -> None:
     elif isinstance(tensor, tf.SparseTensor):
         assert_ragged(column, tensor)
     elif isinstance(column, BytesColumn | list):
+        if isinstance(column, BytesColumn):
+            assert (len(column), *column.item_shape) == tuple(tensor.shape)
         got = column if isinstance(column, list) else column.to_list()
         assert_lists(got, tensor.numpy().tolist())
     elif isinstance(column, bytes):

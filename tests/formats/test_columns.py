@@ -198,10 +198,19 @@ class TestSequence:
             [[b"", b"e"], [fill, fill]],
         ]
 
-    def test_strings_have_one_place_at_least(self) -> None:
-        spec = sr.FixedLenSequenceFeature((), bytes, allow_missing=True)
-        assert parse([b"", b""], spec).to_list() == [[b""], [b""]]
-        assert parse([b"", b""], spec, pad=False).to_list() == [[], []]
+    @pytest.mark.parametrize("dtype", [bytes, "int64", "float32"])
+    @pytest.mark.parametrize("shape", [(), (2,)])
+    @pytest.mark.parametrize("default", [None, 1])
+    def test_what_no_record_has(self, dtype: Any, shape: Any, default: Any) -> None:
+        given = b"1" if default and dtype is bytes else default
+        spec = sr.FixedLenSequenceFeature(shape, dtype, allow_missing=True, default_value=given)
+        column = parse([b"", b""], spec)
+        of_items = column.item_shape if dtype is bytes else column.shape[1:]
+        assert (len(column), *of_items) == (2, 0, *shape)
+        assert [list(row) for row in column] == [[], []]
+        assert [list(row) for row in parse([b"", b""], spec, pad=False)] == [[], []]
+        assert len(sr.parse_single_example(b"", {"a": spec})["a"]) == 0
+        assert len(parse([], spec)) == 0
 
     def test_values_left_over(self) -> None:
         spec = sr.FixedLenSequenceFeature((2,), int, allow_missing=True)

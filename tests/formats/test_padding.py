@@ -42,8 +42,8 @@ STRINGS = st.lists(st.lists(st.binary(max_size=3), max_size=3), max_size=4)
 def test_strings(rows: list[list[bytes]], default: bytes | None) -> None:
     flat = BytesColumn.of([value for row in rows for value in row])
     column: Any = padded(Ragged(as_items(flat, ()), splits(rows)), default)
-    longest = max([1, *map(len, rows)])
-    assert column.item_shape == (longest,)
+    longest = max(map(len, rows), default=0)
+    assert (len(column), *column.item_shape) == (len(rows), longest)
     assert column.to_list() == [row + [default or b""] * (longest - len(row)) for row in rows]
 
 

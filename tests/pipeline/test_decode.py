@@ -14,7 +14,7 @@ from streamrec.formats.image_columns import USUAL_GROWTH
 from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature, Image, RaggedFeature
 from streamrec.kernel.contract import fresh
 from streamrec.pipeline.batch import Chunk
-from streamrec.pipeline.decode import Decoder, size_of
+from streamrec.pipeline.decode import Decoder, blank, size_of
 from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.types import BytesColumn, Ragged, RecordRows, Sparse
@@ -144,6 +144,13 @@ def test_pictures_are_shared_out() -> None:
     batch = decoder.decode(chunk(records), POSITION, None)
     np.testing.assert_array_equal(batch["a"], np.stack(arrays))
     assert numbers == [2, 1, 0]
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (0,)])
+def test_rows_of_nothing_are_as_many_as_are_asked_for(shape: tuple[int, ...]) -> None:
+    column = blank(BytesColumn(np.empty(0, np.uint8), np.zeros(1, np.int64), shape), 3)
+    assert isinstance(column, BytesColumn)
+    assert (len(column), column.item_shape) == (3, shape)
 
 
 class TestAllocate:
