@@ -43,7 +43,6 @@ class First(NamedTuple):
 
 
 async def first_records(
-async def first_records(
     stores: OpensStores,
     urls: Iterable[str],
     most: int = 256,
