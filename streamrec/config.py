@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ByteSize,
     ConfigDict,
@@ -31,6 +32,7 @@ from pydantic import (
 )
 
 from streamrec.errors import ConfigError
+from streamrec.masking import Hidden, shown
 from streamrec.mixing import Schedule, check_ends, check_schedule
 
 __all__ = [
@@ -64,12 +66,18 @@ Function: TypeAlias = Callable[..., Any] | str
 _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
 """Seconds for which an event loop can set a timer: up to 115 days."""
 
+_SECRETS = ("storage_options", "token")
+"""Settings whose values no error shows."""
+
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return ((name, shown(value)) for name, value in super().__repr_args__())
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,7 @@ class DatasetSettings(_Settings):
     """Batches that may wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
-    storage_options: dict[str, Any] | None = None
+    storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 
     @property
@@ -435,7 +443,9 @@ def _sentence(model: type[BaseModel], path: tuple[str, ...], faults: list[Any]) 
     if first["type"] == "value_error":
         return f"the setting {name!r} {first['msg'].removeprefix('Value error, ')}"
     wanted = " or ".join(fault["msg"].removeprefix("Input should be ") for fault in faults)
-    return f"the setting {name!r} is {first['input']!r} and should be {wanted}"
+    given = first["input"]
+    said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
+    return f"the setting {name!r} is {said} and should be {wanted}"
 
 
 def _nearest(model: type[BaseModel], path: tuple[str, ...]) -> str:

@@ -43,6 +43,9 @@
 
 Fields, not text, carry the facts; ``retryable`` says whether the same call may succeed later. An
 error crosses a process or the network as the mapping of :func:`to_fields`.
+
+Messages and URLs are masked when the error is made: they hold no credentials, nothing that steers a
+terminal, and some KB at most, wherever their text came from.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+from streamrec.masking import masked, printable
 
 __all__ = [
     "AccessDenied",
@@ -109,12 +114,12 @@ class StreamrecError(Exception):
     field_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         facts = {name: value for name, value in self.fields().items() if name != "position"}
-        return located(self.message, facts)
+        return printable(located(self.message, facts))
 
     def fields(self) -> dict[str, Any]:
         """The facts that are known, by name."""
@@ -139,7 +144,7 @@ class StoreError(StreamrecError):
 
     def __init__(self, message: str, *, url: str | None = None, offset: int | None = None) -> None:
         super().__init__(message)
-        self.url = url
+        self.url = _shown(url)
         self.offset = offset
 
     def at(self, offset: int) -> Self:
@@ -223,7 +228,7 @@ class DataError(StreamrecError, ValueError):
         feature: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.url = url
+        self.url = _shown(url)
         self.offset = offset
         self.record = record
         self.feature = feature
@@ -326,7 +331,7 @@ class FunctionFailed(StreamrecError):
     ) -> None:
         super().__init__(message)
         self.setting = setting
-        self.url = url
+        self.url = _shown(url)
         self.record = record
 
 
@@ -472,6 +477,16 @@ class OtherVersion(StateError):
     """The state was saved by a newer version of streamrec."""
 
 
+def _shown(url: str | None) -> str | None:
+    return None if url is None else printable(masked(url))
+
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("url", "feature", "setting", "stage"), str),
+    "position": dict,
+}
+"""Of fields; all others are numbers."""
+
 _BY_NAME: dict[str, type[StreamrecError]] = {
     name: value
     for name, value in globals().items()
@@ -493,12 +508,24 @@ def to_fields(error: BaseException) -> dict[str, Any]:
     An error from outside the tree travels as a ``StreamrecError`` that names its type.
     """
     if not isinstance(error, StreamrecError):
-        return {"type": "StreamrecError", "message": f"{type(error).__name__}: {error}"}
+        return {"type": "StreamrecError", "message": printable(f"{type(error).__name__}: {error}")}
     return {"type": type(error).__name__, "message": error.message, **error.fields()}
 
 
 def from_fields(fields: dict[str, Any]) -> StreamrecError:
-    """Rebuild the error that :func:`to_fields` described; unknown types and fields are dropped."""
+    """Rebuild the error that :func:`to_fields` described; unknown types and fields are dropped.
+
+    Nothing is taken on trust: so is a field of another type than it should have.
+    """
     kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
-    known = {name: fields[name] for name in kind.field_names if name in fields}
+    known = {name: _fact(name, fields.get(name)) for name in kind.field_names}
     return kind(str(fields.get("message", "no message")), **known)
+
+
+def _fact(name: str, value: Any) -> Any:
+    """Return a field's value; ``None`` where it cannot be one."""
+    if type(value) is not _TYPES.get(name, int):
+        return None
+    if isinstance(value, str):
+        return printable(value)
+    return value if isinstance(value, dict) or abs(value) < 1 << 63 else None

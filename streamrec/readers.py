@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
+from streamrec.masking import masked
 from streamrec.relay import RelaySession, can_relay
 from streamrec.session import EngineSession, LoopSession, ThreadSession
 
@@ -63,7 +64,7 @@ class DatasetReader:
         source = self.description.source
         if isinstance(source, dict):
             return f"a mix of {', '.join(self.description.components)}"
-        return source if isinstance(source, str) else f"{len(source)} sources"
+        return masked(source) if isinstance(source, str) else f"{len(source)} sources"
 
     async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
         """Read in the running loop."""
@@ -97,7 +98,7 @@ class FeederReader:
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]
     batch_size: int | None
-    token: str | None
+    token: str | None = field(repr=False)
     fingerprint: Fingerprint | None
     stall_timeout: float
 

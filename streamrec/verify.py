@@ -23,9 +23,10 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.tfrecord import FrameScanner
+from streamrec.masking import masked, masked_repr
 from streamrec.memory import automatic_budget
 from streamrec.plan.position import relative_names
-from streamrec.stores.base import ObjectInfo, display_url
+from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
@@ -65,10 +66,12 @@ class ShardReport:
     """Bytes of a compressed shard that cannot be decompressed."""
     finder: ChunkFinder = field(default_factory=ChunkFinder)
 
+    __repr__ = masked_repr
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
-            "url": display_url(self.url),
+            "url": masked(self.url),
             "bytes": self.size,
             "records": self.records,
             "compression": self.compression,
@@ -141,13 +144,13 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
     for report in reports:
         if report.compression != "none":
             raise ConfigError(
-                f"{display_url(report.url)} is compressed ({report.compression}), and reading can "
+                f"{masked(report.url)} is compressed ({report.compression}), and reading can "
                 "begin at its first byte only, so it cannot be indexed; store the shards without "
                 "compression, or read them in the order by shard"
             )
         if report.faults:
             raise report.faults[0]
-    names = relative_names([display_url(report.url) for report in reports])
+    names = relative_names([bare_url(report.url) for report in reports])
     return Index(
         tuple(
             ShardEntry(

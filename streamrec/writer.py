@@ -14,6 +14,7 @@ from streamrec.formats.compression import Compressor, of_name
 from streamrec.formats.encode import encode_examples
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
+from streamrec.masking import masked
 from streamrec.stores.targets import open_target, translated
 from streamrec.types import Bytes, BytesColumn, RecordRows
 
@@ -64,7 +65,8 @@ class TFRecordWriter:
 
     def __repr__(self) -> str:
         state = "open" if self._target else "closed"
-        return f"<TFRecordWriter {self.url}, {state}: {self.records} records, {self.nbytes} bytes>"
+        written = f"{self.records} records, {self.nbytes} bytes"
+        return f"<TFRecordWriter {masked(self.url)}, {state}: {written}>"
 
     def write(self, record: Record) -> None:
         """Append one record.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(streamrec.__file__).parent
 LAYERS = [
-    {"columns", "errors", "config", "memory", "mixing", "schema", "types"},
+    {"columns", "errors", "config", "masking", "memory", "mixing", "schema", "types"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow", "stores"},
@@ -28,7 +28,9 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
     ("config", "errors"),
+    ("config", "masking"),
     ("config", "mixing"),
+    ("errors", "masking"),
     ("memory", "config"),
     ("types", "columns"),
     ("read", "ranks"),

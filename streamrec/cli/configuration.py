@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, check_exposure, host_and_port
 from streamrec.formats.sequences import parser_of
+from streamrec.masking import shown, without_secrets
 from streamrec.pipeline.functions import Functions
-from streamrec.stores.base import display_url
 from streamrec.stores.sources import expand, scheme_of
 
 if TYPE_CHECKING:
     from streamrec.config import DaemonSettings, DatasetSettings
 
-__all__ = ["HIDDEN", "check", "effective"]
-
-HIDDEN = "**********"
-_SECRET = re.compile(
-    r"secret|token|passw|credential|private|signature|\bkey\b|_key\b", re.IGNORECASE
-)
+__all__ = ["check", "effective"]
 
 
 def check(settings: DaemonSettings) -> None:
@@ -54,25 +48,7 @@ def effective(settings: DaemonSettings) -> dict[str, Any]:
     """All settings, defaults included, as plain data; secrets are masked."""
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
-        dataset["storage_options"] = _masked(dataset["storage_options"])
-        dataset["source"] = _displayed(dataset["source"])
+        options = without_secrets(dataset["storage_options"])
+        urls = {name: shown(dataset[name]) for name in ("source", "index", "quarantine")}
+        dataset.update(urls, storage_options=options)
     return plain
-
-
-def _displayed(source: Any) -> Any:
-    """A source of settings, without credentials."""
-    if isinstance(source, dict):
-        return {name: _displayed(part) for name, part in source.items()}
-    return display_url(source) if isinstance(source, str) else [display_url(u) for u in source]
-
-
-def _masked(value: Any) -> Any:
-    """The value without what its keys' names call secret, at every depth."""
-    if isinstance(value, dict):
-        return {
-            name: HIDDEN if _SECRET.search(str(name)) and inner is not None else _masked(inner)
-            for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_masked(inner) for inner in value]
-    return display_url(value) if isinstance(value, str) else value

@@ -48,7 +48,7 @@ def index(
     from streamrec.config import byte_size
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.index import index_url
-    from streamrec.stores.base import display_url
+    from streamrec.masking import masked
     from streamrec.stores.targets import write_object
     from streamrec.verify import check, index_of
 
@@ -67,7 +67,7 @@ def index(
     write_object(url, data, storage_options)
     size = sum(report.size for report in reports)
     facts = {
-        "url": display_url(url),
+        "url": masked(url),
         "bytes": len(data),
         "shards": len(reports),
         "shard_bytes": size,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.bridge import Bridge
+from streamrec.masking import masked_repr
 from streamrec.memory import automatic_budget
 from streamrec.read import batches
 
@@ -28,6 +29,7 @@ class Record(NamedTuple):
 
     payload: bytes
     url: str
+    """As it may be shown."""
     number: int
     """In its shard, from 0; counted from the offset where one is given."""
 
@@ -48,7 +50,9 @@ class Selection:
     """Leave damaged records out; they count where records are left out first."""
     max_record_bytes: int | None = None
     """``None``: as many as a stream's memory budget has by default."""
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    __repr__ = masked_repr
 
     @property
     def last(self) -> int | None:
@@ -82,8 +86,10 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
     left, numbering = selection.count, _Numbering()
     with Bridge() as loop:
         for batch, urls in batches(loop, selection.settings(), selection.offset):
-            records = _records(batch, urls)
-            found = [one for one in records if numbering.of(one) >= selection.skip][:left]
+            # By the shard's number: what is shown of two URLs may be the same.
+            records = zip(_records(batch, urls), batch.origin.shards.tolist(), strict=True)
+            found = [one for one, shard in records if numbering.of(one, shard) >= selection.skip]
+            found = found[:left]
             left = None if left is None else left - len(found)
             if found:
                 yield found
@@ -95,13 +101,13 @@ class _Numbering:
     """The records' numbers over all shards, those of damaged ones included."""
 
     def __init__(self) -> None:
-        self._url = ""
+        self._shard = -1
         self._before = self._next = 0
 
-    def of(self, record: Record) -> int:
+    def of(self, record: Record, shard: int) -> int:
         """The number of the next record."""
-        if record.url != self._url:
-            self._url, self._before = record.url, self._next
+        if shard != self._shard:
+            self._shard, self._before = shard, self._next
         self._next = self._before + record.number + 1
         return self._next - 1
 

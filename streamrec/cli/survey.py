@@ -16,9 +16,9 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import detect
 from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
 from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.masking import masked
 from streamrec.memory import automatic_budget
 from streamrec.pipeline.dataset import Dataset
-from streamrec.stores.base import display_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Sample:
         kept = min(len(column), LOOKED_AT - len(self.first))
         self.first += [column[row] for row in range(kept)]
         self.places += [
-            {"url": display_url(urls[shard]), "record": record}
+            {"url": masked(urls[shard]), "record": record}
             for shard, record in zip(
                 origin.shards[:kept].tolist(), origin.records[:kept].tolist(), strict=True
             )
@@ -137,7 +137,7 @@ async def survey(
         DataError: The bytes that were read are not those of records.
     """
     objects, heads = await _look(list(urls), storage_options)
-    shards, size = tuple(found.url for found in objects), sum(found.size or 0 for found in objects)
+    shards, size = [found.url for found in objects], sum(found.size or 0 for found in objects)
     scan = scan or size <= SMALL
     sample = Sample(*((None, None) if scan else (SAMPLE_RECORDS, SAMPLE_BYTES)))
     total = size if scan else min(size, SAMPLE_BYTES)
@@ -146,7 +146,8 @@ async def survey(
     features, why = _infer(sample)
     records = sample.records if scan else sample.extrapolate(size)
     kind = _compression(heads)
-    return Survey(shards, size, records, not scan, kind, features, len(sample.first), why)
+    names = tuple(map(masked, shards))
+    return Survey(names, size, records, not scan, kind, features, len(sample.first), why)
 
 
 def _spread(shards: Sequence[str]) -> list[str]:

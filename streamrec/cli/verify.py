@@ -13,6 +13,7 @@ from streamrec.cli.options import (
     storage_option,
     urls_argument,
 )
+from streamrec.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,9 +83,9 @@ def _lines(reports: Sequence[ShardReport]) -> list[str]:
     for report in reports:
         lines += [str(fault) for fault in report.faults]
         if report.lost:
-            lines.append(f"{report.url}: {report.lost:,} bytes are lost with it")
+            lines.append(f"{masked(report.url)}: {report.lost:,} bytes are lost with it")
         if report.unread:
-            lines.append(f"{report.url}: {report.unread:,} bytes cannot be decompressed")
+            lines.append(f"{masked(report.url)}: {report.unread:,} bytes cannot be decompressed")
     sums = _sums(reports)
     found = f"{sums['faults']:,} faults" if sums["faults"] else "no fault"
     return [

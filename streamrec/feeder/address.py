@@ -83,7 +83,7 @@ def _tcp(parts: SplitResult) -> Address:
 
 def _unix(parts: SplitResult) -> Address:
     _check(parts.scheme == "unix", f"the scheme is {parts.scheme!r}")
-    _check(not parts.netloc, f"{parts.netloc!r} is no absolute path")
+    _check(not parts.netloc, "what stands behind unix:// is no absolute path")
     _check(not parts.query, "there is a '?'")
     path = unquote(parts.path)
     _check(len(path) > 1, "the path is missing")

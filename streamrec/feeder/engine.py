@@ -40,6 +40,7 @@ from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
 from streamrec.feeder.watch import Deadlines
 from streamrec.kernel.choice import VARIABLE
+from streamrec.masking import printable
 from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
@@ -357,7 +358,7 @@ def _end(
     said = _tail(errors)
     errors.close()
     if said:
-        log.warning("the engine process %d said: %s", process.pid, said)
+        log.warning("the engine process %d said: %s", process.pid, printable(said))
 
 
 def _tail(errors: IO[bytes]) -> str:

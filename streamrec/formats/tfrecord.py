@@ -23,6 +23,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.resync import LARGEST, LARGEST_PART, Resync
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
+from streamrec.masking import masked
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class FrameScanner:
         self._cause: DataError | None = None
 
     def __repr__(self) -> str:
-        return f"<FrameScanner of {self.url} at record {self.ordinal}, byte {self.offset}>"
+        return f"<FrameScanner of {masked(self.url)} at record {self.ordinal}, byte {self.offset}>"
 
     def scan(self, view: Octets, *, more: bool) -> tuple[list[RecordBlock], int]:
         """Find the records that end in the next bytes of the shard.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import ObjectChanged
 from streamrec.flow.pool import Account
+from streamrec.masking import masked_repr
 from streamrec.pipeline.indexed import check_version
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
@@ -39,6 +40,8 @@ class Shards:
     """Size and version in the index of shards of which no listing has told them."""
     _tags: dict[int, int] = field(default_factory=dict)
     _hollow: set[int] = field(default_factory=set)
+
+    __repr__ = masked_repr
 
     def hollow(self, shard: int) -> None:
         """A compressed shard turned out to hold nothing: it is as good as empty."""

@@ -10,7 +10,7 @@ from streamrec.errors import ObjectNotFound, StaleIndex, StoreError, StoreUnavai
 from streamrec.flow.retry import Backoff
 from streamrec.formats.index import LARGEST, Index, index_url
 from streamrec.plan.position import relative_names
-from streamrec.stores.base import display_url, same_version
+from streamrec.stores.base import bare_url, same_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,9 +49,9 @@ async def load_index(
     except ObjectNotFound:
         raise ObjectNotFound(
             "there is no index; write one with `streamrec index`, or set index to its URL",
-            url=display_url(url),
+            url=url,
         ) from None
-    return selected(Index.parse(data, url=display_url(url)), objects)
+    return selected(Index.parse(data, url=url), objects)
 
 
 def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
@@ -60,7 +60,7 @@ def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
     Raises:
         StaleIndex: A shard is not in the index, or not as the listing has it.
     """
-    names = relative_names([display_url(found.url) for found in objects])
+    names = relative_names([bare_url(found.url) for found in objects])
     return Index(
         tuple(_entry(index, name, found) for name, found in zip(names, objects, strict=True))
     )
@@ -69,9 +69,7 @@ def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
 def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
     entry = index.get(name)
     if entry is None:
-        raise StaleIndex(
-            f"the index knows no shard of this name ({name}); {AGAIN}", url=display_url(found.url)
-        )
+        raise StaleIndex(f"the index knows no shard of this name ({name}); {AGAIN}", url=found.url)
     check_version(found, entry.size, entry.etag)
     return entry
 
@@ -88,7 +86,7 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
         what = f"the shard's version is {found.etag}, and was {etag} when it was indexed"
     else:
         return
-    raise StaleIndex(f"the index is stale: {what}; {AGAIN}", url=display_url(found.url))
+    raise StaleIndex(f"the index is stale: {what}; {AGAIN}", url=found.url)
 
 
 async def _read(stores: Stores, url: str) -> bytes:

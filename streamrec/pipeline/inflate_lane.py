@@ -9,9 +9,9 @@ import numpy as np
 
 from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
+from streamrec.masking import masked
 from streamrec.pipeline.feeds import Piece
 from streamrec.plan.ranges import RangeRequest
-from streamrec.stores.base import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,7 +210,7 @@ class LaneInflater:
         if kind is None:
             return False
         self._extent = read.request.extent
-        url = display_url(self._shards.urls[self._extent.shard])
+        url = masked(self._shards.urls[self._extent.shard])
         if kind == "none":
             self._go_on(read, self._skip)
             self._skip = 0

@@ -10,10 +10,10 @@ from streamrec.errors import ConfigError, StoreUnavailable
 from streamrec.formats.descriptions import describe
 from streamrec.formats.features import infer_features
 from streamrec.formats.index import index_url
+from streamrec.masking import masked
 from streamrec.memory import record_limit
 from streamrec.pipeline.indexed import load_index
 from streamrec.pipeline.sample import first_records
-from streamrec.stores.base import display_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -84,7 +84,7 @@ async def with_inferred_features(
     if first is None:
         raise ConfigError(
             "no features can be inferred: no shard holds a record, from "
-            f"{display_url(objects[0].url)} on; name the features, or correct the source"
+            f"{masked(objects[0].url)} on; name the features, or correct the source"
         )
     features = infer_features(first.records, first.place)
     return settings.model_copy(update={"features": describe(features)})
@@ -101,5 +101,5 @@ async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterato
         raise StoreUnavailable(
             f"opening stalls: {what} took more than {seconds:g} s; check the store and the "
             "network, or raise stall_timeout",
-            url=display_url(url),
+            url=url,
         ) from None

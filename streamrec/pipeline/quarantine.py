@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamrec.errors import CorruptBudgetExceeded
 from streamrec.formats.example import encode_example
 from streamrec.formats.tfrecord import frame
-from streamrec.plan.position import relative_names
-from streamrec.stores.base import display_url
+from streamrec.masking import masked
+from streamrec.plan.fingerprint import digest, relative_names
+from streamrec.stores.base import bare_url
 from streamrec.stores.targets import write_object
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class Losses:
         if key not in self._known:
             self._known.add(key)
             self._different += records
-        url = display_url(self._urls[extent.shard])
+        url = masked(self._urls[extent.shard])
         log.warning("%s: the chunk at byte %d lacks %d more records", url, extent.begin, records)
         if self._exceeded:
             raise self._error(
@@ -124,7 +126,7 @@ class Losses:
         return CorruptBudgetExceeded(
             f"a lane read {extents} shards or chunks in a row in which nothing is intact, and "
             "would not meet others; replace the damaged shards, or set lanes to less",
-            url=display_url(self._urls[shard]),
+            url=self._urls[shard],
             skipped_records=self._records,
             skipped_bytes=self._bytes,
         )
@@ -154,7 +156,7 @@ class Losses:
             f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
             f"{self._budget} allows to skip; the last: {last}; replace the damaged "
             "shards, or raise the budget",
-            url=display_url(self._urls[shard]),
+            url=self._urls[shard],
             offset=offset,
             record=record,
             skipped_records=self._records,
@@ -163,7 +165,7 @@ class Losses:
 
     def _log(self, shard: int, lost: Lost) -> None:
         count = "1 record" if lost.exact else "an unknown number of records"
-        url = display_url(self._urls[shard])
+        url = masked(self._urls[shard])
         where = f"bytes {lost.offset} to {lost.end} from record {lost.record} on"
         if lost.unread:
             where += f", and the last {lost.unread} bytes of the compressed object,"
@@ -185,14 +187,14 @@ class Quarantine:
     def __init__(self, url: str, urls: Sequence[str], storage_options: Mapping[str, Any]) -> None:
         self._url = url.rstrip("/")
         self._urls = urls
-        self._names = relative_names(urls)
+        self._names = _names_of(urls)
         self._options = storage_options
         self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
 
     def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
         """Begin to store a stretch; done when it is stored."""
         url = f"{self._url}/{object_name(self._names[shard], lost)}"
-        content = example_of(display_url(self._urls[shard]), lost)
+        content = example_of(masked(self._urls[shard]), lost)
         loop = asyncio.get_running_loop()
         write = partial(write_object, url, content, self._options, make_directory=True)
         writing = loop.run_in_executor(self._threads, write)
@@ -202,6 +204,14 @@ class Quarantine:
     def close(self) -> None:
         """Wait for what is being stored."""
         self._threads.shutdown(wait=True)
+
+
+def _names_of(urls: Sequence[str]) -> list[str]:
+    """Names for the shards' objects, all different: what tells shards apart may be a secret."""
+    bare = [bare_url(url).removesuffix("?...") for url in urls]
+    times = Counter(bare)
+    names = zip(relative_names(bare), bare, urls, strict=True)
+    return [name if times[one] == 1 else f"{name}.{digest(url)}" for name, one, url in names]
 
 
 def object_name(name: str, lost: Lost) -> str:

@@ -13,7 +13,8 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.resync import LARGEST
 from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
-from streamrec.stores.base import display_url, in_thread
+from streamrec.masking import masked
+from streamrec.stores.base import in_thread
 from streamrec.types import RecordRows
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class First(NamedTuple):
     def place(self, number: int) -> dict[str, Any]:
         """Where one of them stands, in an error's fields."""
         before = sum(HEADER + len(record) + FOOTER for record in self.records[:number])
-        return {"url": display_url(self.url), "offset": before, "record": number}
+        return {"url": masked(self.url), "offset": before, "record": number}
 
 
 async def first_records(
@@ -67,7 +68,7 @@ async def first_records(
         try:
             records = await _beginning(stores, url, compression, largest)
         except MemoryError as error:
-            raise OutOfMemory.of(error, url=display_url(url), offset=0) from None
+            raise OutOfMemory.of(error, url=masked(url), offset=0) from None
         if records:
             return First(url, records[:most])
     return None
@@ -84,7 +85,7 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
         data, whole, finish = stored, len(stored) == info.size, _nothing
         if kind != "none":
             data, whole, finish = await in_thread(_decompressed, kind, url, stored, most, whole)
-        scanner = FrameScanner(url=display_url(url), most=largest)
+        scanner = FrameScanner(url=masked(url), most=largest)
         blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
         if records:
@@ -111,7 +112,7 @@ def _decompressed(
     Returns:
         Them, whether nothing can follow them, and what raises the error if that is one's fault.
     """
-    stream = Decompressor(kind, url=display_url(url))
+    stream = Decompressor(kind, url=url)
     memory = bytearray(most)
     stream.end()
     taken, given = stream.fill(memoryview(stored), memoryview(memory))
@@ -144,5 +145,5 @@ async def _read_once(stores: OpensStores, url: str, size: int) -> tuple[bytearra
         while filled < len(data) and (landed := await body.readinto(view[filled:])):
             filled += landed
         if filled < len(data):
-            raise StoreUnavailable("the response ended early", url=display_url(url))
+            raise StoreUnavailable("the response ended early", url=url)
         return data, body.info

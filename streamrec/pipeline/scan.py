@@ -20,7 +20,6 @@ from streamrec.kernel.contract import fresh
 from streamrec.pipeline.feeds import LaneFeed, Piece
 from streamrec.pipeline.places import missing_from, part_of, place_of
 from streamrec.pipeline.stages import Coordinates, Stretch
-from streamrec.stores.base import display_url
 
 if TYPE_CHECKING:
     import asyncio
@@ -332,7 +331,7 @@ class Scan:
                 f"the index says that record {last - 1} ends at byte {extent.end} or before, and "
                 f"record {self._scanner.ordinal} begins at byte {self._scanner.offset}; write the "
                 "index again with `streamrec index`",
-                url=display_url(self._shards.urls[extent.shard]),
+                url=self._shards.urls[extent.shard],
             )
 
     def _size(self, read: RangeRead | Piece) -> int | None:

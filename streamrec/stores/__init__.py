@@ -6,7 +6,7 @@ limit; ``pipeline`` does. Cloud SDKs are imported by the module of the store tha
 
 from __future__ import annotations
 
-from streamrec.stores.base import ObjectInfo, RangeBody, Store, display_url
+from streamrec.stores.base import ObjectInfo, RangeBody, Store
 from streamrec.stores.open import Stores, expand
 
-__all__ = ["ObjectInfo", "RangeBody", "Store", "Stores", "display_url", "expand"]
+__all__ = ["ObjectInfo", "RangeBody", "Store", "Stores", "expand"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.errors import StoreError, StoreMisbehaved
-from streamrec.stores.base import ObjectInfo, check_pin, display_url
+from streamrec.masking import masked_repr
+from streamrec.stores.base import ObjectInfo, check_pin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,8 @@ class RangeRequest:
     version_header: str = "ETag"
     """The answer's header that names the version. Only an ETag is demanded by If-Match; what else
     a store has is part of the address."""
+
+    __repr__ = masked_repr
 
     def headers(self) -> dict[str, str]:
         """What to send: HTTP knows no empty range, so at least one byte is asked for."""
@@ -127,7 +130,7 @@ def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
         raise StoreError(
             f"the object is stored with Content-Encoding {', '.join(found)}, which is not read; "
             f"store it with none, or with one of {', '.join(sorted(_READABLE))}",
-            url=display_url(request.url),
+            url=request.url,
         )
     return found[0]
 
@@ -166,4 +169,4 @@ def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:
 
 
 def _misbehaved(request: RangeRequest, message: str) -> StoreMisbehaved:
-    return StoreMisbehaved(message, url=display_url(request.url))
+    return StoreMisbehaved(message, url=request.url)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from streamrec.errors import ObjectChanged
+from streamrec.masking import masked_repr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -22,9 +23,9 @@ __all__ = [
     "ObjectInfo",
     "RangeBody",
     "Store",
+    "bare_url",
     "check_pin",
     "check_range",
-    "display_url",
     "in_thread",
     "same_version",
 ]
@@ -50,6 +51,8 @@ class ObjectInfo:
     encoding: str | None = None
     """The Content-Encoding that the object is stored with, such as ``gzip``: ranges are then those
     of the encoded bytes. ``None``: none, or not known yet."""
+
+    __repr__ = masked_repr
 
 
 class RangeBody(Protocol):
@@ -188,12 +191,16 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
     raise ObjectChanged(
         f"this run reads version {pinned}, the store now has {found or 'one without a name'}; "
         "start a new run, or put the old object back",
-        url=display_url(url),
+        url=url,
     )
 
 
-def display_url(url: str) -> str:
-    """The URL for messages: without the credentials that its user, or http's query, may hold."""
+def bare_url(url: str) -> str:
+    """Return the URL without what signatures change: its user, and http's query.
+
+    An index, and a quarantine, know a shard by this name, so it stays as it is; what is shown of a
+    URL is :func:`streamrec.masking.masked`.
+    """
     found = _HTTP_URL.fullmatch(url)
     if not found:
         return _USER.sub(r"\1", url)

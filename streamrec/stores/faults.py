@@ -19,7 +19,6 @@ from streamrec.errors import (
     StoreError,
     StoreUnavailable,
 )
-from streamrec.stores.base import display_url
 
 __all__ = ["Expired", "WrongRegion", "code_of", "refusal", "seconds_to_wait"]
 
@@ -129,15 +128,14 @@ def refusal(
     meaning = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or _UNKNOWN
     name = f"{status} {code}" if code else str(status)
     message = f"{meaning.text} ({name})"
-    where = display_url(url)
     if signed and region and status in _REDIRECTING:
-        return WrongRegion(message, url=where, region=region)
+        return WrongRegion(message, url=url, region=region)
     if signed and code in _EXPIRING:
-        return Expired(message, url=where)
+        return Expired(message, url=url)
     if meaning.kind is StoreUnavailable:
         slow = meaning.text is _SLOW
-        return StoreUnavailable(message, url=where, retry_after=retry_after, throttled=slow)
-    return meaning.kind(message, url=where)
+        return StoreUnavailable(message, url=url, retry_after=retry_after, throttled=slow)
+    return meaning.kind(message, url=url)
 
 
 def code_of(document: bytes) -> str | None:

@@ -16,7 +16,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range, display_url
+from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range
 from streamrec.stores.filesystem_calls import InLoop, InThreads, filesystem_class
 from streamrec.stores.filesystem_errors import translated as translated_by_type
 from streamrec.stores.filesystem_info import size_of, version_of
@@ -170,10 +170,10 @@ class FilesystemStore:
         _, entry = await self._call(url, "info")
         if entry.get("type") == "directory":
             hint = "this is a directory; name its shards, as in …/*.tfrecord"
-            raise StoreError(hint, url=display_url(url))
+            raise StoreError(hint, url=url)
         size = size_of(entry)
         if size is None:
-            raise StoreMisbehaved("the filesystem names no size", url=display_url(url))
+            raise StoreMisbehaved("the filesystem names no size", url=url)
         self._known.pop(url, None)
         if len(self._known) >= MAX_KNOWN:
             del self._known[next(iter(self._known))]
@@ -195,11 +195,11 @@ class FilesystemStore:
 
 def _check_length(url: str, count: int, wanted: int) -> None:
     if count < wanted:
-        raise StoreUnavailable(f"the read ended {wanted - count} bytes early", url=display_url(url))
+        raise StoreUnavailable(f"the read ended {wanted - count} bytes early", url=url)
     if count > wanted:
         raise StoreMisbehaved(
             f"a read of {wanted} bytes gave {count}; the filesystem does not know ranges",
-            url=display_url(url),
+            url=url,
         )
 
 

@@ -20,7 +20,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.base import display_url
+from streamrec.masking import masked
 from streamrec.stores.faults import refusal, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def meaning_of(url: str, error: BaseException) -> StreamrecError:
     if status is not None:
         return refusal(url, status, retry_after=_wait_of(error))
     if isinstance(error, NotImplementedError):
-        hint = f"{display_url(url)}: this filesystem cannot read ranges, or not list"
+        hint = f"{masked(url)}: this filesystem cannot read ranges, or not list"
         return ConfigError(f"{hint}; copy the shards to another store, or name each one")
     kind, text = _by_name(error) or _by_type(error)
-    return kind(f"{text} ({type(error).__name__})", url=display_url(url))
+    return kind(f"{text} ({type(error).__name__})", url=url)
 
 
 def _by_name(error: BaseException) -> tuple[type[StoreError], str] | None:

@@ -18,8 +18,9 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
+from streamrec.masking import masked
 from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, display_url, same_version
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
 from streamrec.stores.connections import EagerConnector
 from streamrec.stores.faults import code_of, refusal, seconds_to_wait
 from streamrec.stores.http_body import HttpBody, give_back, raise_unavailable
@@ -128,7 +129,7 @@ class RangeClient:
             raise StoreUnavailable(
                 f"a page of the listing did not come within {seconds:g} s; check the store and "
                 "the network",
-                url=display_url(url),
+                url=url,
             ) from None
 
     async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
@@ -226,7 +227,7 @@ class RangeClient:
         if request.start < size:
             raise StoreMisbehaved(
                 f"byte {request.start} of {size} is refused as past the end",
-                url=display_url(request.url),
+                url=request.url,
             )
         return Answer(ObjectInfo(request.url, size, etag), 0, 0)
 
@@ -317,7 +318,7 @@ class HttpStore:
     ) -> AsyncIterator[ObjectInfo]:
         """Refuse: http has no listing."""
         raise ConfigError(
-            f"{display_url(prefix)}: http cannot list objects; name each shard, or use a range "
+            f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
             "such as shard-{00000..00127}.tfrecord, or name@128"
         )
         yield  # an async generator, like the other stores'
@@ -343,4 +344,4 @@ def _address(url: str) -> str:
     try:
         return str(URL(url))
     except ValueError:
-        raise ConfigError(f"{display_url(url)}: this is no http URL") from None
+        raise ConfigError(f"{masked(url)}: this is no http URL") from None

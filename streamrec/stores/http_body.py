@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import aiohttp
 
 from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
-from streamrec.stores.base import display_url
+from streamrec.masking import masked
 from streamrec.stores.faults import refusal
 from streamrec.stores.landing import Landing
 from streamrec.stores.transport import tls_trouble
@@ -87,9 +87,7 @@ class HttpBody:
         self._ready = self._ready[skipped:]
 
     def _end_early(self) -> NoReturn:
-        raise StoreUnavailable(
-            f"the body ended {self._left} bytes early", url=display_url(self.info.url)
-        )
+        raise StoreUnavailable(f"the body ended {self._left} bytes early", url=self.info.url)
 
     def close(self) -> None:
         """Give the connection back if the body is at its end, else close it."""
@@ -106,17 +104,16 @@ def give_back(response: aiohttp.ClientResponse) -> None:
 
 def raise_unavailable(url: str, error: Exception) -> NoReturn:
     """Translate aiohttp's errors; their own text may hold a signed URL, and is not repeated."""
-    where = display_url(url)
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        raise ConfigError(f"{where}: this is no http URL") from None
+        raise ConfigError(f"{masked(url)}: this is no http URL") from None
     if isinstance(error, aiohttp.TooManyRedirects):
-        raise StoreMisbehaved("the server redirects in circles", url=where) from None
+        raise StoreMisbehaved("the server redirects in circles", url=url) from None
     if isinstance(error, aiohttp.ClientHttpProxyError):
         raise refusal(url, error.status) from None
     trouble = tls_trouble(error)
     if trouble is not None:
-        raise StoreError(trouble, url=where) from None
-    raise StoreUnavailable(_describe(error), url=where) from None
+        raise StoreError(trouble, url=url) from None
+    raise StoreUnavailable(_describe(error), url=url) from None
 
 
 def _describe(error: Exception) -> str:

@@ -14,13 +14,13 @@ from urllib.parse import unquote
 import obstore
 
 from streamrec.errors import ConfigError, ObjectChanged, StoreMisbehaved, StoreUnavailable
+from streamrec.masking import masked
 from streamrec.stores.base import (
     BytesBody,
     InPieces,
     ObjectInfo,
     check_pin,
     check_range,
-    display_url,
 )
 from streamrec.stores.http import READ_SECONDS
 from streamrec.stores.obstore_config import Connection, split_place
@@ -55,7 +55,7 @@ class ObstoreBody(InPieces):
                 piece = await anext(self._pieces, None)
             if piece is None:
                 early = f"the body ended {self._left} bytes early"
-                raise StoreUnavailable(early, url=display_url(self.info.url))
+                raise StoreUnavailable(early, url=self.info.url)
             self._ready = memoryview(piece)[: self._left]
         count = min(len(view), len(self._ready))
         view[:count] = self._ready[:count]
@@ -108,7 +108,7 @@ class ObstoreStore:
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List the directory that a prefix begins in; see :class:`Store`."""
         if prefix.startswith("http"):
-            raise ConfigError(f"{display_url(prefix)}: http cannot list objects; name each shard")
+            raise ConfigError(f"{masked(prefix)}: http cannot list objects; name each shard")
         store, key = await self._find(prefix)
         head = prefix[: len(prefix) - len(key)]
         async for page in self._pages(store, prefix, key[: key.rfind("/") + 1], recursive):
@@ -149,7 +149,7 @@ class ObstoreStore:
         check_pin(url, etag, info.etag)
         if start < (info.size or 0):
             raise StoreMisbehaved(
-                f"byte {start} of {info.size} is refused as past the end", url=display_url(url)
+                f"byte {start} of {info.size} is refused as past the end", url=url
             )
         return info
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from obstore.store import from_url
 
 from streamrec.errors import ConfigError
-from streamrec.stores.base import display_url, in_thread
+from streamrec.masking import masked
+from streamrec.stores.base import in_thread
 from streamrec.stores.s3_options import check_options, mapping_of, s3_transport
 from streamrec.stores.transport import OPTIONS, Transport, transport_of
 
@@ -41,11 +42,11 @@ def split_place(url: str) -> tuple[str, str]:
     """
     found = _PLACE.fullmatch(url)
     if not found:
-        raise ConfigError(f"{display_url(url)}: this names no bucket or host")
+        raise ConfigError(f"{masked(url)}: this names no bucket or host")
     scheme = _SAME.get(found[1].lower(), found[1].lower())
     if scheme in ("http", "https") and ("?" in found[3] or "@" in found[2]):
         raise ConfigError(
-            f"{display_url(url)}: obstore reads no URL with a query or a user; leave 'reader' out"
+            f"{masked(url)}: obstore reads no URL with a query or a user; leave 'reader' out"
         )
     return f"{scheme}://{found[2]}", found[3]
 

@@ -27,7 +27,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.base import display_url
+from streamrec.masking import masked
 from streamrec.stores.faults import code_of, refusal
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def translated(url: str) -> Iterator[None]:
         raise
     except (UnknownConfigurationKeyError, InvalidPathError, ValueError, TypeError) as error:
         text = str(error).partition("\n")[0]
-        raise ConfigError(f"{display_url(url)}: obstore says: {text}") from None
+        raise ConfigError(f"{masked(url)}: obstore says: {text}") from None
     except (BaseError, OSError) as error:
-        raise _meaning(display_url(url), error) from None
+        raise _meaning(url, error) from None
 
 
 def _meaning(where: str, error: Exception) -> StoreError:

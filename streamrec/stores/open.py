@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.formats.index import SUFFIX
-from streamrec.stores.base import ObjectInfo, display_url
+from streamrec.masking import masked
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.sources import (
     FAMILIES,
     expand,
@@ -22,7 +23,7 @@ from streamrec.stores.sources import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from streamrec.stores.base import Store
+from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand", "import_store"]
 
@@ -139,7 +140,7 @@ class Stores:
             raise StoreUnavailable(
                 f"listing stalls: nothing came for {seconds:g} s, after {len(found)} names; check "
                 "the store and the network, or raise stall_timeout",
-                url=display_url(glob),
+                url=glob,
             ) from None
         return found
 
@@ -147,8 +148,8 @@ class Stores:
 def _refuse_directory(name: str) -> None:
     if place_of(name).link.endswith("/"):
         raise ConfigError(
-            f"{display_url(name)}: this names a directory; name its shards, as in "
-            f"{display_url(name)}*.tfrecord"
+            f"{masked(name)}: this names a directory; name its shards, as in "
+            f"{masked(name)}*.tfrecord"
         )
 
 

@@ -15,6 +15,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 
+from streamrec.masking import masked_repr
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -117,6 +119,8 @@ class Endpoint:
 
     region: str | None
     url: str | None = None
+
+    __repr__ = masked_repr
 
     @property
     def signing_region(self) -> str:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.errors import ConfigError
+from streamrec.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,9 @@ class Place(NamedTuple):
     """What names the object: ``zip://dir/train.tfrecord``."""
     after: str
     """What that is in: ``::s3://bucket/shards.zip``."""
+
+    def __repr__(self) -> str:
+        return f"<Place {masked(''.join(self))}>"
 
 
 def place_of(url: str) -> Place:
@@ -82,7 +86,8 @@ def _of_fsspec(url: str, scheme: str) -> str:
         if close
         else f"there are {', '.join(known)}"
     )
-    raise ConfigError(f"{url}: there is no store for the scheme {scheme!r}; {hint}")
+    place = url.partition("?")[0]  # a scheme that is misspelt may have a signature behind it
+    raise ConfigError(f"{place}: there is no store for the scheme {scheme!r}; {hint}")
 
 
 def _provider(scheme: str) -> str:

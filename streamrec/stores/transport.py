@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class Transport:
     """A PEM file of the certificates to trust, in place of the system's."""
     certificate: str | tuple[str, str] | None = None
     """The client's own: one PEM file, or two, of certificate and key."""
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     """A URL; ``None``: what the environment says, for each host."""
 
     @cached_property

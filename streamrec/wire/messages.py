@@ -10,7 +10,7 @@ protocol version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -72,7 +72,7 @@ class Hello:
     """The newest version of positions that the client reads."""
     protocol_versions: tuple[int, ...] = (2,)
     """All that the client speaks."""
-    token: str = ""
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

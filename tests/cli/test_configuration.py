@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from streamrec.cli.configuration import HIDDEN, check, effective
+from streamrec.cli.configuration import check, effective
 from streamrec.config import DaemonSettings, validate
 from streamrec.errors import ConfigError
+from streamrec.masking import HIDDEN
 
 RAGGED = {"kind": "ragged", "dtype": "int64"}
 
@@ -85,6 +86,8 @@ def test_the_token_is_hidden() -> None:
         "aws_secret_access_key",
         "sasl_password",
         "sessionToken",
+        "headers",
+        "connection_string",
     ],
 )
 def test_secrets_of_the_store_are_hidden(name: str) -> None:
@@ -101,6 +104,8 @@ def test_credentials_in_urls_are_hidden() -> None:
     url = "https://user:swordfish@host/shard?signature=swordfish"
     assert shown(source=url)["source"] == "https://host/shard?..."
     assert "swordfish" not in str(shown(source=[url], storage_options={"endpoint_url": url}))
+    kept = {"on_corrupt": "quarantine", "corrupt_budget": 1, "quarantine": url, "index": url}
+    assert "swordfish" not in str(shown(**kept))
 
 
 def test_functions_that_do_not_exist_are_named() -> None:

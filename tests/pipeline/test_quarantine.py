@@ -112,6 +112,22 @@ def test_urls_are_shown_without_secrets(caplog: pytest.LogCaptureFixture) -> Non
     assert "a.tfrecord" in caplog.text
 
 
+def test_objects_are_named_without_secrets(tmp_path: Path) -> None:
+    urls = [f"https://host/dir/{name}?sig=swordfish{n}" for n, name in enumerate("aab")]
+
+    async def keep() -> None:
+        quarantine = Quarantine(str(tmp_path), urls, {})
+        for shard in range(len(urls)):
+            await quarantine.keep(shard, lost())
+        quarantine.close()
+
+    asyncio.run(keep())
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == len(urls), "each has one of its own"
+    assert names[-1] == object_name("b", lost())
+    assert "swordfish" not in str(names)
+
+
 # -- keeping ---------------------------------------------------------------------------------------
 
 

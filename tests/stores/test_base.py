@@ -12,9 +12,9 @@ from streamrec.errors import ObjectChanged
 from streamrec.stores.base import (
     BytesBody,
     ObjectInfo,
+    bare_url,
     check_pin,
     check_range,
-    display_url,
     in_thread,
     same_version,
 )
@@ -60,7 +60,7 @@ def test_pins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "name"),
     [
         ("/a?b", "/a?b"),
         ("s3://b/a?b#c", "s3://b/a?b#c"),
@@ -75,8 +75,8 @@ def test_pins() -> None:
         ("github://org:repo@main/x", "github://org:repo@main/x"),
     ],
 )
-def test_display_url(url: str, shown: str) -> None:
-    assert display_url(url) == shown
+def test_the_name_of_a_shard_in_an_index(url: str, name: str) -> None:
+    assert bare_url(url) == name
 
 
 @asynchronous
