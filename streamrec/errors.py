@@ -526,6 +526,6 @@ def _fact(name: str, value: Any) -> Any:
     """Return a field's value; ``None`` where it cannot be one."""
     if type(value) is not _TYPES.get(name, int):
         return None
-    if isinstance(value, str):
-        return printable(value)
-    return value if isinstance(value, dict) or abs(value) < 1 << 63 else None
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return None
+    return printable(value) if isinstance(value, str) else value

@@ -23,7 +23,9 @@ _QUERY_IN_TEXT = re.compile(
     # A query that is masked already stays; what ends a clause of the text is no part of the URL.
     rf"(?i){_QUERIED}[^?#\s'\">]*[?#])(?!\.\.\.[:;,.)]*(?:[\s'\">]|\Z))[^\s'\">]*[^\s'\">:;,.)]"
 )
-_USER = re.compile(r"(?i)\b((?:https?|ftps?|sftp|ssh|smb|tcp|tls|webdavs?|webhdfs)://)[^/?#\s]*@")
+_USER = re.compile(
+    r"(?i)\b((?:https?|ftps?|sftp|ssh|smb|tcp|tls|unix|webdavs?|webhdfs)://)[^/?#\s]*@"
+)
 """Elsewhere a name before an ``@`` is no user: a container of Azure's, a branch of GitHub's."""
 _PASSWORD = re.compile(
     # Before the @ of these stand a repository and a branch.

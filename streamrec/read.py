@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamrec.arguments import count_of, options_of, place_text
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
@@ -17,6 +18,7 @@ from streamrec.session import LoopSession
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
+    from os import PathLike
 
     from streamrec.plan.place import Place
     from streamrec.types import Batch
@@ -25,7 +27,7 @@ __all__ = ["batches", "read_records"]
 
 
 def read_records(
-    url: str,
+    url: str | PathLike[str],
     offset: int = 0,
     *,
     compression: str | None = "auto",
@@ -38,7 +40,7 @@ def read_records(
     Nothing is read before the first record is asked for; closing the iterator stops reading.
 
     Args:
-        url: The shard.
+        url: The shard, as a URL or a path.
         offset: Bytes: where the frame begins of the record to begin with. In a compressed shard it
             is one in the decompressed bytes, and what stands before is read and passed over.
         compression: As for ``streamrec.open``.
@@ -51,15 +53,16 @@ def read_records(
         StreamrecError: It cannot be read; the records before the fault are given first.
     """
     values: dict[str, Any] = {
-        "source": url,
+        "source": place_text(url),
         "lanes": 1,
         "compression": compression,
         "check_crc": check_crc,
         "max_record_bytes": max_record_bytes,
-        "storage_options": None if storage_options is None else dict(storage_options),
+        "storage_options": options_of(storage_options),
     }
+    begin = count_of(offset, "offset")
     with Bridge() as loop:
-        for batch, _ in batches(loop, validate(DatasetSettings, values), offset, single=True):
+        for batch, _ in batches(loop, validate(DatasetSettings, values), begin, single=True):
             yield from batch.records.to_list()
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from pydantic import BaseModel, ConfigDict, InstanceOf, PositiveInt
+
+from streamrec.config import validate
 from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
 from streamrec.masking import masked
+from streamrec.plan.position import Fingerprint  # noqa: TC001 - pydantic wants it
 from streamrec.relay import RelaySession, can_relay
 from streamrec.session import EngineSession, LoopSession, ThreadSession
 
 if TYPE_CHECKING:
     from streamrec.config import StreamSettings
     from streamrec.plan.place import Place
-    from streamrec.plan.position import Fingerprint
     from streamrec.ranks import Rank
     from streamrec.session import AsyncSession, Session
 
@@ -90,6 +94,19 @@ class DatasetReader:
         return "thread" if private else engine
 
 
+class _Subscribing(BaseModel):
+    """Arguments of ``streamrec.connect``, beside the address."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    rank: int | Literal["auto"]
+    world_size: PositiveInt | Literal["auto"]
+    batch_size: PositiveInt | None
+    token: str | None
+    fingerprint: InstanceOf[Fingerprint] | None
+    stall_timeout: PositiveFloat
+
+
 @dataclass(frozen=True)
 class FeederReader:
     """Subscribes to a feeder."""
@@ -102,12 +119,15 @@ class FeederReader:
     fingerprint: Fingerprint | None
     stall_timeout: float
 
-    def __post_init__(self) -> None:
-        """Refuse a wait that has no length."""
-        if not self.stall_timeout > 0:
-            raise ConfigError(
-                f"stall_timeout is {self.stall_timeout!r} and should be seconds, more than 0"
-            )
+    @classmethod
+    def checked(cls, address: str, **arguments: Any) -> Self:
+        """Make one of arguments that a user gave: those of :func:`streamrec.connect`.
+
+        Raises:
+            ConfigError: The address or an argument is wrong.
+        """
+        Address.parse(address)
+        return cls(address, **dict(validate(_Subscribing, arguments)))
 
     def __str__(self) -> str:
         return self.address

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Mapping
+from os import PathLike, fspath
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from streamrec import ranks
+from streamrec.arguments import kind_of, source_texts
 from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.cursor import Cursor
 from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
-from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.switching import short_switch_interval
@@ -42,7 +43,7 @@ for model in (DatasetSettings, StreamSettings):
 
 
 def open(  # noqa: A001 - the public name: streamrec.open
-    source: str | Sequence[str],
+    source: str | PathLike[str] | Sequence[str | PathLike[str]],
     features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
     **settings: Any,
 ) -> Stream:
@@ -51,7 +52,7 @@ def open(  # noqa: A001 - the public name: streamrec.open
     Nothing is read before the stream is entered or iterated.
 
     Args:
-        source: A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
+        source: A URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
         features: Specs by feature name; a pair (context, sequence) of such mappings for
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
         **settings: Those of :class:`streamrec.config.StreamSettings`; docs/settings.md explains
@@ -62,7 +63,7 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     if isinstance(source, Mapping):
         raise ConfigError("these are several sources by name: mix them with streamrec.mix")
-    return _stream(_plain_source(source), features, settings)
+    return _stream(source_texts(source), features, settings)
 
 
 def mix(
@@ -85,11 +86,16 @@ def mix(
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
     """
+    if not isinstance(components, Mapping):
+        raise ConfigError(
+            f"a mix is of sources by name, not {kind_of(components)}; give a mapping, as in "
+            "{'web': (url, 0.7), 'code': (url, 0.3)}"
+        )
     pairs = {name: part for name, part in components.items() if _is_weighted(part)}
     if weights is None and len(pairs) == len(components):
         schedule: Any = [(0, {name: weight for name, (_, weight) in pairs.items()})]
     elif weights is not None and not pairs:
-        schedule = [(first, dict(parts)) for first, parts in weights]
+        schedule = weights
     else:
         raise ConfigError(
             "a mix takes a weight with each source, as in {'web': (url, 0.7)}, or weights=[(0, "
@@ -97,7 +103,7 @@ def mix(
         )
     sources = {name: pairs[name][0] if name in pairs else part for name, part in components.items()}
     return _stream(
-        {name: _plain_source(source) for name, source in sources.items()},
+        {name: source_texts(source) for name, source in sources.items()},
         features,
         {"weights": schedule, **settings},
     )
@@ -108,15 +114,12 @@ def _is_weighted(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
 
 
-def _plain_source(source: str | Sequence[str]) -> str | list[str]:
-    return source if isinstance(source, str) else [str(url) for url in source]
-
-
 def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream:
     plain = features if isinstance(features, str) else describe(features)
     if isinstance(plain, dict):
         parser_of(plain)
-    values = {"source": source, "features": plain, **settings}
+    paths = {name: fspath(value) for name, value in settings.items() if isinstance(value, PathLike)}
+    values = {"source": source, "features": plain, **settings, **paths}
     return Stream(DatasetReader(validate(StreamSettings, values)))
 
 
@@ -144,9 +147,17 @@ def connect(
     Raises:
         ConfigError: The address or an argument is wrong.
     """
-    Address.parse(address)
-    reader = FeederReader(address, rank, world_size, batch_size, token, fingerprint, stall_timeout)
-    return Stream(reader)
+    return Stream(
+        FeederReader.checked(
+            address,
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            token=token,
+            fingerprint=fingerprint,
+            stall_timeout=stall_timeout,
+        )
+    )
 
 
 class Stream:

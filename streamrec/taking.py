@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError
+from streamrec.arguments import count_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -26,11 +26,9 @@ def take(stream: Stream, count: int) -> Take:
         count: How many, from 0.
 
     Raises:
-        ConfigError: The count is negative.
+        ConfigError: The count is no number from 0 up.
     """
-    if count < 0:
-        raise ConfigError(f"cannot take {count!r} batches; give a number from 0 up")
-    return Take(stream, count)
+    return Take(stream, count_of(count, "count"))
 
 
 class Take:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.arguments import options_of, source_texts
 from streamrec.errors import (
     ConfigError,
     DataError,
@@ -31,6 +32,7 @@ from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from os import PathLike
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
@@ -82,7 +84,7 @@ class ShardReport:
 
 
 async def check(
-    urls: Sequence[str],
+    urls: str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
     *,
     chunk_bytes: int = CHUNK_BYTES,
@@ -106,9 +108,9 @@ async def check(
         ConfigError: A URL cannot be understood.
         StoreError: The shards cannot be listed.
     """
-    stores = Stores(storage_options)
+    source, stores = source_texts(urls), Stores(options_of(storage_options))
     try:
-        objects = await stores.resolve(list(urls))
+        objects = await stores.resolve(source)
         reports = [ShardReport(found.url, finder=ChunkFinder(chunk_bytes)) for found in objects]
         total = sum(found.size or 0 for found in objects)
         checker = _Checker(stores, total, progress, largest or automatic_budget())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
 from streamrec import kernel
+from streamrec.arguments import options_of, place_text
 from streamrec.config import Compression, compression_name
 from streamrec.errors import ConfigError
 from streamrec.formats.compression import Compressor, of_name
@@ -19,6 +19,7 @@ from streamrec.stores.targets import open_target, translated
 from streamrec.types import Bytes, BytesColumn, RecordRows
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
 
     from streamrec.stores.targets import Target
@@ -54,14 +55,14 @@ class TFRecordWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._target: Target | None = None
-        self.url = os.fspath(path)
+        self.url = place_text(path)
         self._compressor = _compressor(compression, self.url)
         self.records = 0
         """Records written."""
         self.nbytes = 0
         """Bytes written, frames included, before they are compressed."""
         with translated(self.url):
-            self._target = open_target(self.url, storage_options or {})
+            self._target = open_target(self.url, options_of(storage_options))
 
     def __repr__(self) -> str:
         state = "open" if self._target else "closed"
@@ -161,8 +162,8 @@ class TFRecordWriter:
         self.nbytes += len(frames)
 
 
-def _compressor(name: str | None, url: str) -> Compressor | None:
-    kind: Any = compression_name(name)
+def _compressor(name: Any, url: str) -> Compressor | None:
+    kind: Any = compression_name(name) if name is None or isinstance(name, str) else name
     if kind == "auto":
         kind = of_name(url)
     if kind not in get_args(Compression):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(streamrec.__file__).parent
 LAYERS = [
-    {"columns", "errors", "config", "masking", "memory", "mixing", "schema", "types"},
+    {"arguments", "columns", "errors", "config", "masking", "memory", "mixing", "schema", "types"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow", "stores"},
@@ -27,6 +27,7 @@ LAYERS = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
+    ("arguments", "errors"),
     ("config", "errors"),
     ("config", "masking"),
     ("config", "mixing"),

@@ -64,7 +64,7 @@ def test_a_loop_may_leave_early(stream: Stream) -> None:
 
 
 def test_less_than_none(stream: Stream) -> None:
-    with pytest.raises(ConfigError, match="cannot take -2 batches"):
+    with pytest.raises(ConfigError, match="count is -2; give a number"):
         take(stream, -2)
 
 

@@ -212,7 +212,7 @@ def test_names_are_asked_for_their_size(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_wrong_options_are_said_as_they_are() -> None:
-    with pytest.raises(ConfigError, match="not 'endpoint_url'"):
+    with pytest.raises(ConfigError, match="no option 'endpoint_url'"):
         checked("http://127.0.0.1:9/s", storage_options={"endpoint_url": "x"})
 
 

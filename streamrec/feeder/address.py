@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from streamrec.arguments import kind_of
 from streamrec.errors import ConfigError
 
 __all__ = ["Address", "check_exposure", "host_and_port", "is_loopback"]
@@ -49,6 +50,10 @@ class Address:
         """
         form = "tcp://HOST:PORT or unix:///PATH"
         form = form if listen else "tcp://HOST:PORT/DATASET or unix:///PATH#DATASET"
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"{kind_of(text)} is no address of a feeder; give one, as text: {form}"
+            )
         try:
             parts = urlsplit(text)
             address = _tcp(parts) if parts.scheme == "tcp" else _unix(parts)

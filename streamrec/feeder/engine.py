@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from pydantic_core import PydanticSerializationError
 
 from streamrec import kernel
+from streamrec.arguments import place_text
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
@@ -225,7 +226,7 @@ _ahead: deque[Engine] = deque(maxlen=1)
 """A process that waits for a stream."""
 
 
-def start_engine(source: str = "") -> None:
+def start_engine(source: str | os.PathLike[str] = "") -> None:
     """Start the engine process of the next stream ahead of need, while there is other work to do.
 
     The first batch of a plain ``for`` waits for the process to import its libraries, unless that is
@@ -240,8 +241,9 @@ def start_engine(source: str = "") -> None:
     Raises:
         ConfigError: No process can be started.
     """
+    place = place_text(source)
     if not is_started_ahead():
-        _ahead.append(Engine.spawn(source))
+        _ahead.append(Engine.spawn(place))
 
 
 def is_started_ahead() -> bool:

@@ -310,9 +310,7 @@ class Run:
             await asyncio.wait(tasks)
         failures = [task.exception() for task in tasks if not task.cancelled()]
         failure = next((failure for failure in failures if failure), None)
-        while isinstance(failure, BaseExceptionGroup):  # a task group's, of its own tasks
-            failure = failure.exceptions[0]
-        await self._channel.close(failure)
+        await self._channel.close(_first_cause(failure))
 
     async def _assemble(self) -> None:
         plan = self._plan
@@ -432,6 +430,13 @@ class Run:
             self._whereabouts.tags(points, lanes),
             sources,
         )
+
+
+def _first_cause(failure: BaseException | None) -> BaseException | None:
+    """Return the error itself, of the groups that a ``TaskGroup`` makes of it."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:

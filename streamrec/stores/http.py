@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -329,13 +330,11 @@ class HttpStore:
 
 
 def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
-    known = {"headers", *OPTIONS}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise ConfigError(
-            f"storage_options: http(s) knows {', '.join(map(repr, sorted(known)))}, not "
-            f"{', '.join(map(repr, unknown))}"
-        )
+    known = sorted({"headers", *OPTIONS})
+    for name in sorted(set(options) - set(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        nearest = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {nearest}")
     return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
 
 

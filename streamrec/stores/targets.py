@@ -21,16 +21,19 @@ __all__ = ["Target", "open_target", "translated", "write_object"]
 
 @contextlib.contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise the operating system's errors as those of the store."""
+    """Raise the operating system's errors as those of the store.
+
+    A filesystem's own may hold a signed URL, so they are not chained.
+    """
     try:
         yield
-    except FileNotFoundError as error:
-        raise ObjectNotFound("no such directory or bucket; create it first", url=url) from error
-    except PermissionError as error:
-        raise AccessDenied("may not be written to", url=url) from error
+    except FileNotFoundError:
+        raise ObjectNotFound("no such directory or bucket; create it first", url=url) from None
+    except PermissionError:
+        raise AccessDenied("may not be written to", url=url) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StoreError(f"cannot be written: {reason}", url=url) from error
+        raise StoreError(f"cannot be written: {reason}", url=url) from None
 
 
 class Target(Protocol):
@@ -151,8 +154,8 @@ class _RemoteTarget:
             self._upload(f"/dev/fd/{self.file.fileno()}")
         except OSError:
             raise
-        except Exception as error:  # each SDK has a tree of errors of its own
-            raise OSError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # noqa: BLE001 - each SDK has a tree of errors of its own
+            raise OSError(f"{type(error).__name__}: {error}") from None
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,0 +1,68 @@
+"""Arguments of the public functions: places as text, whatever kind of path they come as."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamrec.errors import ConfigError
+
+__all__ = ["count_of", "kind_of", "options_of", "place_text", "source_texts"]
+
+
+def place_text(given: object) -> str:
+    """Return a URL or path as text.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if isinstance(text, str):
+        return text
+    raise ConfigError(
+        f"{kind_of(given)} names no shard; give a URL or a path, such as "
+        "'s3://bucket/train-*.tfrecord', or where several are read a list of them"
+    )
+
+
+def source_texts(given: object) -> str | list[str]:
+    """Return a source, or a list of them, as text.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping):
+        return [place_text(one) for one in given]
+    return place_text(given)
+
+
+def options_of(given: object) -> dict[str, Any]:
+    """Return storage options as a mapping of their own.
+
+    Raises:
+        ConfigError: They are something else; what they hold is not shown.
+    """
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    raise ConfigError(
+        f"storage_options is {kind_of(given)}; give a mapping from names to values, such as "
+        "{'endpoint_url': 'http://host:9000'}"
+    )
+
+
+def count_of(given: object, name: str) -> int:
+    """Return a number from 0 up.
+
+    Raises:
+        ConfigError: It is something else; the error calls it by its name.
+    """
+    if isinstance(given, int) and given >= 0:
+        return given
+    raise ConfigError(f"{name} is {given!r}; give a number from 0 up")
+
+
+def kind_of(given: object) -> str:
+    """Return the kind of a value in words, without the value."""
+    name = type(given).__name__
+    return "None" if given is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
