@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.plan.place import Beginning, Place, for_rank, read_place
 from streamrec.plan.position import Position
+from streamrec.types import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.ranks import Rank
@@ -172,7 +173,7 @@ def _before_rows(places: tuple[Place, ...], rows: int) -> tuple[Place, ...]:
 
 
 def _rows_of(batch: Batch) -> list[Any]:
-    if list(batch) == ["records"]:
-        return batch.records.to_list()
     columns: dict[str, Any] = dict(batch)
+    if list(columns) == ["records"] and isinstance(columns["records"], BytesColumn):
+        return batch.records.to_list()
     return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]

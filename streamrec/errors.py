@@ -397,7 +397,8 @@ class FeedError(StreamrecError):
 
     Args:
         message: What happened, and what to do next.
-        position: The state to resume from: of the last batch that was taken; plain JSON-able data.
+        position: The state to resume from: of the last batch that was taken, or the one that was
+            loaded; plain JSON-able data. ``None``: nothing was, so begin anew.
     """
 
     field_names = ("position",)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, InstanceOf, PositiveInt
 
 from streamrec.config import validate
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.address import Address
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
+from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.plan.position import Fingerprint  # noqa: TC001 - pydantic wants it
 from streamrec.relay import RelaySession, can_relay
 from streamrec.session import EngineSession, LoopSession, ThreadSession
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from streamrec.config import StreamSettings
     from streamrec.plan.place import Place
     from streamrec.ranks import Rank
@@ -79,9 +83,10 @@ class DatasetReader:
         settings, engine = self.description.dataset(), self._engine()
         if engine == "thread":
             return ThreadSession(settings, rank, position)
-        if engine == "process" or is_started_ahead() or not can_relay(settings):
-            return EngineSession.open(settings, rank, position)
-        return RelaySession(settings, rank, position)
+        with _going_on_at(position):
+            if engine == "process" or is_started_ahead() or not can_relay(settings):
+                return EngineSession.open(settings, rank, position)
+            return RelaySession(settings, rank, position)
 
     def _engine(self) -> Literal["process", "thread"] | None:
         engine = self.description.engine
@@ -92,6 +97,16 @@ class DatasetReader:
                 'set engine="thread"'
             )
         return "thread" if private else engine
+
+
+@contextmanager
+def _going_on_at(place: Place) -> Iterator[None]:
+    """Give errors of feeds the place where the stream goes on, before a session knows it."""
+    try:
+        yield
+    except FeedError as error:
+        error.position = state_of(place)
+        raise
 
 
 class _Subscribing(BaseModel):
@@ -134,11 +149,13 @@ class FeederReader:
 
     async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
         """Connect in the running loop."""
-        return await AsyncFeed.open(self.address, position=position, **self._arguments(rank))
+        with _going_on_at(position):
+            return await AsyncFeed.open(self.address, position=position, **self._arguments(rank))
 
     def start(self, rank: Rank, position: Place) -> Session:
         """Connect from plain code."""
-        return BlockingFeed.open(self.address, position=position, **self._arguments(rank))
+        with _going_on_at(position):
+            return BlockingFeed.open(self.address, position=position, **self._arguments(rank))
 
     def _arguments(self, rank: Rank) -> dict[str, Any]:
         return {

@@ -60,7 +60,7 @@ class _Feed:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """The state after the last batch taken, as plain data; ``None`` before any of a new run."""
+        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
         return self._subscription.position
 
     def statistics(self) -> dict[str, Any]:

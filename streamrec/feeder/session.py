@@ -18,9 +18,10 @@ from streamrec.errors import (
     from_fields,
 )
 from streamrec.feeder import payload
+from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.place import Beginning, read_place
-from streamrec.plan.position import VERSION, Fingerprint, Position
+from streamrec.plan.position import VERSION, Position
 from streamrec.wire import (
     PROTOCOL_VERSIONS,
     BatchMessage,
@@ -40,9 +41,10 @@ from streamrec.wire.frame import frame_size
 
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox
+    from streamrec.plan.position import Fingerprint
     from streamrec.types import Batch
 
-__all__ = ["State", "Subscription"]
+__all__ = ["State", "Subscription", "state_of"]
 
 State = Mapping[str, Any] | Position | Beginning
 """A place in the stream: as an object, or as the plain data of its ``to_dict``."""
@@ -100,8 +102,8 @@ class Subscription:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """Where to go on; ``None``: at the beginning."""
-        return _plain(self._place)
+        """Where to go on; ``None``: at the very beginning."""
+        return state_of(self._place)
 
     def welcome(self, message: Message) -> None:
         """Learn what the feeder serves, and compare it with what is wanted.
@@ -116,11 +118,9 @@ class Subscription:
             raise self._refusal(message)
         if message.protocol_version not in PROTOCOL_VERSIONS:
             raise RemoteProtocolError(f"the feeder chose version {message.protocol_version}")
-        try:
-            self.fingerprint = Fingerprint.from_dict(json.loads(message.fingerprint))
-            self.settings = _mapping(message.settings)
-        except (ValueError, RecursionError, StateError) as error:
-            raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
+        self.fingerprint, self.settings = read_welcome(
+            message.fingerprint, message.settings, self.hello.world_size
+        )
         if self._expected is not None:
             self.fingerprint.check(self._expected, "the expected fingerprint")
         position = self.position
@@ -148,7 +148,7 @@ class Subscription:
         if not isinstance(message, Statistics):
             return False
         try:
-            self.statistics = _mapping(message.counters)
+            self.statistics = mapping_of(message.counters)
         except (ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"STATISTICS cannot be read: {error}") from None
         return True
@@ -169,10 +169,20 @@ class Subscription:
             self._owed += message.size
             return self._batch(self._shared(message))
         if isinstance(message, End):
-            self._place = _end(message)
+            self._place = self._end(message)
             self.over = True
             raise EndOfStream
         raise self._refusal(message)
+
+    def _end(self, message: End) -> Position:
+        try:
+            position = Position.from_dict(json.loads(message.position))
+        except (ValueError, RecursionError, StateError) as error:
+            raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
+        ours = self.fingerprint, self._rank, self.hello.world_size
+        if (position.fingerprint, position.rank, position.world_size) != ours:
+            raise RemoteProtocolError("the position of END is of another stream, or another rank")
+        return position
 
     def _batch(self, message: BatchMessage) -> Batch:
         assert self.fingerprint is not None  # the machine lets no batch come before WELCOME
@@ -218,30 +228,17 @@ class Subscription:
 
 def _rebuilt(fault: Fault) -> StreamrecError:
     try:
-        error = from_fields(_mapping(fault.fields))
+        error = from_fields(mapping_of(fault.fields))
     except (ValueError, RecursionError):
         return RemoteProtocolError("the feeder failed, and its reason cannot be read")
     return error
 
 
-def _mapping(data: bytes) -> dict[str, Any]:
-    value = json.loads(data)
-    if not isinstance(value, dict):
-        raise ValueError("it is no mapping")  # noqa: TRY004 - as for text that is not JSON
-    return value
-
-
-def _end(message: End) -> Position:
-    try:
-        return Position.from_dict(json.loads(message.position))
-    except (ValueError, RecursionError, StateError) as error:
-        raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
-
-
-def _plain(position: State | None) -> dict[str, Any] | None:
-    if position is None:
+def state_of(place: State | None) -> dict[str, Any] | None:
+    """Return a place as plain data; ``None`` for the very beginning."""
+    if place is None or place == Beginning():
         return None
-    return position.to_dict() if isinstance(position, Position | Beginning) else dict(position)
+    return place.to_dict() if isinstance(place, Position | Beginning) else dict(place)
 
 
 def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:

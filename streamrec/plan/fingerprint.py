@@ -86,6 +86,8 @@ class Fingerprint:
         for name, kind in kinds.items():
             if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
                 raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
+            if isinstance(data[name], int) and not 0 <= data[name] < 1 << 63:
+                raise MalformedPosition(f"the fingerprint's {name!r} is no number from 0 up")
         return cls(**data)
 
     def check(self, saved: Fingerprint, what: str = "the state") -> None:

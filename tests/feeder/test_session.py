@@ -20,6 +20,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription, connecting_failed
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
+from streamrec.plan.place import Beginning
 from streamrec.wire import (
     Credit,
     End,
@@ -40,6 +41,20 @@ from tests.feeder.double import received
 needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
 
 
+SETTINGS = {
+    "batch_size": double.ROWS,
+    "lanes": double.LANES,
+    "shard_count": 2,
+    "shards": ["memory://double/a", "memory://double/b"],
+    "features": None,
+    "length": None,
+    "surplus": None,
+    "epochs": 1,
+    "steps_per_epoch": None,
+    "remainder": None,
+}
+
+
 def subscription(**options: Any) -> Subscription:
     given = {
         "rank": 0,
@@ -55,7 +70,8 @@ def subscription(**options: Any) -> Subscription:
 
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
     fingerprint = double.fingerprint().to_dict() if fingerprint is None else fingerprint
-    return Welcome(2, json.dumps(fingerprint).encode(), json.dumps(settings or {}).encode())
+    settings = SETTINGS if settings is None else settings
+    return Welcome(2, json.dumps(fingerprint).encode(), json.dumps(settings).encode())
 
 
 def welcomed(**options: Any) -> Subscription:
@@ -123,7 +139,7 @@ def test_places_are_released_along_with_credit() -> None:
 
 
 def test_the_end_moves_the_position() -> None:
-    ours = subscription()
+    ours = welcomed()
     with pytest.raises(EndOfStream):
         ours.take(End(json.dumps(double.position(10).to_dict()).encode()))
     assert ours.over
@@ -200,6 +216,15 @@ def test_places_that_cannot_be(
         welcome({"names": 5}),
         welcome([]),
         Welcome(2, json.dumps(double.fingerprint().to_dict()).encode(), b"[1]"),
+        welcome(settings={}),
+        welcome({**double.fingerprint().to_dict(), "lanes": 0}),
+        welcome({**double.fingerprint().to_dict(), "shards": -2}),
+        *(welcome(settings=SETTINGS | {name: "x"}) for name in SETTINGS),
+        *(welcome(settings=SETTINGS | {name: 1 << 70}) for name in SETTINGS),
+        welcome(settings=SETTINGS | {"lanes": 8}),
+        welcome(settings=SETTINGS | {"batch_size": 9}),
+        welcome(settings=SETTINGS | {"shard_count": 3, "shards": None}),
+        welcome(settings=SETTINGS | {"shards": ["memory://double/a"]}),
         Welcome(1, b"[" * 100_000, b"{}"),
     ],
 )
@@ -210,9 +235,71 @@ def test_a_welcome_that_cannot_be_read(message: Welcome) -> None:
 
 def test_a_welcome() -> None:
     ours = subscription(fingerprint=double.fingerprint())
-    ours.welcome(welcome(settings={"lanes": 4}))
+    ours.welcome(welcome(settings=SETTINGS | {"of a later feeder": 5}))
     assert ours.fingerprint == double.fingerprint()
-    assert ours.settings == {"lanes": 4}
+    assert ours.settings == SETTINGS
+
+
+def test_a_welcome_to_more_ranks_than_lanes_serve() -> None:
+    fingerprint = double.fingerprint(global_batch=24).to_dict()
+    with pytest.raises(RemoteProtocolError, match="4 lanes, which 3 ranks cannot share"):
+        subscription(world_size=3).welcome(welcome(fingerprint))
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        double.position(10, 1, 2),
+        double.position(10, fingerprint=double.fingerprint("others")),
+    ],
+)
+def test_an_end_of_another_stream(position: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="of another stream, or another rank"):
+        welcomed().take(End(json.dumps(position.to_dict()).encode()))
+
+
+def test_what_a_feeder_says_is_cut_and_steers_no_terminal() -> None:
+    text = "\x1b[2Jgone\a" + "x" * (15 << 20)
+    refused = fault(FeederRefused("x"))
+    fields = json.loads(refused.fields) | {"message": text, "type": "ObjectNotFound", "url": text}
+    messages = [Fault(json.dumps(fields).encode(), retryable=False), Goaway(text)]
+    for message in messages:
+        with pytest.raises(StreamrecError) as caught:
+            welcomed().take(message)
+        said = str(caught.value)
+        assert len(said) < 10_000
+        assert "gone" in said
+        assert "cut: there are" in said
+        assert said.isprintable()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "ObjectNotFound", "url": {"x": 1}},
+        {"type": "CorruptRecord", "offset": "x", "record": 1.5, "feature": [1]},
+        {"type": "CorruptRecord", "offset": 1 << 80, "record": True},
+        {"type": "FeederLost", "position": "x"},
+        {"type": ["x"], "message": {"y": [1]}},
+    ],
+)
+def test_a_fault_of_which_fields_cannot_be(fields: Any) -> None:
+    with pytest.raises(StreamrecError) as caught:
+        welcomed().take(Fault(json.dumps(fields).encode(), retryable=False))
+    assert caught.value.fields() == {}
+
+
+@pytest.mark.parametrize("place", [None, Beginning()])
+def test_the_very_beginning_is_no_position(place: Any) -> None:
+    ours = subscription(position=place)
+    assert ours.position is None
+    lost = ours.lost(FeederLost("x"))
+    assert isinstance(lost, FeederLost)
+    assert lost.position is None
+
+
+def test_the_beginning_of_a_later_epoch_is_one() -> None:
+    assert subscription(position=Beginning(2)).position == {"version": 2, "epoch": 2}
 
 
 def test_only_errors_of_feeds_carry_a_position() -> None:

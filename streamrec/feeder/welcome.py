@@ -1,0 +1,72 @@
+"""What WELCOME says, read without trust: what is served, and in which order."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamrec.config import validate
+from streamrec.errors import ConfigError, RemoteProtocolError, StateError
+from streamrec.plan.position import MOST_LANES, Fingerprint
+
+__all__ = ["mapping_of", "read_welcome"]
+
+_Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Number: TypeAlias = Annotated[int, Field(ge=1, lt=1 << 63)]
+
+
+class _Facts(BaseModel):
+    """The settings of WELCOME; what a later feeder tells besides is ignored."""
+
+    model_config = ConfigDict(strict=True, defer_build=True)
+
+    batch_size: _Number | None
+    lanes: Annotated[int, Field(ge=1, le=MOST_LANES)]
+    shard_count: _Count
+    shards: list[str] | None
+    features: dict[str, Any] | None
+    length: _Count | None = None
+    surplus: Annotated[int, Field(gt=-(1 << 63), lt=1 << 63)] | None = None
+    epochs: _Number | None = None
+    steps_per_epoch: _Number | None = None
+    remainder: Literal["keep", "drop", "pad"] | None = None
+
+
+def read_welcome(
+    fingerprint: bytes, settings: bytes, world_size: int
+) -> tuple[Fingerprint, dict[str, Any]]:
+    """Read the fingerprint and the settings of WELCOME.
+
+    Raises:
+        RemoteProtocolError: They are something else, or contradict each other.
+    """
+    try:
+        served = Fingerprint.from_dict(json.loads(fingerprint))
+        facts = validate(_Facts, mapping_of(settings))
+    except (ValueError, RecursionError, StateError, ConfigError) as error:
+        raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
+    batch = None if facts.batch_size is None else facts.batch_size * world_size
+    told = (facts.lanes, facts.shard_count, batch)
+    names = facts.shard_count if facts.shards is None else len(facts.shards)
+    if told != (served.lanes, served.shards, served.global_batch) or names != served.shards:
+        raise RemoteProtocolError("the settings of WELCOME are not those of its fingerprint")
+    if served.lanes % world_size:
+        raise RemoteProtocolError(
+            f"WELCOME names {served.lanes} lanes, which {world_size} ranks cannot share"
+        )
+    return served, facts.model_dump()
+
+
+def mapping_of(data: bytes) -> dict[str, Any]:
+    """Read a mapping.
+
+    Raises:
+        ValueError: It is none, or no JSON.
+        RecursionError: It is too deep.
+    """
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("it is no mapping")  # noqa: TRY004 - as for text that is not JSON
+    return value
