@@ -9,9 +9,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["HIDDEN", "Hidden", "masked", "masked_repr", "printable", "shown", "without_secrets"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "HIDDEN",
+    "Hidden",
+    "masked",
+    "masked_repr",
+    "printable",
+    "shown",
+    "without_secrets",
+    "without_values",
+]
 
 HIDDEN = "**********"
 MOST = 8 << 10
@@ -40,6 +52,7 @@ _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """C0 and C1 without tab and line feed, what turns the direction of writing, and halves of pairs."""
+_SUSPICIOUS = re.compile(rf"[?@#;&]|{_CONTROL.pattern}")
 _OPTION = re.compile(
     r"secret|token|passw|credential|private|signature|auth|cookie|headers|sas_|connection_string"
     r"|\bkey\b|_key\b",
@@ -50,6 +63,8 @@ _OPTION = re.compile(
 
 def masked(url: str) -> str:
     """Return a URL as it may be shown: it names the object, and lets nobody in."""
+    if not _SUSPICIOUS.search(url):  # there may be a million of them
+        return url
     plain = _QUERY.sub(lambda found: found[1] + ("?..." if found[2] else ""), url)
     return _CONTROL.sub("?", _without_users(plain))
 
@@ -82,6 +97,14 @@ def without_secrets(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_secrets(inner) for inner in value]
     return masked(value) if isinstance(value, str) else value
+
+
+def without_values(text: str, options: Mapping[str, Any]) -> str:
+    """Return a text, as of an error about options, without those of their values that it quotes."""
+    for value in options.values():
+        if isinstance(value, str) and len(value) > 3:
+            text = text.replace(value, HIDDEN)
+    return text
 
 
 class Hidden(dict[str, Any]):

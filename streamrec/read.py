@@ -69,7 +69,7 @@ def read_records(
 def batches(
     loop: Bridge, settings: DatasetSettings, offset: int = 0, *, single: bool = False
 ) -> Generator[tuple[Batch, list[str]], None, None]:
-    """The batches of one run over a dataset, with the shards' URLs as they may be shown.
+    """The batches of one run over a dataset, with the shards' URLs.
 
     Args:
         loop: Where it is read.

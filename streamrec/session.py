@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from streamrec.config import ends
 from streamrec.feeder.engine import Engine
 from streamrec.flow.bridge import Bridge
-from streamrec.masking import masked
 from streamrec.memory import memory_budget
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
@@ -150,7 +149,7 @@ class LoopSession:
         return {
             "batch_size": self._batch_size,
             "lanes": dataset.lanes,
-            "shards": [masked(url) for url in dataset.shards],
+            "shards": list(dataset.shards),
             "features": dataset.settings.features,
             "length": dataset.length(self._batch_size, self._rank.world_size),
             "surplus": dataset.surplus(self._batch_size, self._rank.world_size),

@@ -19,6 +19,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.flow.switching import short_switch_interval
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
+from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.readers import DatasetReader, FeederReader
@@ -370,7 +371,7 @@ class Stream:
 
     @property
     def shards(self) -> list[str]:
-        """The shards' URLs, sorted: ``batch.origin`` numbers them.
+        """The shards' URLs, sorted, without credentials: ``batch.origin`` numbers them.
 
         Raises:
             ConfigError: Another process reads, and there are too many names to send them along.
@@ -381,7 +382,7 @@ class Stream:
                 f"the names of {settings['shard_count']} shards are more than a feeder tells; list "
                 'them where they are stored, or read with engine="thread"'
             )
-        return list(settings["shards"])
+        return [masked(url) for url in settings["shards"]]
 
     def statistics(self) -> dict[str, Any]:
         """What this stream has delivered, and what the fetch engine did; docs/operations.md."""

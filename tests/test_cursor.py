@@ -24,6 +24,13 @@ def single_records(count: int) -> Batch:
     return Batch({"records": rows}, count, 0, origin, behind)
 
 
+def test_a_column_that_is_called_records_and_holds_none() -> None:
+    numbers = np.arange(2)
+    cursor = Cursor()
+    cursor.receive(replace(single_records(2), columns={"records": numbers}))
+    assert [cursor.row(), cursor.row()] == [{"records": 0}, {"records": 1}]
+
+
 def test_a_new_one_stands_at_the_beginning() -> None:
     cursor = Cursor()
     assert (cursor.epoch, cursor.run_epoch, cursor.step, cursor.rows) == (0, 0, 0, 0)

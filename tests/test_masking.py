@@ -15,6 +15,7 @@ from streamrec.masking import (
     printable,
     shown,
     without_secrets,
+    without_values,
 )
 
 URLS = [
@@ -105,6 +106,12 @@ def test_what_is_no_secret_among_options_is_shown() -> None:
         "endpoint_url": "http://h",
         "deep": [{"token": HIDDEN}],
     }
+
+
+def test_a_text_about_options_is_shown_without_their_values() -> None:
+    options = {"password": "untold", "port": 21, "user": "me"}
+    said = without_values("untold: no me at port 21", options)
+    assert said == f"{HIDDEN}: no me at port 21"
 
 
 def test_values_of_every_shape() -> None:

@@ -20,6 +20,7 @@ from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.position import names_digest
 from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.s3_calls import Endpoint
@@ -111,6 +112,7 @@ def test_a_stream(form: Form, engine: Any, seen: list[Any]) -> None:
         taken = [record for batch in again for record in batch.records.to_list()]
         seen += told_by(again)
         assert again.shards[0].startswith(form.url("a.tfrecord").partition("?")[0])
+        assert again.fingerprint.names == names_digest(form.shards), "of the names as they are"
     assert sorted(taken) == sorted(RECORDS * len(NAMES)), "what is needed to read is there"
 
 
@@ -251,13 +253,6 @@ def test_an_address_with_a_token(address: str, seen: list[Any]) -> None:
 @pytest.mark.parametrize("name", ["a.tfrecord", "damaged.tfrecord", "absent.tfrecord"])
 def test_the_command_line(form: Form, command: list[str], name: str, seen: list[Any]) -> None:
     seen.append(streamrec(*command, form.url(name), *storage_options(form.options)))
-
-
-def test_shards_that_look_alike_are_told_apart(store: DevStore, seen: list[Any]) -> None:
-    urls = [f"{store.endpoint}/data/a.tfrecord?sig={SECRET}{n}" for n in range(2)]
-    lines = streamrec("cat", "--raw", "--record", "20", *urls).out.splitlines()
-    seen.append(lines)
-    assert len(lines) == 20
 
 
 def test_descriptions(seen: list[Any]) -> None:

@@ -68,8 +68,9 @@ def cat(
     characters (tabs and line ends aside) are strings, others are {"base64": "..."}. A feature
     without a kind of value is null.
 
-    A batch's origin leads here: stream.shards[batch.origin.shards[row]] is the URL, and
-    batch.origin.records[row] the number for --record. An error names the offset for --offset.
+    A batch's origin leads here: stream.shards[batch.origin.shards[row]] is the URL, without what
+    signs it, and batch.origin.records[row] the number for --record. An error names the offset for
+    --offset.
     """
     from streamrec.cli.records import Selection, groups
 

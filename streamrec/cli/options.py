@@ -19,7 +19,7 @@ def _pair(text: str, param: click.Parameter, ctx: click.Context) -> tuple[str, A
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise click.BadParameter(
-            f"{text!r} is not KEY=VALUE, as in endpoint_url=http://host:9000", ctx, param
+            f"{key!r} is not KEY=VALUE, as in endpoint_url=http://host:9000", ctx, param
         )
     try:
         return key, json.loads(value)

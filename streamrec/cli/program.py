@@ -18,6 +18,7 @@ from streamrec.cli.options import debug_option
 from streamrec.cli.serve import serve
 from streamrec.cli.verify import verify
 from streamrec.errors import ConfigError, StreamrecError
+from streamrec.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,8 +98,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, ConfigError):
         return WRONG_USAGE, str(error)
     if isinstance(error, StreamrecError | OSError):
-        return FAILED, str(error)
-    what = f"{type(error).__name__}: {error}"
+        return FAILED, printable(str(error))
+    what = printable(f"{type(error).__name__}: {error}")
     return FAILED, f"this is a mistake in streamrec, please report it with --debug: {what}"
 
 

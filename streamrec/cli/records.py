@@ -29,7 +29,6 @@ class Record(NamedTuple):
 
     payload: bytes
     url: str
-    """As it may be shown."""
     number: int
     """In its shard, from 0; counted from the offset where one is given."""
 
@@ -86,10 +85,8 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
     left, numbering = selection.count, _Numbering()
     with Bridge() as loop:
         for batch, urls in batches(loop, selection.settings(), selection.offset):
-            # By the shard's number: what is shown of two URLs may be the same.
-            records = zip(_records(batch, urls), batch.origin.shards.tolist(), strict=True)
-            found = [one for one, shard in records if numbering.of(one, shard) >= selection.skip]
-            found = found[:left]
+            records = _records(batch, urls)
+            found = [one for one in records if numbering.of(one) >= selection.skip][:left]
             left = None if left is None else left - len(found)
             if found:
                 yield found
@@ -101,13 +98,13 @@ class _Numbering:
     """The records' numbers over all shards, those of damaged ones included."""
 
     def __init__(self) -> None:
-        self._shard = -1
+        self._url = ""
         self._before = self._next = 0
 
-    def of(self, record: Record, shard: int) -> int:
+    def of(self, record: Record) -> int:
         """The number of the next record."""
-        if shard != self._shard:
-            self._shard, self._before = shard, self._next
+        if record.url != self._url:
+            self._url, self._before = record.url, self._next
         self._next = self._before + record.number + 1
         return self._next - 1
 

@@ -266,12 +266,12 @@ def _position(data: bytes) -> Place | None:
 
 
 def _described(dataset: DatasetHandle, batch_size: int | None, world_size: int) -> dict[str, Any]:
-    names = [masked(url) for url in dataset.shards]
+    size = sum(len(url) + 4 for url in dataset.shards)
     return {
         "batch_size": batch_size,
         "lanes": dataset.lanes,
-        "shard_count": len(names),
-        "shards": names if sum(len(name) + 4 for name in names) <= MOST_NAMES else None,
+        "shard_count": len(dataset.shards),
+        "shards": [masked(url) for url in dataset.shards] if size <= MOST_NAMES else None,
         "features": dataset.settings.features,
         "length": dataset.length(batch_size, world_size),
         "surplus": dataset.surplus(batch_size, world_size),

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.errors import ConfigError
+from streamrec.masking import without_values
 from streamrec.stores.base import in_thread
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:
         filesystem, _ = url_to_fs("".join(place), skip_instance_cache=True, **options)
     except (TypeError, ValueError, KeyError, ImportError) as error:
         scheme = place.link.partition("://")[0]
-        raise ConfigError(f"storage_options: {scheme}'s filesystem says: {error}") from None
+        said = without_values(str(error), options)
+        raise ConfigError(f"storage_options: {scheme}'s filesystem says: {said}") from None
     filesystem.retries = 1  # s3fs's; retrying is the pipeline's
     return filesystem
 

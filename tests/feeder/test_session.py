@@ -262,7 +262,7 @@ def test_what_a_feeder_says_is_cut_and_steers_no_terminal() -> None:
     text = "\x1b[2Jgone\a" + "x" * (15 << 20)
     refused = fault(FeederRefused("x"))
     fields = json.loads(refused.fields) | {"message": text, "type": "ObjectNotFound", "url": text}
-    messages = [Fault(json.dumps(fields).encode(), retryable=False), Goaway(text)]
+    messages: list[Message] = [Fault(json.dumps(fields).encode(), retryable=False), Goaway(text)]
     for message in messages:
         with pytest.raises(StreamrecError) as caught:
             welcomed().take(message)

@@ -37,10 +37,10 @@ class AsyncConnection(Connection):
 class Served:
     """What both doubles do: they have a server in their URL, and a connection."""
 
-    def __init__(self, server: str = "", wrong: int = 0, **options: Any) -> None:
+    def __init__(self, server: str = "", wrong: str = "", **options: Any) -> None:
         super().__init__(**options)
         if wrong:
-            raise ValueError("it is wrong")
+            raise ValueError(f"{wrong} is wrong")
         self.server = server
         self.thread = threading.get_ident()
         self.forgotten = 0
@@ -120,8 +120,8 @@ async def test_closing_unused() -> None:
 
 @asynchronous
 async def test_options_that_are_refused() -> None:
-    calls = InThreads({"wrong": 1})
-    with pytest.raises(ConfigError, match="blocking's filesystem says: it is wrong"):
+    calls = InThreads({"wrong": "swordfish"})
+    with pytest.raises(ConfigError, match=r"blocking's filesystem says: \*+ is wrong"):
         await calls.call(place_of("blocking://one/x"), "info")
     await calls.aclose()
 
