@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, InstanceOf, PositiveInt
+from pydantic import BaseModel, ConfigDict, InstanceOf, PositiveFloat, PositiveInt
 
 from streamrec.config import validate
 from streamrec.errors import ConfigError, FeedError

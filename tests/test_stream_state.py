@@ -288,7 +288,7 @@ class TestRefusedAtOnce:
                 stream.load_state_dict(wrong)
         with pytest.raises(MalformedPosition, match="epoch -2"):
             stream.set_epoch(-2)
-        with pytest.raises(ConfigError, match="cannot take -1"):
+        with pytest.raises(ConfigError, match="count is -1"):
             sr.take(stream, -1)
         assert stream.state_dict() == state
 
