@@ -26,7 +26,7 @@ def single_records(count: int) -> Batch:
 
 def test_a_column_that_is_called_records_and_holds_none() -> None:
     numbers = np.arange(2)
-    cursor = Cursor()
+    cursor = cursor_at(10)
     cursor.receive(replace(single_records(2), columns={"records": numbers}))
     assert [cursor.row(), cursor.row()] == [{"records": 0}, {"records": 1}]
 

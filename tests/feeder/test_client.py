@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Role, Statistics, Welcome
+from streamrec.wire import Role, Statistics
 from tests.feeder import double
 from tests.feeder.double import Double
 from tests.feeder.support import (
@@ -36,6 +35,7 @@ from tests.feeder.support import (
     served,
     until,
 )
+from tests.feeder.test_session import welcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +57,7 @@ async def from_script(script: Scripted, sock: socket.socket, **options: Any) -> 
     """Subscribe to a feeder that follows a script."""
     opening = asyncio.create_task(AsyncFeed.open(sock, **options))
     await script.answer()
-    described = double.fingerprint().to_dict(), {"batch_size": double.ROWS}
-    script.say(Welcome(2, *(json.dumps(value).encode() for value in described)))
+    script.say(welcome())
     feed = await opening
     await script.answer()
     return feed
