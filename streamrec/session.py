@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from streamrec.config import ends
 from streamrec.feeder.engine import Engine
 from streamrec.flow.bridge import Bridge
+from streamrec.flow.cleanup import until_done
 from streamrec.memory import memory_budget
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.ranges import sent_bytes
@@ -185,7 +186,7 @@ class LoopSession:
         self._closing = True
         self._ready.set()
         self._wanted.set()
-        await asyncio.wait([self._owner])
+        await until_done(self._owner)
 
     def _start(self, position: Place) -> Run:
         rank, world_size = self._rank

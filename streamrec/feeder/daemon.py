@@ -15,6 +15,7 @@ from streamrec.feeder.admission import Limits
 from streamrec.feeder.server import Feeder, open_dataset
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.cleanup import finish
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -57,7 +58,7 @@ async def serve(
             name: asyncio.ensure_future(opener(dataset))
             for name, dataset in settings.datasets.items()
         }
-        stack.push_async_callback(_close, opening)
+        stack.push_async_callback(lambda: finish(_close(opening)))
         feeder = await stack.enter_async_context(_feeder(opening, settings.server))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)

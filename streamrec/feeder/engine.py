@@ -40,6 +40,7 @@ from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
 from streamrec.feeder.shared import Inbox, Outbox, created
 from streamrec.feeder.watch import Deadlines
+from streamrec.flow.cleanup import finish
 from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
 from streamrec.memory import memory_budget
@@ -406,8 +407,13 @@ async def serve(
             async with Feeder(datasets, deadlines=endless, outbox=outbox) as feeder:
                 await feeder.serve_socket(sock)
     finally:
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            await (await opening).aclose()
+        await finish(_close(opening))
+
+
+async def _close(opening: asyncio.Future[DatasetHandle]) -> None:
+    """Close the dataset; where it cannot be opened, the client has been told."""
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await (await opening).aclose()
 
 
 async def _open(settings: dict[str, Any], objects: Sequence[Sequence[Any]] | None) -> DatasetHandle:

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
+from streamrec.flow.cleanup import finish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,4 +73,4 @@ async def serving(where: str, feeder: Feeder, registry: CollectorRegistry) -> As
         bound = runner.addresses[0]
         yield f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
     finally:
-        await runner.cleanup()
+        await finish(runner.cleanup())

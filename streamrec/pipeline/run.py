@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
+from streamrec.flow.cleanup import end, finish
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder, Suspect
@@ -123,14 +124,17 @@ class Run:
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
 
     async def _stop(self) -> None:
+        """Read no further, and let go of what was read ahead; again changes nothing."""
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await end(self._task)
         if self._inflater is not None:
             self._inflater.close()
         self._fetcher.close()
 
     async def __aexit__(self, *_: object) -> None:
+        await finish(self._close())
+
+    async def _close(self) -> None:
         await self._stop()
         self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._losses is not None:
@@ -173,7 +177,7 @@ class Run:
         """
         if self._channel.is_closed:
             return None
-        await self._stop()
+        await finish(self._stop())
         return self._sent
 
     async def _begin_again(self) -> None:
@@ -181,7 +185,7 @@ class Run:
 
         There it is known what is to be done with one that is corrupt.
         """
-        await self._stop()
+        await finish(self._stop())
         counts = self._fetcher.counts
         self._plan = replace(self._plan, position=self.position, is_suspicious=True)
         self._begin()
@@ -305,9 +309,7 @@ class Run:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end(*tasks)
         failures = [task.exception() for task in tasks if not task.cancelled()]
         failure = next((failure for failure in failures if failure), None)
         await self._channel.close(_first_cause(failure))

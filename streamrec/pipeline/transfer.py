@@ -6,12 +6,12 @@ It tries again, goes on where a body broke off, cuts what stalls, and hedges wha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, RetryRate
 from streamrec.pipeline.feeds import RangeRead
 from streamrec.plan.hedging import Hedging
@@ -97,11 +97,11 @@ class Carrier:
         try:
             while (hedge := await self._until_slow(first, read, started)) is not None:
                 if await self._hedged(first, hedge):
-                    await _end(first)
+                    await end(first)
                     _take_over(read, hedge)
                     return
         finally:
-            await _end(first)
+            await end(first)
         first.result()
         if read.last_failure is None:
             seconds = self._loop.time() - started
@@ -171,7 +171,7 @@ class Carrier:
             won = second.done() and second.result() and not first.done()
         finally:
             self._hedges_under_way -= 1
-            await _end(second)
+            await end(second)
         self.counts["hedges_won" if won else "hedges_lost"] += 1
         if not won:
             await asyncio.wait([first], timeout=HEDGE_AGAIN)
@@ -303,21 +303,6 @@ def _bare(error: StoreError) -> StoreError:
     """Without its traceback: that would keep the range's memory, which keeps the error."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel, and be back only when nothing is written into its memory any more."""
-    task.cancel()
-    interrupted = False  # no exception is kept: it would keep this frame, and that the memory
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            interrupted = True
-    with contextlib.suppress(asyncio.CancelledError):  # asking lets its frames and memory go
-        task.exception()
-    if interrupted:
-        raise asyncio.CancelledError
 
 
 def _nobody() -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
+from streamrec.flow.cleanup import end
+
 if TYPE_CHECKING:
     from aiohttp import ClientRequest, ClientTimeout
     from aiohttp.connector import Connection
@@ -52,10 +54,7 @@ class EagerConnector(aiohttp.TCPConnector):
 
     async def stop(self) -> None:
         """Open no more."""
-        for task in self._opening:
-            task.cancel()
-        if self._opening:
-            await asyncio.wait(self._opening)
+        await end(*self._opening)
 
     async def _open(self, req: ClientRequest, timeout: ClientTimeout) -> None:  # noqa: ASYNC109
         # Who needs a connection opens one, and tells what is wrong.

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
+from streamrec.flow.cleanup import finish
 from streamrec.formats.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
@@ -100,7 +101,10 @@ class Stores:
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:
-        """Close every store."""
+        """Close every store; again changes nothing."""
+        await finish(self._close_all())
+
+    async def _close_all(self) -> None:
         while self._stores:
             _, store = self._stores.popitem()
             await store.aclose()

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from streamrec.errors import StoreUnavailable
+from streamrec.flow.cleanup import end
 from streamrec.plan.key_space import KeySpace, OutOfOrder
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
         AsyncGenerator,
         Awaitable,
         Callable,
-        Collection,
         Iterable,
         Iterator,
         Sequence,
@@ -114,7 +114,7 @@ class _Spread:
                 if self._failure is not None:
                     raise self._failure
         finally:
-            await _end(self._tasks)
+            await end(*self._tasks)
 
     def _begin(self, spans: Iterable[Span]) -> None:
         self._tasks.update(asyncio.create_task(self._read(span)) for span in spans)
@@ -146,12 +146,6 @@ class _Spread:
             if not over:
                 return
             del spans[0]
-
-
-async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
 
 
 async def patiently(

@@ -18,6 +18,8 @@ from streamrec.wire import BatchMessage
 from streamrec.wire.frame import aligned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.place import Place
     from streamrec.types import Column
@@ -75,7 +77,7 @@ class Double:
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
     what was received from all runs, ``open_runs`` the runs that were not closed.
-    With ``counts`` the runs have statistics.
+    With ``counts`` the runs have statistics. ``made`` is shown every batch.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Double:
         self.open_runs = 0
         self.counts = False
         self.closed = False
+        self.made: Callable[[Batch], object] = lambda _: None
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
@@ -123,6 +126,15 @@ class Double:
         return DoubleRun(self, rank, world_size, position.step if position else 0)
 
     async def aclose(self) -> None:
+        self.closed = True
+
+
+class SlowlyClosed(Double):
+    """A dataset that takes some turns of the loop to close."""
+
+    async def aclose(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
         self.closed = True
 
 
@@ -153,7 +165,9 @@ class DoubleRun:
             raise dataset.error
         self._step += 1
         dataset.taken += 1
-        return batch(step, size=dataset.size, rank=self._rank, world_size=self._world_size)
+        made = batch(step, size=dataset.size, rank=self._rank, world_size=self._world_size)
+        dataset.made(made)
+        return made
 
     async def __aenter__(self) -> Self:
         self._dataset.open_runs += 1

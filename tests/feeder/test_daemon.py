@@ -18,7 +18,8 @@ from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.watch import Deadlines
-from tests.feeder.double import Double
+from tests.cancelled import cancelled_in_every_turn
+from tests.feeder.double import Double, SlowlyClosed
 from tests.feeder.shards import write_shards
 from tests.feeder.support import PATIENCE, eventually, on_both_loops
 
@@ -132,6 +133,21 @@ async def test_a_signal_while_it_opens(tmp_path: Path) -> None:
     await eventually((tmp_path / "feeder.sock").exists)
     os.kill(os.getpid(), signal.SIGTERM)
     await task
+
+
+@pytest.mark.parametrize("turns", [3, 30])
+@on_both_loops
+async def test_cancelled_in_every_turn_it_closes_all(turns: int, tmp_path: Path) -> None:
+    datasets: list[SlowlyClosed] = []
+
+    async def opener(_: DatasetSettings) -> SlowlyClosed:
+        datasets.append(SlowlyClosed())
+        return datasets[-1]
+
+    await cancelled_in_every_turn(daemon.serve(settings(tmp_path), opener=opener), turns)
+    assert all(dataset.closed for dataset in datasets)
+    assert datasets
+    assert not (tmp_path / "feeder.sock").exists()
 
 
 @on_both_loops

@@ -21,11 +21,12 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
 from streamrec.feeder.client import ENGINE_DATASET
-from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine
+from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Credit, Role, Subscribe
-from tests.feeder.double import Double
+from tests.cancelled import cancelled_in_every_turn
+from tests.feeder.double import Double, SlowlyClosed
 from tests.feeder.shards import write_shards
 from tests.feeder.support import (
     Scripted,
@@ -36,6 +37,7 @@ from tests.feeder.support import (
     open_fds,
     until,
 )
+from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from streamrec.feeder.client import BlockingFeed
@@ -353,6 +355,22 @@ def test_without_pidfd(tmp_path: Path) -> None:
         process.stdin.close()
         ours.close()
         assert process.wait(20) == 0
+
+
+@asynchronous
+async def test_cancelled_in_every_turn_it_closes_the_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = SlowlyClosed()
+
+    async def opener(*_: object) -> SlowlyClosed:
+        return dataset
+
+    monkeypatch.setattr(module, "open_dataset", opener)
+    ours, theirs = socket.socketpair()
+    with ours:
+        await cancelled_in_every_turn(serve(theirs, {"source": "double"}, os.getppid()), 5)
+    assert dataset.closed
 
 
 def test_an_orphan_does_not_begin(tmp_path: Path) -> None:

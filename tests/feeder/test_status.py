@@ -12,9 +12,12 @@ from streamrec.feeder import status
 from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
+from tests.cancelled import cancelled_in_every_turn
 from tests.feeder.double import Double
 from tests.feeder.support import eventually
 from tests.support import asynchronous
+
+HERE = "127.0.0.1:0"
 
 
 async def get(bound: str, path: str) -> tuple[int, str]:
@@ -26,7 +29,7 @@ async def get(bound: str, path: str) -> tuple[int, str]:
 async def test_health_follows_the_feeder() -> None:
     opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
     feeder = Feeder({"train": opening})
-    async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
+    async with status.serving(HERE, feeder, CollectorRegistry()) as bound:
         assert await get(bound, "/livez") == (200, "ok\n")
         assert await get(bound, "/readyz") == (503, "datasets are being opened\n")
         opening.set_result(Double())
@@ -57,11 +60,29 @@ async def test_metrics_are_those_of_the_registry() -> None:
     Counter("answers", "42", registry=registry).inc(42)
     async with (
         Feeder({}) as feeder,
-        status.serving("127.0.0.1:0", feeder, registry) as bound,
+        status.serving(HERE, feeder, registry) as bound,
     ):
         code, text = await get(bound, "/metrics")
     assert code == 200
     assert "answers_total 42.0" in text
+
+
+@asynchronous
+async def test_closing_is_not_cut_short() -> None:
+    place: list[str] = []
+
+    async def serve() -> None:
+        async with Feeder({}) as feeder, status.serving(HERE, feeder, CollectorRegistry()) as bound:
+            place.append(bound)
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await eventually(lambda: place != [])
+    host, _, port = place[0].rpartition(":")
+    with socket.create_connection((host, int(port))) as kept:
+        await cancelled_in_every_turn(asyncio.wait_for(serving, None))
+        kept.setblocking(False)
+        assert kept.recv(1) == b""
 
 
 @asynchronous

@@ -10,6 +10,7 @@ from aiohttp import TCPConnector
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreError
 from streamrec.stores.s3 import S3Store
+from tests.cancelled import Stubborn, cancelled_in_every_turn
 from tests.stores.conformance import DATA, read
 from tests.support import asynchronous
 
@@ -87,6 +88,17 @@ async def test_closing_in_the_middle(authority: Authority) -> None:
     async with served(authority) as (_, store):
         async for _info in store.list("s3://bucket/"):
             break
+
+
+@asynchronous
+async def test_stopping_is_not_cut_short(authority: Authority) -> None:
+    async with served(authority) as (_, store):
+        [info async for info in store.list("s3://bucket/")]
+        opening = [Stubborn(), Stubborn()]
+        await asyncio.sleep(0)
+        connector_of(store)._opening |= {one.task for one in opening}
+        await cancelled_in_every_turn(connector_of(store).stop())
+        assert all(one.ended for one in opening)
 
 
 @asynchronous

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores import ObjectInfo, Stores
+from tests.cancelled import cancelled_in_every_turn
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -150,6 +152,26 @@ async def test_patterns_without_a_match(source: str) -> None:
 )
 def test_what_is_near(urls: list[str], near: bool) -> None:
     assert Stores().are_near(urls) is near
+
+
+class Closing:
+    """A store that takes some turns of the loop to close."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def aclose(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.closed = True
+
+
+@asynchronous
+async def test_closing_is_not_cut_short() -> None:
+    stores, made = Stores(), [Closing(), Closing(), Closing()]
+    stores._stores = dict(zip("abc", made, strict=True))  # type: ignore[arg-type]
+    await cancelled_in_every_turn(stores.aclose())
+    assert all(store.closed for store in made)
 
 
 def test_stores_are_made_once() -> None:

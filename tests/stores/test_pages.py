@@ -20,6 +20,7 @@ from streamrec.stores.pages import (
     patiently,
     walk,
 )
+from tests.cancelled import TURNS, cancelled_in_every_turn
 from tests.plan.test_key_space import KEYS
 from tests.support import asynchronous
 
@@ -37,7 +38,7 @@ class Listing:
         self.names, self.size = list(names), size
         self.knows_after = True
         self.asked: list[tuple[str, str]] = []
-        self.cancelled = 0
+        self.cancelled = self.lingers = 0
         self.held: dict[str, asyncio.Event] = {}
         self.failing: dict[str, StoreError] = {}
 
@@ -57,6 +58,8 @@ class Listing:
             if first in self.held:
                 await self.held[first].wait()
         except asyncio.CancelledError:
+            for _ in range(self.lingers):
+                await asyncio.sleep(0)
             self.cancelled += 1
             raise
         await asyncio.sleep(0)
@@ -131,6 +134,17 @@ async def test_what_is_left_early_asks_for_no_more() -> None:
         for _ in range(9):
             await asyncio.sleep(0)
     assert listing.cancelled > FIRST / 2
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@asynchronous
+async def test_leaving_early_is_not_cut_short() -> None:
+    listing = Listing(counted(100))
+    listing.held = dict.fromkeys(listing.names[2:], asyncio.Event())
+    listing.lingers = TURNS
+    found = walk(listing.fetch, HEAD)
+    await anext(found)
+    await cancelled_in_every_turn(found.aclose())
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.flow.cleanup import end, finish, until_done
+from tests.cancelled import TURNS, Stubborn, cancelled_in_every_turn
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Thing:
+    """Something to be closed, which takes a while."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def aclose(self) -> str:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self.closed = True
+        return "closed"
+
+
+@asynchronous
+async def test_a_cleanup_gives_what_it_returns() -> None:
+    assert await finish(Thing().aclose()) == "closed"
+
+
+@asynchronous
+async def test_a_cleanup_that_fails_raises() -> None:
+    async def fail() -> None:
+        raise KeyError("cause")
+
+    with pytest.raises(KeyError, match="cause"):
+        await finish(fail())
+
+
+@pytest.mark.parametrize("after", [0, 1, TURNS // 2])
+@asynchronous
+async def test_a_cleanup_runs_to_its_end(after: int) -> None:
+    thing = Thing()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await finish(thing.aclose())
+
+    await cancelled_in_every_turn(work(), after + 1)
+    assert thing.closed
+
+
+@asynchronous
+async def test_within_a_time_limit_a_cleanup_ends_and_the_limit_is_told() -> None:
+    thing = Thing()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await finish(thing.aclose())
+    assert thing.closed
+
+
+def test_a_loop_that_ends_waits_for_a_cleanup() -> None:
+    thing, started = Thing(), asyncio.Event()
+
+    async def clean_up() -> None:
+        started.set()
+        await finish(thing.aclose())
+
+    async def main() -> None:
+        cleaning = asyncio.create_task(clean_up())
+        await started.wait()
+        await asyncio.sleep(0)
+        assert not cleaning.done()
+
+    asyncio.run(main())
+    assert thing.closed
+
+
+@asynchronous
+async def test_ending_tasks_returns_when_they_have_ended() -> None:
+    tasks = [Stubborn(), Stubborn()]
+    await asyncio.sleep(0)
+    await end(*(one.task for one in tasks))
+    assert all(one.ended for one in tasks)
+    await end()
+
+
+@asynchronous
+async def test_ending_tasks_is_not_cut_short() -> None:
+    one = Stubborn()
+    await asyncio.sleep(0)
+    await cancelled_in_every_turn(end(one.task))
+    assert one.ended
+
+
+@asynchronous
+async def test_a_task_that_fails_as_it_ends_is_no_failure_of_who_ends_it() -> None:
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError("cause")
+
+    task = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    await end(task)
+    assert isinstance(task.exception(), KeyError)
+
+
+@asynchronous
+async def test_an_ended_task_keeps_nothing_of_what_it_worked_with() -> None:
+    async def work(thing: Thing) -> None:
+        await asyncio.Event().wait()
+        thing.closed = True
+
+    thing = Thing()
+    held = weakref.ref(thing)
+    task = asyncio.create_task(work(thing))
+    del thing
+    await asyncio.sleep(0)
+    gc.disable()
+    try:
+        await end(task)
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [
+        lambda future: future.set_result(None),
+        lambda future: future.set_exception(KeyError("cause")),
+        lambda future: future.cancel(),
+    ],
+)
+@asynchronous
+async def test_futures_are_waited_for_whatever_becomes_of_them(
+    settle: Callable[[asyncio.Future[None]], object],
+) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(until_done(future))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        waiting.cancel()
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert not future.done(), "who waits is cancelled, not what is waited for"
+    settle(future)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until_done(future)
+    assert future.cancelled() or future.exception() or future.result() is None
