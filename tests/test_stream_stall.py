@@ -51,5 +51,5 @@ async def test_an_asynchronous_loop_ends_with_the_position() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
 def test_a_wait_without_a_length(seconds: float) -> None:
-    with pytest.raises(ConfigError, match="stall_timeout.* greater than 0"):
+    with pytest.raises(ConfigError, match=r"stall_timeout.* greater than 0"):
         connect("tcp://127.0.0.1:1", stall_timeout=seconds)

@@ -90,6 +90,12 @@ class Channel(Generic[T]):
         self._closed_by = self._closed_by or error or EndOfStream()
         self._tell()
 
+    def clear(self) -> None:
+        """Let go of what waits: nobody will receive it."""
+        self._values.clear()
+        self.waiting_bytes = 0
+        self._tell()
+
     def _tell(self) -> None:
         """Have all who wait look again."""
         self._changed.set()

@@ -207,6 +207,10 @@ class BatchMemory:
         self._pool.trim(self._most_lately(in_use) - in_use)
         return memory
 
+    def close(self) -> None:
+        """Nothing is asked for any more: what waits, and what comes back, is freed."""
+        self._pool.close()
+
     def _most_lately(self, in_use: int) -> int:
         """The most that was in use since a time that is one to two times ``LATELY`` ago."""
         self._allocations += 1

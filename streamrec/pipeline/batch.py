@@ -150,6 +150,11 @@ class Batcher:
                 self._delivered[lane] = taken
         return chunk
 
+    def close(self) -> None:
+        """Let go of the lanes and of all rows; nothing is cut any more."""
+        self._lanes = ()
+        self._chunk, self._first = empty_chunk(), 0
+
     def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
         """The lanes' part of the position after what was cut; and, of a mix, its sources."""
         lanes = len(self._lanes)

@@ -74,8 +74,9 @@ class Decoder:
         self._checks_large = checks_large
         self._urls = urls
         self._functions = functions
+        self._memory = BatchMemory()
         if allocate is None or single or functions.map or functions.transform:
-            allocate = BatchMemory().allocate
+            allocate = self._memory.allocate
         self._allocate = allocate
         self._taken = self._made = 0  # bytes of records, and of their columns
         self._parser = None
@@ -129,6 +130,10 @@ class Decoder:
             return batch
         columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
         return replace(batch, columns=columns)
+
+    def close(self) -> None:
+        """Keep no memory for further batches; those that there are stay as they are."""
+        self._memory.close()
 
     def columns(self, rows: Rows) -> Mapping[str, Column]:
         """The columns of some rows, parsed and mapped, in memory of their own."""

@@ -64,8 +64,7 @@ class Inflater:
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._busy = 0
-        self._has_said = False
+        self._busy, self._has_said = 0, False
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)

@@ -88,7 +88,7 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._next: _Decoding | None = None
         self._hangs = self._doubts = False
-        self._batches = self._records = 0
+        self._batches = self._records = self._refetched = 0
         self._of_components: Counter[str] = Counter()
         self._yield_at = 0.0
 
@@ -124,12 +124,16 @@ class Run:
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
 
     async def _stop(self) -> None:
-        """Read no further, and let go of what was read ahead; again changes nothing."""
+        """Read no further, and let go of what is in no batch yet; again changes nothing."""
         assert self._task is not None
         await end(self._task)
         if self._inflater is not None:
             self._inflater.close()
         self._fetcher.close()
+        # Objects that refer to each other would hold it until the collector of cycles comes.
+        self._refetched += sum(lane.refetched for lane in self._lanes)
+        self._lanes, self._donor = [], empty_chunk()
+        self._batcher.close()
 
     async def __aexit__(self, *_: object) -> None:
         await finish(self._close())
@@ -139,6 +143,9 @@ class Run:
         self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
         if self._losses is not None:
             self._losses.close()
+        self._channel.clear()
+        self._next = None
+        self._decoder.close()
 
     async def receive(self) -> Batch:
         """The next batch.
@@ -214,7 +221,9 @@ class Run:
             **({"components": dict(self._of_components)} if self._plan.components else {}),
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
-            "refetched": is_whole_now + sum(lane.refetched for lane in self._lanes),
+            "refetched": is_whole_now
+            + self._refetched
+            + sum(lane.refetched for lane in self._lanes),
             **self._workers.left_out(),
             **(self._losses.statistics() if self._losses else {}),
         }

@@ -1,0 +1,172 @@
+"""A run that is left lets go of everything at once, however often who leaves it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.config import Pack
+from streamrec.formats.descriptions import describe
+from streamrec.formats.example import encode_example
+from streamrec.formats.specs import RaggedFeature
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
+from tests.cancelled import cancelled_in_every_turn
+from tests.feeder.support import eventually, until
+from tests.pipeline import own
+from tests.pipeline.mixes import mix_of
+from tests.pipeline.shards import settings_of, write
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from streamrec.config import DatasetSettings
+    from streamrec.pipeline.run import Run
+
+SHARDS = ((20_000,) * 40,) * 4
+KINDS = ["plain", "shuffled", "single records", "gzip", "mix", "filtered", "packed", "skipping"]
+
+
+def made(kind: str, directory: Path) -> DatasetSettings:
+    """A dataset that is read in one of several ways, for ever."""
+    values: dict[str, Any] = {"batch_size": 4, "lanes": 2, "epochs": None}
+    if kind == "mix":
+        weights = [(0, {"a": 0.7, "b": 0.3})]
+        return mix_of(directory, {"a": SHARDS, "b": SHARDS}, weights, **values)
+    if kind == "packed":
+        return settings_of(tokens(directory), pack=Pack(256), features=FEATURES, **values)
+    source = write(directory, SHARDS)
+    if kind == "gzip":
+        for path in directory.glob("part-*"):
+            path.write_bytes(gzip.compress(path.read_bytes(), compresslevel=1))
+    more: dict[str, dict[str, Any]] = {
+        "shuffled": {"shuffle": True, "shuffle_window": "1MiB"},
+        "single records": {"batch_size": None},
+        "filtered": {"filter": own.is_short},
+        "skipping": {"on_corrupt": "skip", "corrupt_budget": 1},
+    }
+    return settings_of(source, **{**values, **more.get(kind, {})})
+
+
+FEATURES = describe({"tokens": RaggedFeature("int64")})
+
+
+def tokens(directory: Path) -> str:
+    for shard in range(4):
+        records = (encode_example({"tokens": [n] * 100}) for n in range(500))
+        (directory / f"part-{shard}.tfrecord").write_bytes(b"".join(map(frame, records)))
+    return f"{directory}/part-*.tfrecord"
+
+
+def new_run(dataset: Dataset) -> Run:
+    size = dataset.settings.batch_size
+    return dataset.run(rank=0, world_size=1, batch_size=size, position=None)
+
+
+def held(run: Run) -> int:
+    """Bytes that a run has of memory: of ranges, of what is decompressed, and of columns."""
+    pools = [run._fetcher.pool, run._decoder._memory._pool]
+    pools += [] if run._inflater is None else [run._inflater.pool]
+    return sum(pool.in_use + pool.idle for pool in pools)
+
+
+async def lets_go(run: Run) -> None:
+    """Return once a run holds nothing: the thread that has read last may be the last to know."""
+    await eventually(lambda: held(run) == 0)
+
+
+def working() -> set[str]:
+    """The names of a run's tasks and threads, without the one that ends by itself."""
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    names |= {thread.name for thread in threading.enumerate()}
+    others = ("streamrec-read", "streamrec-prefault")
+    return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """What refers to each other stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@asynchronous
+async def test_nothing_waits_for_the_collector_of_cycles(kind: str, tmp_path: Path) -> None:
+    dataset = await Dataset.open(made(kind, tmp_path))
+    with no_collector():
+        async with new_run(dataset) as run:
+            await run.receive()
+            await eventually(lambda: run.statistics()["batches_ready"] > 0)
+        await lets_go(run)
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@asynchronous
+async def test_leaving_is_not_cut_short(kind: str, tmp_path: Path) -> None:
+    dataset = await Dataset.open(made(kind, tmp_path))
+    run, received = new_run(dataset), asyncio.Event()
+
+    async def read() -> None:
+        async with run:
+            await run.receive()
+            received.set()
+            await asyncio.Event().wait()
+
+    reading = asyncio.create_task(read())
+    await received.wait()
+    await cancelled_in_every_turn(asyncio.wait_for(reading, None))
+    assert not working()
+    await lets_go(run)
+    await dataset.aclose()
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_loop_that_ends_meanwhile_leaves_nothing(turns: int, tmp_path: Path) -> None:
+    left: list[Run] = []
+
+    async def leave(dataset: Dataset, received: asyncio.Event) -> None:
+        async with new_run(dataset) as run:
+            left.append(run)
+            await run.receive()
+            received.set()
+
+    async def main() -> None:
+        received = asyncio.Event()
+        leaving = asyncio.create_task(leave(await Dataset.open(made("plain", tmp_path)), received))
+        await received.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert not leaving.done()
+
+    asyncio.run(main())
+    until(lambda: held(left[0]) == 0)
+    assert not [thread for thread in threading.enumerate() if "decode" in thread.name]
+
+
+@asynchronous
+async def test_a_halt_is_not_cut_short(tmp_path: Path) -> None:
+    dataset = await Dataset.open(made("plain", tmp_path))
+    async with new_run(dataset) as run:
+        await run.receive()
+        await cancelled_in_every_turn(run.halt())
+        assert not working() - {"streamrec-decode_0", "streamrec-decode_1"}
+        assert run._fetcher.pool.idle == 0
+        end = await run.halt()
+        assert end is not None
+        while run.position.step < end.step:
+            await run.receive()
+    await dataset.aclose()
