@@ -87,8 +87,10 @@ class Conversation:
         try:
             with self.interrupt:
                 await self._serve()
-        except FeederLost:
+        except FeederLost as lost:
             self.connection.abort()
+            # The connection keeps it, and its frames would keep the connection and the last batch.
+            lost.__context__ = lost.__traceback__ = None
         except FeederDraining as reason:
             self._say(Goaway(reason.message))
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
@@ -134,6 +136,8 @@ class Conversation:
                 position=_position(subscribe.position),
                 allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
             )
+            # Reading ahead takes memory: a client that gives no credit takes none.
+            await self._waiting("credit", self.connection.wait_for_credit())
             await self._one_run(run, hello.dataset)
             subscribe = await self._subscription()
 

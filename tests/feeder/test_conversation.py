@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from typing import TYPE_CHECKING, Self
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,10 +14,12 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, OtherDataset, RemoteProtocolError
 from streamrec.feeder import conversation
 from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.position import VERSION
 from streamrec.wire import (
     BatchMessage,
     Connection,
@@ -28,6 +33,18 @@ from streamrec.wire import (
 from tests.feeder.double import ROWS, Double
 from tests.feeder.shards import write_shards
 from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
+    Hello,
+    Role,
+    Statistics,
+    Subscribe,
+    Welcome,
+)
+from streamrec.wire.protocol import State
+from tests.feeder.double import ROWS, Double
+from tests.feeder.shards import write_shards
+from tests.feeder.support import eventually, on_both_loops
+from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.test_inflate import dataset_of, shard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -266,6 +283,25 @@ class TestDeadlines:
             assert not any(feeder.statistics().dropped.values())
 
 
+@on_both_loops
+async def test_a_client_that_leaves_takes_its_last_batch_along() -> None:
+    """Without the collector of cycles: it may come late, and batches may be large."""
+    dataset = Double(hang_at=3)
+    sent: list[weakref.ref[Any]] = []
+    dataset.made = lambda batch: sent.append(weakref.ref(batch["values"]))
+    gc.disable()
+    try:
+        async with Feeder({"train": dataset}) as feeder:
+            async with await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed:
+                for _ in range(3):
+                    await feed.receive()
+            await eventually(lambda: dataset.open_runs == 0)
+            await eventually(lambda: not any(values() is not None for values in sent))
+    finally:
+        gc.enable()
+    assert len(sent) == 3
+
+
 class TestRealDatasets:
     """The real pipeline behind the feeder."""
 
@@ -344,6 +380,30 @@ class TestRealDatasets:
                 await self.records(feed)
         assert (caught.value.record, caught.value.offset) == (9, len(data) - 19)
         await dataset.aclose()
+
+    @on_both_loops
+    async def test_nothing_is_read_before_there_is_credit(self) -> None:
+        store = ScriptedStore({"s": shard([1000] * 20)})
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        async with Feeder({"train": dataset_of(store)}) as feeder:
+            serving = asyncio.create_task(feeder.serve_socket(theirs))
+            _, client = await loop.create_connection(
+                lambda: AsyncConnection(Connection(Role.CLIENT)), sock=ours
+            )
+            client.post(Hello("train", 1, position_version=VERSION))
+            assert isinstance(await client.receive(), Welcome)
+            client.post(Subscribe(0))
+            (conversation,) = feeder._conversations
+            await eventually(lambda: conversation.connection.machine.state is State.STREAMING)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert store.asked == []
+            client.post(Credit(1))
+            assert isinstance(await client.receive(), Statistics)
+            assert isinstance(await client.receive(), BatchMessage)
+            await client.aclose()
+            await serving
 
     @on_both_loops
     async def test_a_position_of_other_shards(self, tmp_path: Path) -> None:
