@@ -1,0 +1,1 @@
+"""A feeder to which very many clients connect, one after the other."""

@@ -1,0 +1,53 @@
+"""How clients leave a feeder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from streamrec.feeder.client import BlockingFeed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["KINDS"]
+
+BATCHES = 3
+"""Taken before a client leaves in mid-run."""
+
+
+def take_and_close(port: int) -> None:
+    with _feed(port) as feed:
+        _take(feed)
+
+
+def take_and_be_killed(port: int) -> None:
+    """In a process of its own; what it has not read then resets the connection."""
+    child = os.fork()
+    if not child:
+        _take(_feed(port))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def leave_at_once(port: int) -> None:
+    """With the subscription and its credit sent, and no batch taken."""
+    _feed(port).close()
+
+
+def _feed(port: int) -> BlockingFeed:
+    return BlockingFeed.open(socket.create_connection(("127.0.0.1", port)))
+
+
+def _take(feed: BlockingFeed) -> None:
+    for _ in range(BATCHES):
+        feed.receive()
+
+
+KINDS: dict[str, Callable[[int], None]] = {
+    "closed in mid-run": take_and_close,
+    "killed in mid-run": take_and_be_killed,
+    "left before the first batch": leave_at_once,
+}

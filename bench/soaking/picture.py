@@ -1,0 +1,61 @@
+"""What a feeder holds, over the clients that came and went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["draw"]
+
+PANELS = {
+    "megabytes": "resident memory, MB",
+    "descriptors": "descriptors",
+    "tasks": "tasks",
+    "threads": "threads",
+}
+COLORS = ("#1b7f5c", "#c9722e", "#3b6fb6")
+WIDTH, HEIGHT = 7.5, 6.0
+
+
+def draw(soaks: Mapping[str, Sequence[Mapping[str, Any]]], title: str, target: Path) -> None:
+    """Draw a panel for each quantity; the second half of the lines, those shuffled, are dashed.
+
+    Args:
+        soaks: By name, what was held after so many clients.
+        title: Above everything.
+        target: An SVG file, replaced if it exists.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # The same results give the same file.
+    mpl.rcParams.update({"svg.hashsalt": "streamrec", "svg.fonttype": "none", "font.size": 8})
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True)
+    for panel, (quantity, label) in zip(axes.flat, PANELS.items(), strict=True):
+        _lines(panel, soaks, quantity)
+        panel.set_title(label, fontsize=9, loc="left")
+        panel.set_ylim(bottom=0)
+        panel.yaxis.get_major_locator().set_params(integer=True)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[-1]:
+        panel.set_xlabel("clients that came and went")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title)
+    figure.savefig(target, format="svg", metadata={"Date": None})
+
+
+def _lines(panel: Any, soaks: Mapping[str, Sequence[Mapping[str, Any]]], quantity: str) -> None:
+    for number, (name, points) in enumerate(soaks.items()):
+        style = "-" if number < len(COLORS) else "--"
+        color = COLORS[number % len(COLORS)]
+        clients = [point["clients"] for point in points]
+        values = [point[quantity] for point in points]
+        panel.plot(clients, values, style, color=color, label=name, linewidth=1)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.soak import as_markdown, is_flat
+
+
+def points(**last: int) -> list[dict[str, Any]]:
+    """Of a hundred clients."""
+    usual = {"megabytes": 100, "descriptors": 20, "tasks": 1, "threads": 2}
+    begin = {"clients": 0, **usual, "megabytes": 80, "descriptors": 60}
+    return [begin, {"clients": 10, **usual}, {"clients": 100, **usual, **last}]
+
+
+@pytest.mark.parametrize(
+    ("last", "flat"),
+    [
+        ({}, True),
+        ({"megabytes": 120, "descriptors": 60}, True),
+        ({"megabytes": 130}, False),
+        ({"descriptors": 61}, False),
+        ({"tasks": 2}, False),
+        ({"threads": 3}, False),
+    ],
+)
+def test_what_grows_is_not_flat(last: dict[str, int], flat: bool) -> None:
+    assert is_flat(points(**last)) == flat
+
+
+def test_the_table_has_the_beginning_the_middle_and_the_end() -> None:
+    head, _, row = as_markdown({"plain, closed": points(megabytes=101)}).splitlines()
+    assert "after 0 / 10 / 100" in head
+    assert "80 / 100 / 101" in row
+    assert "60 / 20 / 20" in row
