@@ -4,9 +4,8 @@ import asyncio
 import gc
 import json
 import socket
-from typing import TYPE_CHECKING, Self
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -25,15 +24,9 @@ from streamrec.wire import (
     Connection,
     Credit,
     Goaway,
+    Hello,
     Message,
     Ping,
-    Role,
-    Subscribe,
-)
-from tests.feeder.double import ROWS, Double
-from tests.feeder.shards import write_shards
-from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
-    Hello,
     Role,
     Statistics,
     Subscribe,
@@ -42,7 +35,7 @@ from tests.feeder.support import Scripted, eventually, hello, in_simulated_time,
 from streamrec.wire.protocol import State
 from tests.feeder.double import ROWS, Double
 from tests.feeder.shards import write_shards
-from tests.feeder.support import eventually, on_both_loops
+from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
 from tests.pipeline.scripted import ScriptedStore
 from tests.pipeline.test_inflate import dataset_of, shard
 
