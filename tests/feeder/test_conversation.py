@@ -387,7 +387,7 @@ class TestRealDatasets:
             client.post(Hello("train", 1, position_version=VERSION))
             assert isinstance(await client.receive(), Welcome)
             client.post(Subscribe(0))
-            (conversation,) = feeder._conversations
+            (conversation,) = feeder._admission.guests
             await eventually(lambda: conversation.connection.machine.state is State.STREAMING)
             for _ in range(20):
                 await asyncio.sleep(0)

@@ -83,10 +83,19 @@ async def lets_go(run: Run) -> None:
     await eventually(lambda: held(run) == 0)
 
 
+earlier: set[threading.Thread] = set()
+"""Threads of streams that other tests have left to the collector."""
+
+
+@pytest.fixture(autouse=True)
+def _earlier() -> None:
+    earlier.update(threading.enumerate())
+
+
 def working() -> set[str]:
     """The names of a run's tasks and threads, without the one that ends by itself."""
     names = {task.get_name() for task in asyncio.all_tasks()}
-    names |= {thread.name for thread in threading.enumerate()}
+    names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
     others = ("streamrec-read", "streamrec-prefault")
     return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
 
