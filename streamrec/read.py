@@ -90,7 +90,8 @@ def batches(
         return
     finally:
         # Not left to the loop's end: until then garbage collection may meet the session's task.
-        loop.call(session.aclose())
+        if loop.is_here:
+            loop.call(session.aclose())
 
 
 async def _open(settings: DatasetSettings, offset: int, *, single: bool) -> LoopSession:

@@ -15,6 +15,7 @@ from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.cursor import Cursor
 from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.switching import short_switch_interval
 from streamrec.formats.descriptions import describe
@@ -178,6 +179,7 @@ class Stream:
         """Whether the open session reads somewhere else than where the stream is to go on."""
         self._ended = False
         self._blocked = 0.0
+        forks.watch(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
@@ -402,6 +404,10 @@ class Stream:
         self.load_state_dict(pickled["state"])
 
     # -- sessions ----------------------------------------------------------------------------------
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: leave the session to the parent, and open another where it stands."""
+        forks.keep_for_ever(self._detach())
 
     def _rank(self) -> Rank:
         return ranks.resolve(self._reader.rank, self._reader.world_size)

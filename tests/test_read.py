@@ -21,6 +21,7 @@ from streamrec.errors import (
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.tfrecord import frame
 from streamrec.read import batches
+from tests.children import in_child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,20 @@ def test_from_the_middle_of_a_record(tmp_path: Path, compression: str) -> None:
     with pytest.raises(CorruptLength) as caught:
         list(sr.read_records(write(tmp_path / "x", compression), OFFSETS[10] + 3))
     assert caught.value.offset == OFFSETS[10] + 3
+
+
+# Python 3.12 and later warn of each fork of a process with several threads, as this one is.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_begins_anew_or_not_at_all(tmp_path: Path) -> None:
+    url = write(tmp_path / "x")
+    records = sr.read_records(url)
+    assert next(records) == RECORDS[0]
+    error = in_child(lambda: list(records))
+    assert isinstance(error, ConfigError)
+    assert "forked this one" in str(error)
+    assert in_child(records.close) is None  # type: ignore[attr-defined]
+    assert in_child(lambda: list(sr.read_records(url))) == RECORDS
+    assert list(records) == RECORDS[1:]
 
 
 def test_nothing_happens_before_the_first_record(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
 from streamrec.feeder.connection import silence, stalled, tune
+from streamrec.flow import forks
 from streamrec.wire import Credit, Ping, Pong
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class BlockingConnection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        forks.watch(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else "open"
@@ -119,6 +121,10 @@ class BlockingConnection:
         """Close the socket; closing again changes nothing."""
         self._broken = self._broken or FeederLost("the connection is closed")
         self._socket.close()
+
+    def leave_to_parent(self) -> None:
+        """Close the child's descriptor: the parent's goes on, and its end is noticed."""
+        self.close()
 
     def _receive_some(self, until: float = math.inf) -> None:
         if self._torn:

@@ -6,6 +6,9 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from streamrec.errors import ConfigError
+from streamrec.flow import forks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -39,6 +42,9 @@ class Bridge:
         self._thread = threading.Thread(target=self._serve, name="streamrec-bridge", daemon=True)
         self._thread.start()
         self._started.wait()
+        self.is_here = True
+        """Whether the thread is one of this process, and not of the one that forked it."""
+        forks.watch(self)
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +53,17 @@ class Bridge:
         self.close()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return what it returns; interrupting it cancels it."""
+        """Run a coroutine to its end and return what it returns; interrupting it cancels it.
+
+        Raises:
+            ConfigError: The thread was started before a fork, and is none of this process.
+        """
+        if not self.is_here:
+            coroutine.close()
+            raise ConfigError(
+                "the thread that reads is one of the process that forked this one; begin to read "
+                "anew in this one"
+            )
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -60,6 +76,11 @@ class Bridge:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
+
+    def leave_to_parent(self) -> None:
+        """Leave the loop, and what runs in it, to the process that has its thread."""
+        self.is_here = False
+        forks.keep_for_ever((self._runner, asyncio.all_tasks(self._loop)))
 
     def _serve(self) -> None:
         with self._runner as runner:

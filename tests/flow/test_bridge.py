@@ -8,7 +8,12 @@ import threading
 
 import pytest
 
+from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge, new_event_loop
+from tests.children import in_child
+
+# Python 3.12 and later warn of each fork of a process with several threads, as this one is.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 async def where() -> str:
@@ -23,6 +28,15 @@ def test_runs_in_a_thread_of_its_own() -> None:
     bridge.close()
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert "streamrec-bridge" not in left
+
+
+def test_a_forked_child_is_refused_and_does_not_wait() -> None:
+    with Bridge() as bridge:
+        error = in_child(lambda: bridge.call(where()))
+        assert isinstance(error, ConfigError)
+        assert "forked this one" in str(error)
+        assert in_child(bridge.close) is None
+        assert bridge.call(where()) == "streamrec-bridge"
 
 
 def test_errors_come_back() -> None:
