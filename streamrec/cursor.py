@@ -117,8 +117,9 @@ class Cursor:
 
     def row(self) -> Any:
         """Take a row."""
+        row = self._rows.popleft()
         self.records += 1
-        return self._rows.popleft()
+        return row
 
     def mark(self) -> Mark:
         """Return the present point, for :meth:`go_back`."""

@@ -35,6 +35,7 @@
     │   └── FeederRefused                     unknown dataset, wrong token, unsupported version
     ├── Stalled (TimeoutError)                a stage, or a feeder, stands still: stage, position
     ├── BatchOutOfOrder                       not the batch that is due came: step
+    ├── Busy (RuntimeError)                   two threads or tasks take from one stream at once
     └── StateError (ValueError)               a position that does not fit
         ├── MalformedPosition
         ├── OtherDataset                      saved from other shards
@@ -61,6 +62,7 @@ from streamrec.masking import masked, printable
 __all__ = [
     "AccessDenied",
     "BatchOutOfOrder",
+    "Busy",
     "ConfigError",
     "CorruptBudgetExceeded",
     "CorruptCompression",
@@ -456,6 +458,10 @@ class BatchOutOfOrder(StreamrecError):
     def __init__(self, message: str, *, step: int | None = None) -> None:
         super().__init__(message)
         self.step = step
+
+
+class Busy(StreamrecError, RuntimeError):
+    """Two threads, or two tasks, take from one stream at the same time."""
 
 
 class StateError(StreamrecError, ValueError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from streamrec import ranks
 from streamrec.arguments import kind_of, source_texts
 from streamrec.config import DatasetSettings, StreamSettings, validate
-from streamrec.cursor import Cursor
+from streamrec.cursor import Cursor, Mark
 from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow import forks
@@ -26,6 +26,7 @@ from streamrec.plan.position import Fingerprint, Position
 from streamrec.readers import DatasetReader, FeederReader
 from streamrec.relay import RelaySession
 from streamrec.session import EngineSession, LoopSession, ThreadSession, close_in
+from streamrec.turn import Turn, busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,6 +180,7 @@ class Stream:
         """Whether the open session reads somewhere else than where the stream is to go on."""
         self._ended = False
         self._blocked = 0.0
+        self._turn = Turn()
         forks.watch(self)
 
     def __repr__(self) -> str:
@@ -188,7 +190,7 @@ class Stream:
     # -- iterating ---------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        with short_switch_interval:
+        with self._turn, short_switch_interval:
             self._sync()
         return self
 
@@ -203,20 +205,28 @@ class Stream:
     def __next__(self) -> Any:
         mark = self._cursor.mark()
         try:
-            item = self._next()
+            if self._cursor.rows:
+                item = self._row()
+            else:
+                with self._turn:
+                    item = self._next()
         except (StopIteration, StreamrecError):
             raise
         except BaseException:
-            # Ctrl-C, or what a signal's handler raised: a batch may have left the session for
-            # nobody. The next call opens another one where this call began.
-            self._cursor.go_back(mark)
-            self._leave()
+            self._interrupted(mark)
             raise
         return item
 
+    def _interrupted(self, mark: Mark) -> None:
+        """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
+
+        A batch may have left the session for nobody, and the turn may have been taken for nobody.
+        """
+        self._turn = Turn()
+        self._cursor.go_back(mark)
+        self._leave()
+
     def _next(self) -> Any:
-        if self._cursor.rows:
-            return self._cursor.row()
         if self._ended:
             raise StopIteration
         began = perf_counter()
@@ -231,7 +241,7 @@ class Stream:
         return self._take(batch)
 
     async def __aenter__(self) -> Self:
-        with short_switch_interval:
+        with self._turn, short_switch_interval:
             await self._async()
         return self
 
@@ -245,7 +255,11 @@ class Stream:
 
     async def __anext__(self) -> Any:
         if self._cursor.rows:
-            return self._cursor.row()
+            return self._row()
+        with self._turn:
+            return await self._anext()
+
+    async def _anext(self) -> Any:
         if self._ended:
             raise StopAsyncIteration
         began = perf_counter()
@@ -408,6 +422,7 @@ class Stream:
     def leave_to_parent(self) -> None:
         """In a forked child: leave the session to the parent, and open another where it stands."""
         forks.keep_for_ever(self._detach())
+        self._turn = Turn()
 
     def _rank(self) -> Rank:
         return ranks.resolve(self._reader.rank, self._reader.world_size)
@@ -483,7 +498,13 @@ class Stream:
             self._move(self._cursor.take, batch)
             return batch
         self._move(self._cursor.receive, batch)
-        return self._cursor.row()
+        return self._row()
+
+    def _row(self) -> Any:
+        try:
+            return self._cursor.row()
+        except IndexError:  # another thread took the last one: no lock is taken for a single record
+            raise busy() from None
 
 
 def _plain(session: Session | AsyncSession) -> Session:

@@ -22,7 +22,7 @@ LAYERS = [
     {"stores"},
     {"pipeline", "writer", "verify", "metrics"},
     {"feeder"},
-    {"cursor", "ranks", "read", "readers", "relay", "session", "stream", "taking"},
+    {"cursor", "ranks", "read", "readers", "relay", "session", "stream", "taking", "turn"},
     {"adapters", "demo"},
     {"cli", "__main__"},
 ]
@@ -47,6 +47,7 @@ WITHIN_A_LEVEL = {
     ("stream", "readers"),
     ("stream", "relay"),
     ("stream", "session"),
+    ("stream", "turn"),
     ("__main__", "cli"),
 }
 DEVSTORE_MAY = {"devstore", "errors", "config"}

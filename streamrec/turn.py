@@ -1,0 +1,31 @@
+"""One taker at a time: two that wait for the next batch of a stream would both get the same one."""
+
+from __future__ import annotations
+
+import threading
+
+from streamrec.errors import Busy
+
+__all__ = ["Turn", "busy"]
+
+
+class Turn:
+    """A context that one thread or task is in; another is refused, and never waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise busy()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def busy() -> Busy:
+    """Return the error of whoever tries meanwhile."""
+    return Busy(
+        "another thread or task is taking from this stream at this moment; let one take and hand "
+        "on what it takes, or let one take after the other"
+    )
