@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from streamrec import ranks
+from streamrec import division, ranks
 from streamrec.arguments import kind_of, source_texts
 from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.cursor import Cursor, Mark
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.plan.place import Place
-    from streamrec.ranks import Rank
+    from streamrec.ranks import Assignment, Rank
     from streamrec.readers import Reader
     from streamrec.session import AsyncSession, Session
     from streamrec.types import Batch
@@ -171,8 +171,9 @@ class Stream:
     with`` block to stop reading at its end; a stream that is dropped stops too.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, assignment: Assignment | None = None) -> None:
         self._reader = reader
+        self._assignment = assignment or ranks.assign(reader.rank, reader.world_size)
         self._session: Session | AsyncSession | None = None
         self._finalizer: weakref.finalize[..., Stream] | None = None
         self._cursor = Cursor()
@@ -198,6 +199,7 @@ class Stream:
         self.close()
 
     def __iter__(self) -> Self:
+        self._check_division()
         if self._ended:
             self._next_run()
         return self
@@ -249,6 +251,7 @@ class Stream:
         await self.aclose()
 
     def __aiter__(self) -> Self:
+        self._check_division()
         if self._ended:
             self._next_run()
         return self
@@ -411,10 +414,11 @@ class Stream:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"reader": self._reader, "state": self.state_dict()}
+        state = self.state_dict()
+        return {"reader": self._reader, "assignment": self._assignment, "state": state}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
-        self.__init__(pickled["reader"])  # type: ignore[misc]
+        self.__init__(pickled["reader"], pickled["assignment"])  # type: ignore[misc]
         self.load_state_dict(pickled["state"])
 
     # -- sessions ----------------------------------------------------------------------------------
@@ -425,11 +429,18 @@ class Stream:
         self._turn = Turn()
 
     def _rank(self) -> Rank:
-        return ranks.resolve(self._reader.rank, self._reader.world_size)
+        is_open = self._session is not None
+        self._assignment = ranks.confirm(self._assignment, is_open=is_open)
+        return self._assignment.rank
+
+    def _check_division(self) -> None:
+        self._rank()
+        division.check_workers(self._assignment)
 
     def _start(self) -> tuple[Rank, Place]:
-        rank = self._rank()
-        return rank, self._cursor.place(rank)
+        self._check_division()
+        self._assignment = ranks.logged(self._assignment)
+        return self._assignment.rank, self._cursor.place(self._assignment.rank)
 
     def _sync(self) -> Session:
         if self._elsewhere:
