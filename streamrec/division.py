@@ -1,21 +1,33 @@
-"""Who else reads what a stream reads: workers of PyTorch's DataLoader.
+"""Who else divides what a stream reads: workers of PyTorch's DataLoader, and Accelerate's loaders.
 
 A stream is one rank's part of a dataset, whoever iterates it. Several workers of a loader would
-each give all of it. They are looked for in what is imported already.
+each give all of it, and a loader that divides between processes would leave out most. Both are
+looked for in what is imported already.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from operator import attrgetter
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamrec.ranks import Assignment
+    from collections.abc import Iterator
+    from types import CodeType
 
-__all__ = ["Whereabouts", "check_workers", "here"]
+    from streamrec.ranks import Assignment, Rank
+
+__all__ = ["Whereabouts", "check_loader", "check_workers", "here"]
+
+PARTS = {
+    "DataLoaderDispatcher": attrgetter("state.num_processes"),
+    "IterableDatasetShard": attrgetter("num_processes"),
+}
+"""Classes of ``accelerate.data_loader`` that divide what they iterate, and by how many."""
 
 
 class Whereabouts(NamedTuple):
@@ -51,7 +63,43 @@ def check_workers(assignment: Assignment) -> None:
         )
 
 
+def check_loader(rank: Rank) -> None:
+    """Refuse a rank's stream to a loader of Accelerate that divides between processes itself.
+
+    Raises:
+        ConfigError: Such a loader iterates, or pickles, a stream of one of several ranks.
+    """
+    if rank.world_size == 1:
+        return
+    for name, parts in _dividing():
+        raise ConfigError(
+            f"the stream is rank {rank.rank} of {rank.world_size} already, and Accelerate's {name} "
+            f"divides it by {parts} once more; do not prepare the loader, or make the stream with "
+            "rank=0 and world_size=1"
+        )
+
+
 def _worker_info() -> Any:
     """Return what PyTorch knows of this DataLoader worker; ``None`` in any other process."""
     data = sys.modules.get("torch.utils.data")
     return getattr(data, "get_worker_info", lambda: None)()
+
+
+def _dividing() -> Iterator[tuple[str, int]]:
+    """Find the iterators of Accelerate that are under way in this thread, and what they divide by.
+
+    They tell nobody, but they call whoever they iterate, so they are among the callers.
+    """
+    module = sys.modules.get("accelerate.data_loader")
+    if module is None:
+        return
+    dividers = {_code_of(getattr(module, name, None)): name for name in PARTS}
+    for frame, _ in walk_stack(None):
+        name = dividers.get(frame.f_code)
+        if name and (parts := PARTS[name](frame.f_locals["self"])) > 1:
+            yield name, parts
+
+
+def _code_of(kind: Any) -> CodeType | None:
+    """Return the code of an iterator's frame, where Accelerate still has such a class."""
+    return getattr(getattr(kind, "__iter__", None), "__code__", None)

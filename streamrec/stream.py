@@ -414,6 +414,7 @@ class Stream:
         }
 
     def __getstate__(self) -> dict[str, Any]:
+        division.check_loader(self._rank())
         state = self.state_dict()
         return {"reader": self._reader, "assignment": self._assignment, "state": state}
 
@@ -434,7 +435,7 @@ class Stream:
         return self._assignment.rank
 
     def _check_division(self) -> None:
-        self._rank()
+        division.check_loader(self._rank())
         division.check_workers(self._assignment)
 
     def _start(self) -> tuple[Rank, Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 from types import ModuleType, SimpleNamespace
@@ -14,18 +15,24 @@ from streamrec.errors import ConfigError
 from tests.pipeline.shards import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Callable[..., sr.Stream]:
+def opened(tmp_path: Path) -> Iterator[Callable[..., sr.Stream]]:
+    """Makes streams, which are closed behind the test."""
     source = write(tmp_path / "raw", ((40,) * 4, (30,) * 4))
+    with contextlib.ExitStack() as streams:
 
-    def open_stream(**rank: Any) -> sr.Stream:
-        return sr.open(source, batch_size=2, lanes=2, steps_per_epoch=2, engine="thread", **rank)
+        def make(**rank: Any) -> sr.Stream:
+            stream = sr.open(
+                source, batch_size=2, lanes=2, steps_per_epoch=2, engine="thread", **rank
+            )
+            streams.callback(stream.close)
+            return stream
 
-    return open_stream
+        yield make
 
 
 def worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
@@ -73,3 +80,81 @@ class TestWorkers:
         with pytest.raises(ConfigError, match="rank= and world_size="):
             iter(opened())
         assert taken(opened(rank=1, world_size=2)) == 4
+
+
+class DataLoaderDispatcher:
+    """As Accelerate's: it iterates what one process reads, and sends each its part."""
+
+    def __init__(self, stream: Any, count: int) -> None:
+        self.stream = stream
+        self.state = SimpleNamespace(num_processes=count)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.stream
+
+
+class IterableDatasetShard:
+    """As Accelerate's: each process iterates everything, and keeps its part."""
+
+    def __init__(self, stream: Any, count: int) -> None:
+        self.stream = stream
+        self.num_processes = count
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.stream
+
+
+class Pickling:
+    """A dataset that is sent to a worker once it is iterated."""
+
+    def __init__(self, stream: sr.Stream) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        yield pickle.dumps(self.stream)
+
+
+class Inside:
+    """A dataset that iterates its stream in a generator."""
+
+    def __init__(self, stream: sr.Stream) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.stream
+
+
+@pytest.mark.parametrize("kind", [DataLoaderDispatcher, IterableDatasetShard])
+class TestAccelerate:
+    @pytest.fixture(autouse=True)
+    def _imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = ModuleType("accelerate.data_loader")
+        for kind in (DataLoaderDispatcher, IterableDatasetShard):
+            module.__dict__[kind.__name__] = kind
+        monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
+
+    @pytest.mark.parametrize("wrapped", [Pickling, Inside])
+    def test_what_is_divided_is_not_divided_again(
+        self, kind: Any, wrapped: Any, opened: Callable[..., sr.Stream]
+    ) -> None:
+        with opened(rank=0, world_size=2) as stream:
+            with pytest.raises(ConfigError, match=rf"rank 0 of 2 .* {kind.__name__} .* by 3"):
+                list(kind(wrapped(stream), 3))
+
+    def test_an_accelerate_without_such_classes(
+        self, kind: Any, opened: Callable[..., sr.Stream], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delattr(sys.modules["accelerate.data_loader"], kind.__name__)
+        assert len(list(kind(opened(rank=0, world_size=2), 2))) == 2
+
+    def test_one_process_divides_nothing(self, kind: Any, opened: Callable[..., sr.Stream]) -> None:
+        assert len(list(kind(opened(rank=0, world_size=2), 1))) == 2
+
+    def test_a_whole_stream_may_be_divided(
+        self, kind: Any, opened: Callable[..., sr.Stream]
+    ) -> None:
+        assert len(list(kind(opened(rank=0, world_size=1), 2))) == 2
+
+    def test_another_loop_is_none_of_its(self, kind: Any, opened: Callable[..., sr.Stream]) -> None:
+        for _ in kind([1], 2):
+            assert taken(opened(rank=0, world_size=2)) == 4
