@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A loaded machine is no defect: no test depends on how fast it runs.
 settings.register_profile("streamrec", deadline=None)
@@ -25,3 +30,13 @@ os.environ["NO_GCE_CHECK"] = "true"
 def pytest_make_parametrize_id(val: Any) -> str | None:
     """Name bytes by their length: serialized maps have no order, but tests must have one name."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
+@pytest.fixture
+def started_threads() -> Callable[[], set[str]]:
+    """Return the names of the threads that have started since the test began.
+
+    Streams that other tests have left to the collector may still have theirs.
+    """
+    earlier = set(threading.enumerate())
+    return lambda: {thread.name for thread in threading.enumerate() if thread not in earlier}

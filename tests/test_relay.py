@@ -25,7 +25,7 @@ from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from streamrec.plan.position import Position
     from streamrec.types import Batch
@@ -347,10 +347,12 @@ def test_what_is_relayed(values: dict[str, Any], *, relays: bool) -> None:
     assert can_relay(settings(**{"source": "x", **values})) is relays
 
 
-def test_whoever_asks_for_the_process_has_it_alone(source: str) -> None:
+def test_whoever_asks_for_the_process_has_it_alone(
+    source: str, started_threads: Callable[[], set[str]]
+) -> None:
     with sr.open(source, rank=0, world_size=1, batch_size=4, engine="process") as stream:
         assert isinstance(stream._session, EngineSession)
-        assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
+        assert "streamrec-bridge" not in started_threads()
         assert sum(map(len, stream)) == TOTAL
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,19 +16,22 @@ from tests.pipeline.shards import settings_of, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
 @pytest.mark.parametrize("taken", [0, 1])
 @asynchronous
-async def test_closing_is_not_cut_short(taken: int, tmp_path: Path) -> None:
+async def test_closing_is_not_cut_short(
+    taken: int, tmp_path: Path, started_threads: Callable[[], set[str]]
+) -> None:
     settings = settings_of(write(tmp_path, ((1000,) * 50,) * 4), batch_size=4, epochs=None)
     session = await LoopSession.open(settings, Rank(0, 1), Beginning())
     for _ in range(taken):
         await session.receive()
     await cancelled_in_every_turn(session.aclose())
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("streamrec-decode")]
+    assert not [name for name in started_threads() if name.startswith("streamrec-decode")]
     assert repr(session._dataset._stores) == "<Stores none open>"
 
 
