@@ -7,18 +7,28 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A loaded machine is no defect: no test depends on how fast it runs.
-settings.register_profile("streamrec", deadline=None)
+# A loaded machine is no defect: no test depends on how fast it runs. How many examples each profile
+# gives is in relation to Hypothesis' hundred; `tests.support.examples` scales a test's own number.
+settings.register_profile("local", deadline=None)
 
-# Automatic runs take the same examples each time: no change is to fail by what another one did.
-# New examples are looked for by those who can look into what is found.
-settings.register_profile("again", deadline=None, derandomize=True)
-settings.load_profile("again" if os.environ.get("CI") else "streamrec")
+# Automatic runs take few examples, and the same ones each time: no change is to fail by what
+# another one did. New examples are looked for at night, `pytest --hypothesis-profile=night`, by
+# those who can look into what is found.
+settings.register_profile("day", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile(
+    "night",
+    deadline=None,
+    derandomize=False,
+    max_examples=1000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("day" if os.environ.get("CI") else "local")
 
 # Without this, S3 clients that find no credentials ask the network's metadata address for some.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"

@@ -9,8 +9,22 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import settings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+
+FEWEST_EXAMPLES = 5
+"""By day a property that has few examples keeps as many as this."""
+
+
+def examples(number: int) -> int:
+    """Return how many examples the profile gives a property that has a number of its own.
+
+    Such a number overrides the profile's, so the profile has to scale it: the number itself is what
+    the property takes where there are Hypothesis' hundred.
+    """
+    return max(min(number, FEWEST_EXAMPLES), number * settings().max_examples // 100)
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.place import Beginning, Place, for_rank, read_place
 from tests.pipeline.shards import identities, settings_of, write, write_index
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -38,7 +39,7 @@ ORDERS = st.fixed_dictionaries(
     }
 )
 FEW = settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,6 +20,7 @@ from tests.pipeline.shards import identities, write, write_index
 from tests.pipeline.test_packing import FEATURES, ORDERS, SHARDS
 from tests.pipeline.test_packing import contents as columns
 from tests.pipeline.test_packing import write as write_tokens
+from tests.support import examples
 from tests.test_elasticity import FEW, WAYS, Reading, _saved, numbered
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ UNEVEN = st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(lambda n: s
 
 @WAYS
 @pytest.mark.parametrize("ends", ["drop", "pad"])
-@settings(FEW, max_examples=12)
+@settings(FEW, max_examples=examples(12))
 @given(
     shards=UNEVEN,
     shuffle=st.booleans(),

@@ -19,6 +19,7 @@ from streamrec.plan.place import Beginning, for_rank
 from tests.pipeline import own
 from tests.pipeline.shards import identities, write_index
 from tests.pipeline.test_packing import FEATURES, write
+from tests.support import examples
 from tests.test_elasticity import ORDERS, WAYS, Reading, _saved, goes_on_for_ever
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ PLANS = st.lists(
 )
 """So many ranks for so many steps."""
 BY = pytest.mark.parametrize("by", ["shard", "record"])
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=examples(8), deadline=None)
 
 
 def written(directory: str | Path, by: str, shards: Shards) -> str:

@@ -22,6 +22,7 @@ from streamrec.flow.bridge import Bridge
 from streamrec.formats.tfrecord import frame
 from streamrec.read import batches
 from tests.children import in_child
+from tests.support import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 RECORDS = [f"record {i}".encode() * (i % 4) for i in range(50)]
 OFFSETS = [sum(len(frame(record)) for record in RECORDS[:i]) for i in range(51)]
 FEW = settings(
-    deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(10),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 each_compression = pytest.mark.parametrize("compression", ["none", "gzip", "zlib", "zstd"])
 

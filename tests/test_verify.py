@@ -26,6 +26,7 @@ from streamrec.formats.compression import HEAD, Compressor, detect
 from streamrec.formats.tfrecord import frame
 from streamrec.verify import ShardReport, check, index_of
 from tests.formats.damaged import damaged_shards, oracle
+from tests.support import examples
 
 FRAMES = [frame(bytes([i]) * 10 * i) for i in range(20)]
 SHARD = b"".join(FRAMES)
@@ -113,7 +114,7 @@ def test_garbage_between_records(tmp_path: Path) -> None:
     assert (report.records, report.lost) == (20, len("nothing that anyone knows"))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     shard=damaged_shards(),
     size=st.sampled_from([5, 64, 1 << 20]),

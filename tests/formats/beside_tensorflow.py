@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import StreamrecError
 from streamrec.types import BytesColumn, Ragged, Sparse
+from tests.support import examples
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf: Any = pytest.importorskip(
@@ -25,7 +26,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "float32": st.floats(width=32),
     "bytes": st.binary(max_size=8),
 }
-drawn = settings(deadline=None, max_examples=60)
+drawn = settings(deadline=None, max_examples=examples(60))
 REFUSED = (tf.errors.InvalidArgumentError, ValueError, TypeError)
 """What TensorFlow raises for a record, or for specs, that it refuses."""
 

@@ -16,6 +16,7 @@ from streamrec.formats.example import encode_sequence_example
 from streamrec.formats.raw import decode_raw
 from streamrec.formats.tensor import parse_tensor, serialize_tensor
 from streamrec.types import BytesColumn, Ragged, offsets_of
+from tests.support import examples
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf: Any = pytest.importorskip(
@@ -24,7 +25,7 @@ tf: Any = pytest.importorskip(
 ml_dtypes: Any = pytest.importorskip("ml_dtypes")  # which TensorFlow needs
 tensor_pb2: Any = pytest.importorskip("tensorflow.core.framework.tensor_pb2")
 
-drawn = settings(deadline=None, max_examples=100)
+drawn = settings(deadline=None, max_examples=examples(100))
 REFUSED = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
 NUMBERS = [*"?bhilqBHILQefdFD", ml_dtypes.bfloat16]
 FLOAT8 = [

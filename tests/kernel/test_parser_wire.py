@@ -13,6 +13,7 @@ from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from tests.kernel import wire_bytes as wire
 from tests.kernel.conftest import IMPLEMENTATIONS
 from tests.kernel.oracle import expected, found
+from tests.support import examples
 
 KERNELS = st.sampled_from(IMPLEMENTATIONS)
 DEFAULTS: dict[DataType, st.SearchStrategy[Any]] = {
@@ -20,7 +21,7 @@ DEFAULTS: dict[DataType, st.SearchStrategy[Any]] = {
     DataType.FLOAT32: st.floats(width=32),
     DataType.BYTES: st.binary(max_size=4),
 }
-many = settings(max_examples=300)
+many = settings(max_examples=examples(300))
 
 
 def dtypes(name: str) -> st.SearchStrategy[DataType]:

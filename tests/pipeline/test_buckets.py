@@ -36,7 +36,7 @@ from tests.pipeline.shards import (
     write_index,
 )
 from tests.pipeline.test_damage import ALL, rows
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from streamrec.types import Batch
@@ -49,7 +49,7 @@ ORDERS = orders(
     batch_size=st.integers(1, 9),
     filter=st.sampled_from([None, own.is_short]),
 )
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=examples(40), deadline=None)
 BY = pytest.mark.parametrize("by", ["shard", "record"])
 
 
@@ -172,7 +172,7 @@ async def test_a_mix_is_sorted_into_buckets_after_it_was_drawn(tmp_path: Path) -
 
 
 @BY
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(damaged(4), ORDERS, st.sampled_from(["keep", "drop", "pad"]))
 def test_damage_is_left_out_or_masked_and_resumed(
     by: str, few: Damaged, order: dict[str, Any], ends: str

@@ -24,6 +24,7 @@ from tests.pipeline.shards import (
     write,
     write_index,
 )
+from tests.support import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ SHARDS = shards_of(6, 12, 300)
 ORDERS = orders(6000, 3)
 CHUNKS = st.integers(1, 900)
 FEW = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -25,6 +25,7 @@ from tests.pipeline.simulated import (
     simulated,
 )
 from tests.pipeline.test_corners import dataset_over, receive
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.pipeline.drawn import Shards
 
 MANY = settings(
-    max_examples=100,
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -186,7 +187,7 @@ async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) 
     await dataset.aclose()
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(shards_of(4, 8, 300), WIDE, st.randoms(use_true_random=False))
 def test_behind_a_corrupt_record_a_run_that_skips_it_has_the_rest(
     shards: Shards, order: dict[str, Any], random: Any

@@ -19,6 +19,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.shards import identities, oracle, settings_of
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
+from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
@@ -73,7 +74,7 @@ async def receive(run: Run) -> list[Batch]:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

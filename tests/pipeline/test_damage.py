@@ -30,6 +30,7 @@ from streamrec.plan.position import Position
 from streamrec.read import read_records
 from tests.formats.damaged import damaged_shards, oracle
 from tests.pipeline.shards import identities, receive_all, settings_of
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ def flipped(shard: bytes, place: int) -> bytes:
 # -- skip and quarantine, held against the oracle --------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(damaged_shards(), min_size=1, max_size=3))
 def test_everything_that_can_be_proven_comes_and_the_rest_is_kept(shards: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -144,7 +145,7 @@ def read_object(path: Path) -> tuple[str, int, bytes]:
     return feature["url"].bytes_list.value[0].decode().rpartition("/")[2], begin, content
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     shards=st.lists(damaged_shards(most=4), min_size=1, max_size=3),
     lanes=st.integers(1, 2),

@@ -22,6 +22,7 @@ from streamrec.types import BytesColumn
 from tests.formats.damaged import damaged_shards, oracle
 from tests.pipeline.shards import identities
 from tests.pipeline.test_damage import ALL, FEW_BYTES, collect, flipped, rows, write
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ def documents(count: int) -> list[bytes]:
     return [frame(encode_example({"x": [i] * (i % 3 + 1)})) for i in range(1, count + 1)]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(shards=st.lists(damaged_shards(most=4), min_size=1, max_size=3), shuffle=st.booleans())
 def test_a_filter_sees_what_is_intact_and_resumes_behind_damage(
     shards: list[bytes], shuffle: bool

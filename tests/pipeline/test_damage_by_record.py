@@ -29,6 +29,7 @@ from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.shards import again, receive_all, record_oracle, settings_of
 from tests.pipeline.test_damage import ALL, flipped, rows, run_to_the_end
+from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.plan.position import Position
@@ -67,7 +68,7 @@ def read(few: Damaged, directory: Path, **values: Any) -> list[Batch]:
     return asyncio.run(main())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(damaged(), ORDERS, st.integers(1, 4), st.integers(1, 5))
 def test_every_place_holds_what_can_be_proven_or_a_mask(
     few: Damaged, order: dict[str, Any], lanes: int, size: int
@@ -96,7 +97,7 @@ def intact(few: Damaged) -> tuple[bytes, ...]:
     return tuple(b"".join(map(frame, shard)) for shard in few.intact)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(damaged(4), ORDERS, st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]))
 def test_stop_at_every_k(few: Damaged, order: dict[str, Any], size: int, ends: str) -> None:
     async def main(source: str) -> None:
@@ -112,7 +113,7 @@ def test_stop_at_every_k(few: Damaged, order: dict[str, Any], size: int, ends: s
         asyncio.run(main(few.write(Path(directory))))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(damaged(4), ORDERS, st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]))
 def test_where_a_run_ended_with_an_error_one_that_skips_goes_on(
     few: Damaged, order: dict[str, Any], size: int, ends: str
@@ -140,7 +141,7 @@ def test_where_a_run_ended_with_an_error_one_that_skips_goes_on(
         asyncio.run(main(few.write(Path(directory))))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(damaged(4), ORDERS, st.integers(1, 2), st.sampled_from(["drop", "pad"]), st.data())
 def test_all_ranks_have_equal_counts_and_one_state_serves_them(
     few: Damaged, order: dict[str, Any], share: int, ends: str, data: st.DataObject

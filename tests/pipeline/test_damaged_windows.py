@@ -19,6 +19,7 @@ from tests.pipeline.drawn import shards_of
 from tests.pipeline.shards import Record, again, contents, identities, oracle, payload
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
 from tests.pipeline.test_corners import dataset_over
+from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tests.pipeline.drawn import Shards
 
 MANY = settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

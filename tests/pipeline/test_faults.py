@@ -32,6 +32,7 @@ from tests.pipeline.simulated import (
     simulated,
 )
 from tests.pipeline.test_corners import build, dataset_over
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -282,7 +283,7 @@ TROUBLES = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(TROUBLES, st.sampled_from([1, 3, 8]), st.sampled_from([2, 64, "auto"]))
 def test_any_mixture(troubles: list[Trouble], lanes: int, requests: int | str) -> None:
     @simulated

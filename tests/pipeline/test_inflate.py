@@ -32,7 +32,7 @@ from streamrec.plan.position import Position
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted import ScriptedStore
 from tests.pipeline.shards import contents, identities, settings_of
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from streamrec.config import Compression
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 KINDS: list[Compression] = ["none", "gzip", "zlib", "zstd"]
 PACKED = KINDS[1:]
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def pack(kind: Compression, data: bytes) -> bytes:

@@ -43,6 +43,7 @@ from tests.pipeline.test_damage import ALL, rows
 from tests.pipeline.test_packing import FEATURES, delivered, tokens_of
 from tests.pipeline.test_packing import contents as packs
 from tests.pipeline.test_packing import write as write_tokens
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ PACKS = st.sampled_from(
     [Pack(6, bins=1), Pack(8, bins=3), Pack(5, split=True), Pack(4, documents=1)]
 )
 CHUNKS = st.integers(1, 400)
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=examples(25), deadline=None)
 
 
 def is_kept(length: int) -> bool:

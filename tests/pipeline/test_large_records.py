@@ -35,7 +35,7 @@ from tests.pipeline.test_inflate import (
     new_run,
     pack,
 )
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LONG = 3 * MIB
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(
+    max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 SKIP: dict[str, Any] = {"on_corrupt": "skip", "corrupt_budget": 1.0}
 
 

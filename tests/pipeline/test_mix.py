@@ -29,7 +29,7 @@ from tests.pipeline.shards import (
     receive_ranks,
 )
 from tests.pipeline.test_run import FEW
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ ENDLESS: dict[str, Any] = {"epochs": None, "lanes": 2, "batch_size": 6}
 WEB, CODE = ((5,) * 7, (60, 7), (1, 2, 3)), ((200,) * 4, (9,))
 
 
-FEWER = effort(FEW, max_examples=10)
+FEWER = effort(FEW, max_examples=examples(10))
 """Each example opens some tens of runs."""
 
 

@@ -24,7 +24,7 @@ from streamrec.pipeline.stages import Coordinates, Segment
 from streamrec.types import BytesColumn, Ragged, RecordRows, offsets_of
 from tests.pipeline import own
 from tests.pipeline.shards import again, receive_all, receive_ranks, settings_of
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ ORDERS = st.fixed_dictionaries(
     }
 )
 FEW = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -38,7 +38,7 @@ from tests.pipeline.shards import (
     settings_of,
     write,
 )
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ ORDERS = st.fixed_dictionaries(
     }
 )
 FEW = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

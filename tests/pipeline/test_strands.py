@@ -35,7 +35,7 @@ from tests.pipeline.shards import (
     write,
 )
 from tests.pipeline.test_run import FEW
-from tests.support import asynchronous
+from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ ORDERS = st.fixed_dictionaries(
         "batch_size": st.one_of(st.none(), st.integers(1, 12)),
     }
 )
-FEWER = effort(FEW, max_examples=12)
+FEWER = effort(FEW, max_examples=examples(12))
 """Each example opens some tens of runs."""
 UNEVEN: Lengths = ((50,) * 9, (10,) * 2, (), (20, 300, 4), (7,) * 5, (80,) * 4, (1,), (90,) * 3)
 

@@ -17,6 +17,7 @@ from streamrec.plan.position import Position
 from tests.pipeline.shards import identities
 from tests.pipeline.simulated import InlineExecutor, Trouble, simulated
 from tests.pipeline.test_corners import build, dataset_over
+from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
@@ -150,7 +151,7 @@ async def test_an_error_in_any_lane_comes_after_what_is_intact() -> None:
     await dataset.aclose()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=6),
     st.integers(1, 6),

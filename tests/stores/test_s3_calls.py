@@ -17,6 +17,7 @@ from s3fs import S3FileSystem
 from streamrec.stores.s3_calls import Call, Endpoint, GetObject, ListObjects, plain_endpoint, sign
 from streamrec.stores.s3_client import SigningClient
 from streamrec.stores.s3_options import sdk_options
+from tests.support import examples
 
 KEYS = {"key": "test", "secret": "testsecret"}
 CUSTOM = {**KEYS, "endpoint_url": "http://127.0.0.1:1"}
@@ -95,7 +96,7 @@ def test_the_same_as_the_clients(options: dict[str, Any]) -> None:
         assert parts(ours(options, call)) == parts(expected)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), min_size=20))
 def test_the_same_for_any_key_and_prefix(names: list[str]) -> None:
     calls: list[Call] = [GetObject("bucket", name) for name in names]
