@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,30 @@ from streamrec.errors import StreamrecError
 from streamrec.types import BytesColumn, Ragged, Sparse
 from tests.support import examples
 
+if find_spec("tensorflow") is None:
+    reason = "TensorFlow is not installed: tests/data holds what it gave instead"
+    pytest.skip(reason, allow_module_level=True)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-tf: Any = pytest.importorskip(
-    "tensorflow", reason="TensorFlow is not installed: tests/data holds what it gave instead"
-)
+
+
+class Deferred:
+    """A module that is imported when something of it is used.
+
+    Every worker of pytest-xdist collects every test, but only the one that runs these needs it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for marks of its own on all that a module has
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
+
+
+tf: Any = Deferred("tensorflow")
+IN_ONE_WORKER = pytest.mark.xdist_group("tensorflow")
+"""For ``pytestmark`` of a module that uses TensorFlow."""
 
 LISTS = {"int64": "int64_list", "float32": "float_list", "bytes": "bytes_list"}
 DTYPES = sorted(LISTS)
@@ -27,8 +49,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=8),
 }
 drawn = settings(deadline=None, max_examples=examples(60))
-REFUSED = (tf.errors.InvalidArgumentError, ValueError, TypeError)
-"""What TensorFlow raises for a record, or for specs, that it refuses."""
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """Return what TensorFlow raises for a record, or for specs, that it refuses."""
+    return (tf.errors.InvalidArgumentError, ValueError, TypeError)
 
 
 def content(dtype: str, most: int = 4) -> st.SearchStrategy[Any]:
@@ -95,7 +120,7 @@ def both(theirs: Any, ours: Any) -> tuple[Any, Any] | None:
     """What two calls give; ``None`` if both refuse. It fails if only one does."""
     try:
         expected = theirs()
-    except REFUSED:
+    except refusals():
         with pytest.raises(StreamrecError):
             ours()
         return None

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from streamrec.formats.example import Example, SequenceExample, encode_example
 from streamrec.formats.tfrecord import FrameScanner, frame
-from tests.formats.beside_tensorflow import ANY_CONTENT, drawn, example, tf
+from tests.formats.beside_tensorflow import ANY_CONTENT, IN_ONE_WORKER, drawn, example, tf
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = IN_ONE_WORKER
 
 RECORD = st.dictionaries(st.sampled_from("abcü"), ANY_CONTENT)
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import streamrec as sr
-from tests.formats.beside_tensorflow import tf
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, tf
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = IN_ONE_WORKER
 
 RECORDS = [b"", b"one", bytes(100_000), *(str(i).encode() * i for i in range(300))]
 TYPES = ["", "GZIP", "ZLIB"]

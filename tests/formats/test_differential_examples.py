@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from streamrec.errors import ConfigError, DataError, WrongFeatureType
 from tests.formats.beside_tensorflow import (
     ANY_CONTENT,
     DTYPES,
+    IN_ONE_WORKER,
     KEYED,
-    REFUSED,
     VALUES,
     assert_equal,
     batch,
@@ -23,9 +23,15 @@ from tests.formats.beside_tensorflow import (
     drawn,
     example,
     numbers_for,
+    refusals,
     tf,
     tf_dtype,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = IN_ONE_WORKER
 
 NAMES = st.sampled_from("abü")
 RECORDS = st.lists(st.dictionaries(NAMES, ANY_CONTENT), max_size=4)
@@ -237,7 +243,7 @@ def test_partitions_that_do_not_fit(kind: str, numbers: list[int]) -> None:
     partition = getattr(tf.io.RaggedFeature, kind)("p")
     spec = tf.io.RaggedFeature(tf.int64, "v", [partition], tf.int64, validate=True)
     record = example({"v": ("int64", [7, 8]), "p": ("int64", numbers)})
-    with pytest.raises(REFUSED):
+    with pytest.raises(refusals()):
         tf.io.parse_single_example(record, {"r": spec})
     for validate in (True, False):
         asked = tf.io.RaggedFeature(tf.int64, "v", [partition], tf.int64, validate)
@@ -249,19 +255,28 @@ def test_partitions_that_do_not_fit(kind: str, numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "features",
+    "specs",
     [
-        {"a": tf.io.VarLenFeature(tf.int64), "s": tf.io.SparseFeature("a", "a", tf.float32, 5)},
-        {"v": tf.io.FixedLenFeature((), tf.int64), "s": tf.io.SparseFeature("i", "v", tf.int64, 5)},
-        {"v": tf.io.FixedLenFeature((), tf.int64), "r": tf.io.RaggedFeature(tf.int64, "v")},
-        {"a": tf.io.RaggedFeature(tf.float32, "v"), "b": tf.io.RaggedFeature(tf.int64, "v")},
-        {"a": tf.io.FixedLenSequenceFeature((), tf.int64)},
-        {"s": tf.io.SparseFeature(["i"], "v", tf.int64, 5)},
+        lambda: {
+            "a": tf.io.VarLenFeature(tf.int64),
+            "s": tf.io.SparseFeature("a", "a", tf.float32, 5),
+        },
+        lambda: {
+            "v": tf.io.FixedLenFeature((), tf.int64),
+            "s": tf.io.SparseFeature("i", "v", tf.int64, 5),
+        },
+        lambda: {"v": tf.io.FixedLenFeature((), tf.int64), "r": tf.io.RaggedFeature(tf.int64, "v")},
+        lambda: {
+            "a": tf.io.RaggedFeature(tf.float32, "v"),
+            "b": tf.io.RaggedFeature(tf.int64, "v"),
+        },
+        lambda: {"a": tf.io.FixedLenSequenceFeature((), tf.int64)},
+        lambda: {"s": tf.io.SparseFeature(["i"], "v", tf.int64, 5)},
     ],
 )
-def test_specs_that_both_refuse(features: dict[str, Any]) -> None:
-    record = example({})
-    with pytest.raises(REFUSED):
+def test_specs_that_both_refuse(specs: Callable[[], dict[str, Any]]) -> None:
+    features, record = specs(), example({})
+    with pytest.raises(refusals()):
         tf.io.parse_example(batch([record]), features)
     with pytest.raises(ConfigError):
         sr.parse_example([record], features)
@@ -271,7 +286,7 @@ def test_specs_that_tensorflow_alone_refuses() -> None:
     # The values are the same; only TensorFlow's classes for them differ.
     features = {"a": tf.io.VarLenFeature(tf.int64), "r": tf.io.RaggedFeature(tf.int64, "a")}
     record = example({"a": ("int64", [1, 2])})
-    with pytest.raises(REFUSED):
+    with pytest.raises(refusals()):
         tf.io.parse_example(batch([record]), features)
     got = sr.parse_example([record], features)
     assert got["a"].to_list() == got["r"].to_list() == [[1, 2]]  # type: ignore[union-attr]

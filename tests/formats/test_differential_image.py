@@ -18,7 +18,7 @@ from streamrec.formats.image import (
     encode_png,
 )
 from streamrec.formats.pictures import png
-from tests.formats.beside_tensorflow import REFUSED, tf
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.made import (
     animation,
     noise,
@@ -28,6 +28,8 @@ from tests.formats.pictures.made import (
     transparency,
     without_segment,
 )
+
+pytestmark = IN_ONE_WORKER
 
 CHANNELS = (0, 1, 3, 4)
 ACCURATE = "INTEGER_ACCURATE"
@@ -65,7 +67,7 @@ def compare(theirs: Any, ours: Any) -> None:
     """That both give the same, or both refuse."""
     try:
         expected = theirs().numpy()
-    except REFUSED:
+    except refusals():
         with pytest.raises(DataError):
             ours()
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from streamrec.errors import ConfigError
 from tests.formats.beside_tensorflow import (
     ANY_CONTENT,
     DTYPES,
+    IN_ONE_WORKER,
     KEYED,
-    REFUSED,
     VALUES,
     assert_equal,
     batch,
@@ -23,10 +23,16 @@ from tests.formats.beside_tensorflow import (
     content,
     drawn,
     numbers_for,
+    refusals,
     sequence_example,
     tf,
     tf_dtype,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = IN_ONE_WORKER
 
 NAMES = st.sampled_from("abü")
 CONTEXT = st.dictionaries(NAMES, ANY_CONTENT.filter(lambda held: held is not None))
@@ -174,7 +180,7 @@ def test_a_context_s_feature_of_which_no_list_is_set() -> None:
     context = {"a": tf.io.FixedLenFeature((), tf.int64, 7)}
     record = sequence_example({"a": None}, {})
     assert tf.io.parse_single_example(record, context)["a"].numpy() == 7
-    with pytest.raises(REFUSED):
+    with pytest.raises(refusals()):
         tf.io.parse_single_sequence_example(record, context)
     assert sr.parse_single_sequence_example(record, context) == ({"a": 7}, {})
 
@@ -182,7 +188,7 @@ def test_a_context_s_feature_of_which_no_list_is_set() -> None:
 def test_no_records_at_all() -> None:
     # TensorFlow takes the default of a feature without one for wrong, if there is no record.
     context = {"a": tf.io.FixedLenFeature((), tf.int64)}
-    with pytest.raises(REFUSED):
+    with pytest.raises(refusals()):
         tf.io.parse_sequence_example(batch([]), context)
     got: Any = sr.parse_sequence_example([], context)
     assert got.context["a"].shape == (0,)
@@ -200,17 +206,18 @@ def test_steps_that_are_not_aligned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "sequences"),
+    "specs",
     [
-        (None, None),
-        ({}, {}),
-        (None, {"a": tf.io.FixedLenFeature((), tf.int64)}),
-        (None, {"a": tf.io.SparseFeature("i", "v", tf.int64, 5)}),
+        lambda: (None, None),
+        lambda: ({}, {}),
+        lambda: (None, {"a": tf.io.FixedLenFeature((), tf.int64)}),
+        lambda: (None, {"a": tf.io.SparseFeature("i", "v", tf.int64, 5)}),
     ],
 )
-def test_specs_that_both_refuse(context: Any, sequences: Any) -> None:
+def test_specs_that_both_refuse(specs: Callable[[], tuple[Any, Any]]) -> None:
+    context, sequences = specs()
     record = sequence_example({}, {})
-    with pytest.raises(REFUSED):
+    with pytest.raises(refusals()):
         tf.io.parse_sequence_example(batch([record]), context, sequences)
     with pytest.raises(ConfigError):
         sr.parse_sequence_example([record], context, sequences)
@@ -229,7 +236,7 @@ def test_specs_that_tensorflow_alone_refuses() -> None:
         sequence_example({"l": ("int64", [1, 2])}, {"a": []}),
     ]
     for refused in ((context, None), (None, sequences)):
-        with pytest.raises(REFUSED):
+        with pytest.raises(refusals()):
             tf.io.parse_sequence_example(batch(records), *refused)
     got: Any = sr.parse_sequence_example(records, context, sequences)
     assert got.context["s"].to_dense().tolist() == [[0, 7, 0], [0, 0, 0]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,15 @@ from streamrec.formats.example import encode_sequence_example
 from streamrec.formats.raw import decode_raw
 from streamrec.formats.tensor import parse_tensor, serialize_tensor
 from streamrec.types import BytesColumn, Ragged, offsets_of
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
 from tests.support import examples
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-tf: Any = pytest.importorskip(
-    "tensorflow", reason="TensorFlow is not installed: tests/formats/test_tensor.py has its bytes"
-)
+pytestmark = IN_ONE_WORKER
+
 ml_dtypes: Any = pytest.importorskip("ml_dtypes")  # which TensorFlow needs
-tensor_pb2: Any = pytest.importorskip("tensorflow.core.framework.tensor_pb2")
+tensor_pb2: Any = Deferred("tensorflow.core.framework.tensor_pb2")
 
 drawn = settings(deadline=None, max_examples=examples(100))
-REFUSED = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
 NUMBERS = [*"?bhilqBHILQefdFD", ml_dtypes.bfloat16]
 FLOAT8 = [
     "float8_e5m2",
@@ -38,6 +35,10 @@ FLOAT8 = [
 DECODED = ["bool", "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "bfloat16"]
 DECODED += ["float32", "float64", "complex64", "complex128"]  # what tf.io.decode_raw takes
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    return (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
 
 
 @st.composite
@@ -145,7 +146,7 @@ def test_lists_and_refusals(data: st.DataObject, name: str) -> None:
     message = proto.SerializeToString()
     try:
         theirs = tf.io.parse_tensor(message, name).numpy()
-    except REFUSED:
+    except refusals():
         with pytest.raises(DataError):
             parse_tensor(message, name)
         return
@@ -167,7 +168,7 @@ def test_lists_and_refusals(data: st.DataObject, name: str) -> None:
 def test_what_tensorflow_refuses_we_refuse(junk: bytes, name: str) -> None:
     try:
         tf.io.parse_tensor(junk, name)
-    except REFUSED:
+    except refusals():
         with pytest.raises(DataError):
             parse_tensor(junk, name)
 
@@ -189,7 +190,7 @@ def test_decode_raw(data: st.DataObject, name: str, little_endian: bool) -> None
     batch = data.draw(rows)
     try:
         theirs = tf.io.decode_raw(tf.constant(batch, tf.string, [len(batch)]), name, little_endian)
-    except REFUSED:
+    except refusals():
         with pytest.raises(DataError):
             decode_raw(batch, name, little_endian=little_endian)
         return
