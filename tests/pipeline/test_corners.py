@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, RecordTooLarge
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import size_class
 from streamrec.formats.tfrecord import frame
@@ -105,10 +105,16 @@ async def corner_delivers_everything(
     except ConfigError as error:
         assert "too small" in str(error)
         return
+    largest = max((size for count, size in shards if count), default=0)
+    if largest > corner["memory_budget"]:  # which is the limit of a record that has no other
+        with pytest.raises(RecordTooLarge):
+            await receive(run)
+        await dataset.aclose()
+        return
     batches = await receive(run)
     expected = oracle(lengths, dataset.settings, dataset.lanes).rank(0, 1, range(1))
     assert identities(batches) == [(shard, record) for _, shard, record in expected]
-    check_memory(run, max((size for count, size in shards if count), default=0))
+    check_memory(run, largest)
     await dataset.aclose()
 
 
