@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(streamrec.__file__).parent
+TESTS = Path(__file__).parent
 LAYERS = [
     {"arguments", "columns", "errors", "config", "masking", "memory", "mixing", "schema", "types"},
     {"kernel"},
@@ -127,11 +128,13 @@ def test_libraries_stay_in_their_rooms(path: Path) -> None:
         assert not belongs(name, {"pickle", "marshal", "shelve"}), "nothing is ever unpickled"
 
 
-@pytest.mark.parametrize("room", ["devstore", "flow", "plan", "stores"])
-def test_what_is_not_tested_with_each_kernel_has_none(room: str) -> None:
-    used = [rooms_used(path) for path in FILES if room_of(path) == room]
-    assert used
-    assert "kernel" not in set().union(*used)
+def test_what_calls_the_kernel_is_tested_with_both() -> None:
+    calling = [path for path in FILES if "streamrec.kernel" in imports(path)]
+    outside = [path.relative_to(ROOT) for path in calling if room_of(path) != "kernel"]
+    assert outside
+    for path in outside:
+        tests = TESTS / path.with_name(f"test_{path.name}")
+        assert "both_kernels" in tests.read_text(), f"{tests} lacks the mark"
 
 
 def test_every_room_has_a_layer() -> None:

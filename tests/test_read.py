@@ -27,6 +27,8 @@ from tests.support import examples
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 RECORDS = [f"record {i}".encode() * (i % 4) for i in range(50)]
 OFFSETS = [sum(len(frame(record)) for record in RECORDS[:i]) for i in range(51)]
 FEW = settings(

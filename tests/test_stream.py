@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from streamrec.stream import Stream
 
+pytestmark = pytest.mark.both_kernels
+
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
 EXAMPLES = {"id": sr.FixedLenFeature((), "int64"), "name": sr.FixedLenFeature((), bytes)}

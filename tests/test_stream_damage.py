@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from streamrec.types import Batch
 
+pytestmark = pytest.mark.both_kernels
+
 PAYLOADS = [[b"%d/%d " % (shard, i) * 5 for i in range(9)] for shard in range(3)]
 DAMAGED = [(0, 2), (1, 0), (2, 8)]
 """Shard and record of each payload that is not what its CRC says."""

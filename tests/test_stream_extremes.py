@@ -16,6 +16,8 @@ from tests.kernel import extremes
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 FEATURES = {"a": sr.VarLenFeature("int64"), "b": sr.FixedLenFeature((), "float32", 0.5)}
 
 

@@ -14,6 +14,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 CONTEXT = {
     "id": sr.FixedLenFeature((), "int32"),
     "pixels": sr.FixedLenFeature((2,), "uint8", raw=True),

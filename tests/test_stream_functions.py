@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from streamrec.stream import Stream
 
+pytestmark = pytest.mark.both_kernels
+
 FEATURES = {"id": sr.FixedLenFeature((), "int64")}
 OWN = "tests.pipeline.own"
 

@@ -28,6 +28,8 @@ from streamrec.verify import ShardReport, check, index_of
 from tests.formats.damaged import damaged_shards, oracle
 from tests.support import examples
 
+pytestmark = pytest.mark.both_kernels
+
 FRAMES = [frame(bytes([i]) * 10 * i) for i in range(20)]
 SHARD = b"".join(FRAMES)
 

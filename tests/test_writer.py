@@ -27,6 +27,8 @@ from streamrec.stores.targets import write_object
 from streamrec.types import BytesColumn
 from streamrec.writer import TFRecordWriter
 
+pytestmark = pytest.mark.both_kernels
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

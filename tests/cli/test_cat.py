@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 KINDS, NUMBERS, SIZES = "kinds.tfrecord", "numbers-00000-of-00003.tfrecord", "sizes.tfrecord"
 EXAMPLES = [name for name in SHARDS if SHARDS[name] and "features" in SHARDS[name][0]]
 CEPH = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")

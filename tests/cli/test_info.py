@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
+import pytest
+
 import streamrec
 from streamrec import kernel
 from streamrec.formats.features import from_description
@@ -13,9 +15,9 @@ from tests.cli.support import streamrec as cli
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from streamrec.devstore import DevStore
+
+pytestmark = pytest.mark.both_kernels
 
 NUMBERS = """\
 shards       3: {0}/numbers-00000-of-00003.tfrecord ... {0}/numbers-00002-of-00003.tfrecord

@@ -13,6 +13,8 @@ from streamrec.formats.tfrecord import frame
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 
 def write(path: Path, payloads: list[bytes]) -> str:
     path.write_bytes(b"".join(map(frame, payloads)))

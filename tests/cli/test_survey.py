@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 
 def look(*urls: str, scan: bool = False, options: Mapping[str, Any] | None = None) -> Survey:
     return asyncio.run(survey(urls, options or {}, scan=scan))

@@ -15,6 +15,8 @@ from tests.demo.support import SMALL, Recorder
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.both_kernels
+
 
 def summary_of(*counts: int) -> Summary:
     """The summary where the first records of rank 0's first epoch arrived so often."""

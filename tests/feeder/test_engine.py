@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from streamrec.feeder.client import BlockingFeed
     from streamrec.feeder.session import State
 
+pytestmark = pytest.mark.both_kernels
+
 
 def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> DatasetSettings:
     source = write_shards(path, shards=3, records=records, size=size)

@@ -19,6 +19,8 @@ from streamrec.kernel.contract import DataType
 from streamrec.types import RecordRows
 from tests.formats.drawn import values
 
+pytestmark = pytest.mark.both_kernels
+
 NUMBERS = sorted(set(HELD_AS) - {"bytes", "bfloat16"})
 
 

@@ -13,6 +13,8 @@ import streamrec as sr
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.example import encode_example
 
+pytestmark = pytest.mark.both_kernels
+
 Part = sr.RaggedFeature
 
 

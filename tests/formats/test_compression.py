@@ -24,6 +24,8 @@ from streamrec.formats.compression import (
 )
 from streamrec.formats.tfrecord import frame
 
+pytestmark = pytest.mark.both_kernels
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

@@ -27,6 +27,8 @@ from streamrec.formats.specs import (
 from tests.formats.counted import CountedName
 from tests.formats.drawn import FEATURES, STEPS
 
+pytestmark = pytest.mark.both_kernels
+
 RAGGED = {"kind": "ragged", "dtype": "int64"}
 
 

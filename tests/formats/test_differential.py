@@ -16,7 +16,7 @@ from tests.formats.beside_tensorflow import ANY_CONTENT, IN_ONE_WORKER, drawn, e
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = IN_ONE_WORKER
+pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 
 RECORD = st.dictionaries(st.sampled_from("abcü"), ANY_CONTENT)
 

@@ -12,7 +12,7 @@ from tests.formats.beside_tensorflow import IN_ONE_WORKER, tf
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = IN_ONE_WORKER
+pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 
 RECORDS = [b"", b"one", bytes(100_000), *(str(i).encode() * i for i in range(300))]
 TYPES = ["", "GZIP", "ZLIB"]

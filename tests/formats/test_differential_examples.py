@@ -31,7 +31,7 @@ from tests.formats.beside_tensorflow import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = IN_ONE_WORKER
+pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 
 NAMES = st.sampled_from("abü")
 RECORDS = st.lists(st.dictionaries(NAMES, ANY_CONTENT), max_size=4)

@@ -32,7 +32,7 @@ from tests.formats.beside_tensorflow import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = IN_ONE_WORKER
+pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 
 NAMES = st.sampled_from("abü")
 CONTEXT = st.dictionaries(NAMES, ANY_CONTENT.filter(lambda held: held is not None))

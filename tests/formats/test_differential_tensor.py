@@ -18,7 +18,7 @@ from streamrec.types import BytesColumn, Ragged, offsets_of
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
 from tests.support import examples
 
-pytestmark = IN_ONE_WORKER
+pytestmark = [IN_ONE_WORKER, pytest.mark.both_kernels]
 
 ml_dtypes: Any = pytest.importorskip("ml_dtypes")  # which TensorFlow needs
 tensor_pb2: Any = Deferred("tensorflow.core.framework.tensor_pb2")

@@ -17,6 +17,8 @@ from streamrec.types import BytesColumn, Ragged, Sparse, offsets_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.both_kernels
+
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300)
 FLOAT32 = st.floats(width=32, allow_nan=False)
 DTYPES = st.sampled_from(["i8", "i4", "u1", "?", "f4", "f8", "f2", ">i2"])

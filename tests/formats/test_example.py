@@ -24,6 +24,8 @@ from streamrec.formats.example import (
 from streamrec.formats.tfrecord import FrameScanner
 from tests.data.expected import SHARDS, decode_feature, shard_bytes
 
+pytestmark = pytest.mark.both_kernels
+
 EXAMPLE_SHARDS = [name for name in SHARDS if not name.startswith("sizes")]
 
 

@@ -33,6 +33,8 @@ from tests.data.expected import EXAMPLES, assert_column, records_of
 from tests.formats.counted import CountedName
 from tests.kernel import extremes
 
+pytestmark = pytest.mark.both_kernels
+
 ERRORS = {
     "refused: absent": MissingFeature,
     "refused: unset": MissingFeature,

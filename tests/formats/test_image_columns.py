@@ -19,6 +19,8 @@ from streamrec.formats.specs import FixedLenFeature, Image, RaggedFeature
 from streamrec.types import Pictures, Ragged, RecordRows
 from tests.formats.pictures.made import animation, noise, saved, smooth
 
+pytestmark = pytest.mark.both_kernels
+
 SIZES = [(4, 5), (1, 1), (7, 2)]
 ARRAYS = [noise((*size, 3), seed=k).astype(np.uint8) for k, size in enumerate(SIZES)]
 PNGS = [encode_png(array) for array in ARRAYS]

@@ -13,6 +13,8 @@ from streamrec.errors import MalformedIndex
 from streamrec.formats.index import SUFFIX, ChunkFinder, Index, ShardEntry, index_url
 from streamrec.formats.tfrecord import FrameScanner, frame
 
+pytestmark = pytest.mark.both_kernels
+
 LENGTHS = st.lists(st.integers(0, 60), max_size=30)
 
 

@@ -13,6 +13,8 @@ from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.packing import Packer, Packs, Sequences
 from streamrec.types import BytesColumn, Ragged, Sparse, offsets_of
 
+pytestmark = pytest.mark.both_kernels
+
 Documents = list[list[int]]
 
 DOCUMENTS = st.lists(st.integers(0, 12), max_size=25).map(

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from streamrec.formats.padding import as_items, padded
 from streamrec.types import BytesColumn, Ragged, offsets_of
 
+pytestmark = pytest.mark.both_kernels
+
 ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=5)
 
 

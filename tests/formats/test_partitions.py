@@ -19,6 +19,8 @@ from streamrec.formats.specs import (
 )
 from streamrec.types import Ragged, offsets_of
 
+pytestmark = pytest.mark.both_kernels
+
 LENGTHS = st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=5)
 
 

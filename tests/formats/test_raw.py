@@ -11,6 +11,8 @@ from streamrec.errors import ConfigError, DataError
 from streamrec.formats.raw import decode_raw
 from streamrec.types import BytesColumn
 
+pytestmark = pytest.mark.both_kernels
+
 NUMBERS = "bhilqBHILQefdFD"
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from streamrec.formats.tfrecord import Lost
     from streamrec.types import Octets
 
+pytestmark = pytest.mark.both_kernels
+
 A, B, C = frame(b"a" * 20), frame(b"b" * 30), frame(b"c" * 40)
 NESTED = frame(A + B)
 

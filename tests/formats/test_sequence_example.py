@@ -21,6 +21,8 @@ from streamrec.formats.example import (
 from streamrec.formats.wire_format import FIRST, SECOND, framed
 from streamrec.types import BytesColumn, Ragged
 
+pytestmark = pytest.mark.both_kernels
+
 INTS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1)
 FLOATS = st.lists(st.floats(width=32, allow_nan=False), min_size=1)
 STRINGS = st.lists(st.binary(), min_size=1)

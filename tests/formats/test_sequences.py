@@ -13,6 +13,8 @@ from streamrec.formats.example import SequenceExample
 from streamrec.formats.sequences import SequenceFeatureParser, parser_of
 from streamrec.types import RecordRows
 
+pytestmark = pytest.mark.both_kernels
+
 
 def record(context: dict[str, list[Any]], **lists: list[list[Any] | None]) -> bytes:
     """A SequenceExample; a step of ``None`` has no list."""

@@ -26,6 +26,8 @@ from tests.data.expected import SHARDS, shard_bytes
 if TYPE_CHECKING:
     from streamrec.types import Octets, RecordBlock
 
+pytestmark = pytest.mark.both_kernels
+
 RECORDS = [b"", b"abc", b"x" * 40, b"", b"", b"yz" * 9]
 SHARD = b"".join(map(frame, RECORDS))
 STARTS = [0, *np.cumsum([len(record) + 16 for record in RECORDS]).tolist()]

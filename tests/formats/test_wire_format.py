@@ -9,6 +9,8 @@ from streamrec.formats import wire_format
 from streamrec.formats.example import Int64List
 from streamrec.formats.wire_format import FIRST, framed, varint, varints
 
+pytestmark = pytest.mark.both_kernels
+
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EDGES = [(1 << bits) + more for bits in range(0, 63, 7) for more in (-1, 0)]
 

@@ -21,6 +21,8 @@ from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.types import RecordRows
 from tests.support import another_ran_within, no_switching
 
+pytestmark = pytest.mark.both_kernels
+
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 

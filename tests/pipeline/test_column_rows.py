@@ -3,12 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.kernel.contract import Run
 from streamrec.pipeline.column_rows import ColumnRows, interleaved, joined
 from streamrec.types import RecordRows
+
+pytestmark = pytest.mark.both_kernels
 
 
 def rows(*numbers: int) -> ColumnRows:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
     from streamrec.types import Batch
 
+pytestmark = pytest.mark.both_kernels
+
 ALL = 1.0
 """The budget that allows everything."""
 FEW_BYTES = frame(b"a" * 20), frame(b"b" * 20), frame(b"c" * 20), frame(b"d" * 20)

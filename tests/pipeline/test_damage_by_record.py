@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.types import Batch
 
+pytestmark = pytest.mark.both_kernels
+
 ORDERS = st.fixed_dictionaries(
     {
         "shuffle": st.booleans(),

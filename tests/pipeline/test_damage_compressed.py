@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.types import Batch
 
+pytestmark = pytest.mark.both_kernels
+
 NOISE = [np.random.default_rng(n).bytes(1500).hex().encode() for n in range(100)]
 PLAIN = b"".join(map(frame, NOISE))
 SKIP: dict[str, Any] = {"on_corrupt": "skip", "corrupt_budget": ALL, "batch_size": 1, "lanes": 1}

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from streamrec.types import Octets
 
+pytestmark = pytest.mark.both_kernels
+
 POSITION = Position.start(
     Fingerprint("0" * 16, 1, "shard", 1, False, 0, 0, None), [0], rank=0, world_size=1
 )

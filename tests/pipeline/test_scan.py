@@ -30,6 +30,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from streamrec.formats.tfrecord import Lost
 
+pytestmark = pytest.mark.both_kernels
+
 URLS = [f"shard{i}" for i in range(3)]
 START = Coordinates(0, 0, 0)
 WHOLE = Extent(0, 0, shard=0)

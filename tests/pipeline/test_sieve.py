@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
 
+pytestmark = pytest.mark.both_kernels
+
 SHARDS = st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=7).map(
     tuple
 )

@@ -22,6 +22,8 @@ from streamrec.wire.frame import (
 )
 from streamrec.wire.messages import Kind
 
+pytestmark = pytest.mark.both_kernels
+
 HEADERS = st.builds(
     Header, st.sampled_from(Kind), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
 )

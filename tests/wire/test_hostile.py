@@ -16,6 +16,8 @@ from streamrec.wire import Connection, Role
 from streamrec.wire.messages import Kind
 from tests.wire.support import BATCH, FROM_SERVER, HELLO, feed, joined, pair, plain
 
+pytestmark = pytest.mark.both_kernels
+
 GOOD = b"".join(joined(pair_end) for pair_end in [pair()[1].send(BATCH)])
 
 
