@@ -56,7 +56,7 @@ class Channel(Generic[T]):
         await self.wait_for_room(size)
         self._values.append((value, size))
         self.waiting_bytes += size
-        self._tell()
+        self._notify()
 
     async def wait_for_room(self, size: int) -> None:
         """Wait until a value of so many bytes could be sent, before it is made.
@@ -82,21 +82,21 @@ class Channel(Generic[T]):
             await self._changed.wait()
         value, size = self._values.popleft()
         self.waiting_bytes -= size
-        self._tell()
+        self._notify()
         return value
 
     async def close(self, error: BaseException | None = None) -> None:
         """End it; what waits can still be received. Closing again changes nothing."""
         self._closed_by = self._closed_by or error or EndOfStream()
-        self._tell()
+        self._notify()
 
     def clear(self) -> None:
         """Let go of what waits: nobody will receive it."""
         self._values.clear()
         self.waiting_bytes = 0
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Have all who wait look again."""
         self._changed.set()
         self._changed.clear()

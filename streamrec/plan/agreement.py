@@ -17,7 +17,7 @@ from streamrec.plan.position import Fingerprint
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Claim", "check_agreement", "disagreements"]
+__all__ = ["RankSummary", "check_agreement", "disagreements"]
 
 ENDS = ("epochs", "steps_per_epoch", "remainder")
 MOST_NAMED = 8
@@ -25,7 +25,7 @@ MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
-class Claim:
+class RankSummary:
     """What one process is about to read."""
 
     fingerprint: Fingerprint
@@ -55,28 +55,28 @@ class Claim:
         return {**plain, "world_size": self.world_size, "step": self.step}
 
 
-def disagreements(claims: Sequence[Claim]) -> list[str]:
+def disagreements(summaries: Sequence[RankSummary]) -> list[str]:
     """What the processes do not agree on, a sentence each; none if all is well.
 
     Args:
-        claims: Of every process, in their order.
+        summaries: Of every process, in their order.
     """
-    facts = [claim.facts() for claim in claims]
+    facts = [summary.facts() for summary in summaries]
     faults = [_values(name, [fact[name] for fact in facts]) for name in facts[0]]
-    faults.append(_ranks(claims))
+    faults.append(_ranks(summaries))
     return [fault for fault in faults if fault]
 
 
-def check_agreement(claims: Sequence[Claim]) -> None:
+def check_agreement(summaries: Sequence[RankSummary]) -> None:
     """Refuse to begin where the processes disagree: on all of them alike.
 
     Raises:
         ConfigError: They do; the sentence says which process differs in what.
     """
-    faults = disagreements(claims)
+    faults = disagreements(summaries)
     if faults:
         raise ConfigError(
-            f"the {len(claims)} processes would not read one stream: {'; '.join(faults)}; "
+            f"the {len(summaries)} processes would not read one stream: {'; '.join(faults)}; "
             "give all of them the same settings, and each its own rank"
         )
 
@@ -97,10 +97,10 @@ def _where(processes: Sequence[int]) -> str:
     return f"in process{'es' if processes[1:] else ''} {', '.join(map(str, processes))}"
 
 
-def _ranks(claims: Sequence[Claim]) -> str | None:
+def _ranks(summaries: Sequence[RankSummary]) -> str | None:
     """Ranks are groups: several processes may share one, but then all of them are shared alike."""
-    world_size = claims[0].world_size
-    times = Counter(claim.rank for claim in claims)
+    world_size = summaries[0].world_size
+    times = Counter(summary.rank for summary in summaries)
     missing = [rank for rank in range(world_size) if rank not in times]
     if missing:
         some = ", ".join(map(str, missing[:MOST_NAMED])) + (", ..." if missing[MOST_NAMED:] else "")

@@ -24,9 +24,9 @@ __all__ = [
 ]
 
 KIB, MIB = 1 << 10, 1 << 20
-SMALLEST_HEAD = 64 * KIB
-LARGEST_HEAD = 512 * KIB
-MANY_HEADS = 12 * MIB
+SMALLEST_FIRST_RANGE = 64 * KIB
+LARGEST_FIRST_RANGE = 512 * KIB
+MOST_FOR_FIRST_RANGES = 12 * MIB
 """Of all lanes. 48 heads of 512 KiB would take 30 ms of CPU time more to receive than of 256 KiB,
 which the first batch waits for. Halved they are at most: each may have to hold the next record."""
 LARGEST_RANGE = 8 * MIB
@@ -42,7 +42,7 @@ FIRST_READ_AHEAD = 128 * MIB
 """What is read ahead until the consumer is seen to need more. Reading further ahead than it needs
 takes time from it: for touching fresh memory, and for bytes that a stopped job never uses."""
 LARGEST_RESERVE = 128 * MIB
-LOOK = 4 * KIB
+PROBE = 4 * KIB
 """Bytes of a shard's beginning that are read where no more may be needed."""
 MOST_AT_ONCE = 96
 """Ranges of full size that the read-ahead is to hold, for up to 48 lanes: fewer and larger ones
@@ -98,7 +98,7 @@ class MemoryPlan:
     """For the shuffle windows of the own lanes."""
     lanes: int
     """The own lanes: all shards that they have open at once count."""
-    head: int
+    first_range: int
     """The size of a lane's first range, a power of two; every lane may always have one."""
     range_size: int
     """What ranges grow to, a power of two."""
@@ -108,7 +108,7 @@ class MemoryPlan:
     @property
     def speculative(self) -> int:
         """Bytes for reading ahead of what is needed next."""
-        return self.total - self.reserve - self.windows - self.lanes * self.head
+        return self.total - self.reserve - self.windows - self.lanes * self.first_range
 
     @property
     def waiting(self) -> int:
@@ -124,7 +124,7 @@ class MemoryPlan:
         return self._for_ranges(self.read_ahead)
 
     def _for_ranges(self, read_ahead: int) -> int:
-        wanted = 2 * self.windows + self.lanes * self.head + read_ahead
+        wanted = 2 * self.windows + self.lanes * self.first_range + read_ahead
         return min(self.total - self.reserve, wanted)
 
     @property
@@ -133,8 +133,8 @@ class MemoryPlan:
 
         Records wait for their windows decompressed, so the windows are wholly in it.
         """
-        heads = self.lanes * self.head
-        return self.windows + (self.for_ranges - self.windows - heads) // 2
+        first_ranges = self.lanes * self.first_range
+        return self.windows + (self.for_ranges - self.windows - first_ranges) // 2
 
     def room(self, claimed: int = 0, read_ahead: int | None = None) -> Room:
         """What lanes may take of ``for_ranges``, beside so many bytes that something else takes.
@@ -147,7 +147,7 @@ class MemoryPlan:
             read_ahead: How much of the plan's ``read_ahead`` is used at present; all by default.
         """
         for_ranges = self._for_ranges(self.read_ahead if read_ahead is None else read_ahead)
-        share = max(0, self.windows - claimed) // self.lanes + self.head
+        share = max(0, self.windows - claimed) // self.lanes + self.first_range
         return Room(share, for_ranges - claimed - self.lanes * share)
 
     @classmethod
@@ -166,16 +166,19 @@ class MemoryPlan:
         """
         reserve = _reserve(total)
         left = total - reserve - windows
-        if left < lanes * SMALLEST_HEAD:
+        if left < lanes * SMALLEST_FIRST_RANGE:
             raise ConfigError(_too_small(total, reserve, windows, lanes))
-        head = min(_largest_head(lanes), max(SMALLEST_HEAD, _power_of_two(left // (4 * lanes))))
+        first_range = min(
+            _largest_first_range(lanes),
+            max(SMALLEST_FIRST_RANGE, _power_of_two(left // (4 * lanes))),
+        )
         at_once = _at_once_near(lanes) if near else max(MOST_AT_ONCE, A_LANE_FAR * lanes)
         largest = LARGEST_READ_AHEAD_NEAR if near else LARGEST_READ_AHEAD
         read_ahead = min(largest, at_once * LARGEST_RANGE)
-        ahead = min(left - lanes * head, windows + read_ahead)
-        share = max(ahead // at_once, min(ahead // (2 * lanes), head))
-        range_size = min(LARGEST_RANGE, max(head, _power_of_two(share)))
-        return cls(total, reserve, windows, lanes, head, range_size, read_ahead)
+        ahead = min(left - lanes * first_range, windows + read_ahead)
+        share = max(ahead // at_once, min(ahead // (2 * lanes), first_range))
+        range_size = min(LARGEST_RANGE, max(first_range, _power_of_two(share)))
+        return cls(total, reserve, windows, lanes, first_range, range_size, read_ahead)
 
 
 class ReadAhead:
@@ -208,7 +211,7 @@ def least_budget(lanes: int, windows: int = 0) -> int:
         lanes: As there.
         windows: As there.
     """
-    held = windows + lanes * SMALLEST_HEAD
+    held = windows + lanes * SMALLEST_FIRST_RANGE
     return -(-min(-(-held * 4 // 3), held + LARGEST_RESERVE) // MIB) * MIB
 
 
@@ -226,8 +229,11 @@ def _reserve(total: int) -> int:
     return min(LARGEST_RESERVE, total // 4)
 
 
-def _largest_head(lanes: int) -> int:
-    return min(LARGEST_HEAD, max(LARGEST_HEAD // 2, _power_of_two(MANY_HEADS // lanes)))
+def _largest_first_range(lanes: int) -> int:
+    return min(
+        LARGEST_FIRST_RANGE,
+        max(LARGEST_FIRST_RANGE // 2, _power_of_two(MOST_FOR_FIRST_RANGES // lanes)),
+    )
 
 
 def _power_of_two(n: int) -> int:
@@ -236,10 +242,11 @@ def _power_of_two(n: int) -> int:
 
 def _too_small(total: int, reserve: int, windows: int, lanes: int) -> str:
     needed = least_budget(lanes, windows) // MIB
+    smallest = SMALLEST_FIRST_RANGE // KIB
     return (
         f"memory_budget of {total / MIB:.0f} MiB is too small: {reserve / MIB:.0f} MiB reserve + "
-        f"{windows / MIB:.0f} MiB shuffle windows + {lanes} open shards x {SMALLEST_HEAD // KIB} "
-        f"KiB; set memory_budget to {needed} MiB or more, or shuffle_window to less"
+        f"{windows / MIB:.0f} MiB shuffle windows + {lanes} open shards x {smallest} KiB; set "
+        f"memory_budget to {needed} MiB or more, or shuffle_window to less"
     )
 
 
@@ -260,7 +267,7 @@ class LaneRanges:
         sizes: The shards' sizes in bytes, as far as known; read anew at every call.
         reach: After how many different empty shards in a row the lane cannot meet any other.
         offset: Where in the first extent's shard to begin, in bytes.
-        looks: Ask for a few bytes of the first shard's beginning: they tell whether it is
+        probes: Ask for a few bytes of the first shard's beginning: they tell whether it is
             compressed, and ``offset`` no place in it. If the shard's size is known, a range at
             ``offset`` is asked for as well, as a guess; nothing more until :meth:`go_on` says
             where.
@@ -273,18 +280,18 @@ class LaneRanges:
         reach: int,
         *,
         offset: int | None = None,
-        looks: bool = False,
+        probes: bool = False,
     ) -> None:
-        self.looks = looks
+        self.probes = probes
         self.guessed = False
         """Whether a range was asked for that may be of no use."""
-        self._guess_at = offset if looks else None
+        self._guess_at = offset if probes else None
         self._extents = extents
         self._sizes = sizes
         self._reach = reach
         self._empty: set[int] = set()
         self._extent: Extent | None = next(extents, None)
-        self._next = self._begin(None if looks else offset)
+        self._next = self._begin(None if probes else offset)
         self._asked = False
         self._guess: float = inf
 
@@ -311,11 +318,11 @@ class LaneRanges:
         """
         while (extent := self._extent) is not None:
             end = self._end(extent)
-            if self._asked and self.looks:
+            if self._asked and self.probes:
                 return self._guessed_range(extent, end, size)
             if self._asked and end is None:
                 return None
-            size = min(size, LOOK) if self.looks else size
+            size = min(size, PROBE) if self.probes else size
             if end is None or self._next < end:
                 stop = self._next + int(min(size, self.rest))
                 request = RangeRequest(extent, self._next, stop)
@@ -326,7 +333,7 @@ class LaneRanges:
 
     def go_on(self, offset: int) -> None:
         """What was looked for is found: read on from there, unless that was guessed."""
-        self.looks = False
+        self.probes = False
         if not self.guessed or offset != self._guess_at:
             self._next = offset
 
@@ -348,7 +355,7 @@ class LaneRanges:
 
     def _advance(self, extent: Extent) -> None:
         if (size := self._sizes.get(extent.shard)) is not None:
-            self._guess = max(LOOK, size * 9 // 8)
+            self._guess = max(PROBE, size * 9 // 8)
         if self._end(extent) == extent.begin:
             self._empty.add(extent.shard)
         else:

@@ -21,8 +21,8 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.stages import Coordinates, Stretch
 from streamrec.pipeline.strands import Turn
 from streamrec.plan.order import Extent
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import EXTENT, OFFSET, RECORD, Position
+from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.shards import (
     again,

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["Crew"]
+__all__ = ["WorkSharing"]
 
 
-class Crew:
+class WorkSharing:
     """Lends the threads of a pool, also to who works in one of them.
 
     Who shares work does it, too, so nobody ever waits for a thread that is not there.

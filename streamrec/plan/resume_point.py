@@ -16,7 +16,7 @@ from streamrec.plan.position import LARGEST, LAST_EPOCH, VERSION, Position, chec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Beginning", "Place", "for_rank", "read_place"]
+__all__ = ["Beginning", "ResumePoint", "for_rank", "read_resume_point"]
 
 LAST_STEP = LARGEST
 FIELDS = {"version", "epoch", "step"}
@@ -54,10 +54,10 @@ class Beginning:
         return {"version": VERSION, **{name: value for name, value in named.items() if value}}
 
 
-Place: TypeAlias = "Position | Beginning"
+ResumePoint: TypeAlias = "Position | Beginning"
 
 
-def read_place(data: Any) -> Place:
+def read_resume_point(data: Any) -> ResumePoint:
     """Read what ``to_dict`` of either gave; nothing about it is taken on trust.
 
     Raises:
@@ -70,17 +70,17 @@ def read_place(data: Any) -> Place:
     return Position.from_dict(data)
 
 
-def for_rank(places: Sequence[Place], rank: int, world_size: int) -> Place:
+def for_rank(resume_points: Sequence[ResumePoint], rank: int, world_size: int) -> ResumePoint:
     """Where a rank goes on, from its own place or from those of all former ranks.
 
     Raises:
         MalformedPosition: They are not those of all ranks of one step.
         ConfigError: The world size does not divide the lanes.
     """
-    positions = [place for place in places if isinstance(place, Position)]
-    if not positions and len(set(places)) == 1:
-        return places[0]
-    if len(positions) < len(places):
+    positions = [point for point in resume_points if isinstance(point, Position)]
+    if not positions and len(set(resume_points)) == 1:
+        return resume_points[0]
+    if len(positions) < len(resume_points):
         raise MalformedPosition(
             "some of the states stand at the beginning of an epoch and others do not; give those "
             "of all ranks, saved after the same step"
