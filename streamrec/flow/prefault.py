@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Prefaulter"]
 
 POPULATE_WRITE = 23
-"""``MADV_POPULATE_WRITE`` of Linux 5.14, madvise(2): it makes pages writable and keeps their content,
-also what is being written meanwhile."""
+"""``MADV_POPULATE_WRITE`` of Linux 5.14, madvise(2): it makes pages writable and keeps their
+content, also what is being written meanwhile."""
 STEP = 2 << 20
-"""Bytes at a time, one huge page: other threads that map memory wait that long."""
+"""Bytes at a time, one huge page: a thread that maps memory waits that long."""
 
 
 class Prefaulter:
