@@ -161,7 +161,7 @@ class TestByRecord:
         order = state["fingerprint"]["order"].replace(", even windows", "")
         stream = mode.open(source, **self.values)
         stream.load_state_dict({**state, "fingerprint": {**state["fingerprint"], "order": order}})
-        with pytest.raises(OtherOrder, match="go on with the streamrec of then, or begin"):
+        with pytest.raises(OtherOrder, match="go on with that version, or begin"):
             mode.enter(stream)
 
     def test_of_another_index(self, mode: Mode, source: str) -> None:

@@ -1,7 +1,7 @@
-"""Whether all ranks are about to read the same stream, each its own part of it.
+"""A check that all ranks are about to read the same stream, each its own part of it.
 
-Two ranks that read two orders train on, and nobody notices; two that end at different steps wait
-for each other for ever. So each says what it is about to read, and every one compares all of them.
+Ranks that read different orders would train on unnoticed; ranks that end at different steps would
+wait for each other for ever. So every rank gathers the summaries of all ranks and compares them.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ __all__ = ["RankSummary", "check_agreement", "disagreements"]
 
 ENDS = ("epochs", "steps_per_epoch", "remainder")
 MOST_NAMED = 8
-"""Processes that a sentence names one by one."""
+"""The most processes that a sentence names one by one."""
 
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What one process is about to read."""
+    """A summary of the stream that one process is about to read."""
 
     fingerprint: Fingerprint
     rank: int
     world_size: int
     step: int
-    """Where it begins."""
+    """The step at which it begins."""
     ends: Mapping[str, Any]
     """The settings that decide where its runs end."""
 
     def to_json(self) -> str:
-        """As text, to be gathered."""
+        """Encode as text, for a collective operation that gathers it."""
         return json.dumps({**asdict(self), "ends": dict(self.ends)})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` gave on another rank, which runs the same program."""
+        """Decode the text of :meth:`to_json` on another rank, which runs the same program."""
         data = json.loads(text)
         return cls(**{**data, "fingerprint": Fingerprint.from_dict(data["fingerprint"])})
 
     def facts(self) -> dict[str, Any]:
-        """All that must be the same everywhere."""
+        """Return all that must be the same for every rank, by name."""
         order = asdict(self.fingerprint)
         names = order.pop("names")
         plain = {"the names of the shards": names, **order}
@@ -56,10 +56,10 @@ class RankSummary:
 
 
 def disagreements(summaries: Sequence[RankSummary]) -> list[str]:
-    """What the processes do not agree on, a sentence each; none if all is well.
+    """Return a sentence for each fact on which the processes disagree.
 
     Args:
-        summaries: Of every process, in their order.
+        summaries: Those of all processes, in order.
     """
     facts = [summary.facts() for summary in summaries]
     faults = [_values(name, [fact[name] for fact in facts]) for name in facts[0]]
@@ -68,10 +68,10 @@ def disagreements(summaries: Sequence[RankSummary]) -> list[str]:
 
 
 def check_agreement(summaries: Sequence[RankSummary]) -> None:
-    """Refuse to begin where the processes disagree: on all of them alike.
+    """Check that the processes agree; where they do not, every one of them fails alike.
 
     Raises:
-        ConfigError: They do; the sentence says which process differs in what.
+        ConfigError: They disagree; the message says which process differs in what.
     """
     faults = disagreements(summaries)
     if faults:
@@ -98,7 +98,7 @@ def _where(processes: Sequence[int]) -> str:
 
 
 def _ranks(summaries: Sequence[RankSummary]) -> str | None:
-    """Ranks are groups: several processes may share one, but then all of them are shared alike."""
+    """Check that every rank is read, and by as many processes as every other."""
     world_size = summaries[0].world_size
     times = Counter(summary.rank for summary in summaries)
     missing = [rank for rank in range(world_size) if rank not in times]

@@ -114,7 +114,7 @@ def test_a_step_from_the_very_start() -> None:
     assert Beginning(step=5).to_dict() == {"version": 2, "step": 5}
     assert (Beginning(step=5).epoch, Beginning(step=5).step) == (0, 5)
     for wrong in (-1, 1.5, True, LAST_STEP + 1):
-        with pytest.raises(MalformedPosition, match="is none"):
+        with pytest.raises(MalformedPosition, match="there is no step"):
             read_resume_point({"version": 2, "step": wrong})
     with pytest.raises(MalformedPosition, match="not both"):
         read_resume_point({"version": 2, "step": 1, "epoch": 1})
