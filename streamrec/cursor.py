@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
-from streamrec.plan.place import Beginning, Place, for_rank, read_place
 from streamrec.plan.position import Position
+from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from streamrec.types import BytesColumn
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["Cursor", "Mark"]
 class Mark(NamedTuple):
     """A point to which a cursor can return, as long as nothing was taken or only the next item."""
 
-    places: tuple[Place, ...]
+    resume_points: tuple[ResumePoint, ...]
     rows: int
     batches: int
     records: int
@@ -32,7 +32,7 @@ class Cursor:
     """Follows what is taken. It knows no session, and outlives each of them."""
 
     def __init__(self) -> None:
-        self._places: tuple[Place, ...] = (Beginning(),)
+        self._resume_points: tuple[ResumePoint, ...] = (Beginning(),)
         """Behind all that came; of all ranks, where their states were loaded."""
         self._rows: deque[Any] = deque()
         """Single records that came, and wait to be taken."""
@@ -44,17 +44,17 @@ class Cursor:
     @property
     def epoch(self) -> int:
         """The epoch of what comes next, from 0: the lowest of the lanes."""
-        return min(place.epoch for place in self._places)
+        return min(point.epoch for point in self._resume_points)
 
     @property
     def run_epoch(self) -> int:
         """The epoch with which the present run began."""
-        return self._places[0].run_epoch
+        return self._resume_points[0].run_epoch
 
     @property
     def step(self) -> int:
         """Batches, or single records, that were taken since the start."""
-        return self._places[0].step - len(self._rows)
+        return self._resume_points[0].step - len(self._rows)
 
     @property
     def rows(self) -> int:
@@ -70,7 +70,7 @@ class Cursor:
         states: Any = [state] if isinstance(state, Mapping) else state
         if not isinstance(states, Sequence) or isinstance(states, str) or not states:
             raise MalformedPosition("that is no state; give one, or a list of those of all ranks")
-        self._go_to(*map(read_place, states))
+        self._go_to(*map(read_resume_point, states))
 
     def begin(self, epoch: int) -> None:
         """Go on at the beginning of an epoch."""
@@ -123,14 +123,14 @@ class Cursor:
 
     def mark(self) -> Mark:
         """Return the present point, for :meth:`go_back`."""
-        return Mark(self._places, len(self._rows), self.batches, self.records)
+        return Mark(self._resume_points, len(self._rows), self.batches, self.records)
 
     def go_back(self, mark: Mark) -> None:
         """Undo what was taken since a mark; rows that waited there come again."""
-        self._go_to(*_before_rows(mark.places, mark.rows))
+        self._go_to(*_before_rows(mark.resume_points, mark.rows))
         self.batches, self.records = mark.batches, mark.records
 
-    def place(self, rank: Rank) -> Place:
+    def resume_point(self, rank: Rank) -> ResumePoint:
         """Where this rank goes on.
 
         Raises:
@@ -144,17 +144,17 @@ class Cursor:
         one, *others = self._taken()
         return None if others else one.to_dict()
 
-    def _go_to(self, *places: Place) -> None:
-        self._places = places
+    def _go_to(self, *resume_points: ResumePoint) -> None:
+        self._resume_points = resume_points
         self._rows.clear()
 
-    def _taken(self) -> tuple[Place, ...]:
-        """Return the places before the rows that wait."""
-        return _before_rows(self._places, len(self._rows))
+    def _taken(self) -> tuple[ResumePoint, ...]:
+        """Return the resume points before the rows that wait."""
+        return _before_rows(self._resume_points, len(self._rows))
 
     def _check(self, step: int) -> None:
         """Refuse what stands behind another step than the last one that was taken."""
-        last = self._places[0]
+        last = self._resume_points[0]
         # How many steps lie before a later epoch is not known here: it follows from the settings.
         if step != self.step and (isinstance(last, Position) or not last.epoch):
             raise BatchOutOfOrder(
@@ -165,11 +165,11 @@ class Cursor:
             )
 
 
-def _before_rows(places: tuple[Place, ...], rows: int) -> tuple[Place, ...]:
-    """Return the places before so many rows in front of the last place."""
-    last = places[0]
+def _before_rows(resume_points: tuple[ResumePoint, ...], rows: int) -> tuple[ResumePoint, ...]:
+    """Return the resume points before the last rows, which wait."""
+    last = resume_points[0]
     if not rows or not isinstance(last, Position):
-        return places
+        return resume_points
     return (replace(last, skip=last.skip - rows, step=last.step - rows),)
 
 

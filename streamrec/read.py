@@ -11,8 +11,8 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import OFFSET
+from streamrec.plan.resume_point import Beginning
 from streamrec.ranks import Rank
 from streamrec.session import LoopSession
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from os import PathLike
 
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.types import Batch
 
 __all__ = ["batches", "read_records"]
@@ -113,7 +113,7 @@ def _check_single(dataset: Dataset) -> None:
         )
 
 
-def _start(dataset: Dataset, offset: int) -> Place:
+def _start(dataset: Dataset, offset: int) -> ResumePoint:
     if not offset:
         return Beginning()
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.config import StreamSettings
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.ranks import Rank
     from streamrec.session import AsyncSession, Session
 
@@ -43,11 +43,11 @@ class Reader(Protocol):
         """As the user set it."""
         ...
 
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: ResumePoint) -> AsyncSession:
         """Start a session in the running loop."""
         ...
 
-    def start(self, rank: Rank, position: Place) -> Session:
+    def start(self, rank: Rank, position: ResumePoint) -> Session:
         """Start a session for plain code."""
         ...
 
@@ -74,11 +74,11 @@ class DatasetReader:
             return f"a mix of {', '.join(self.description.components)}"
         return masked(source) if isinstance(source, str) else f"{len(source)} sources"
 
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: ResumePoint) -> AsyncSession:
         """Read in the running loop."""
         return await LoopSession.open(self.description.dataset(), rank, position)
 
-    def start(self, rank: Rank, position: Place) -> Session:
+    def start(self, rank: Rank, position: ResumePoint) -> Session:
         """Read in a process or a thread, or in a thread until the process is ready."""
         settings, engine = self.description.dataset(), self._engine()
         if engine == "thread":
@@ -100,12 +100,12 @@ class DatasetReader:
 
 
 @contextmanager
-def _going_on_at(place: Place) -> Iterator[None]:
+def _going_on_at(start: ResumePoint) -> Iterator[None]:
     """Give errors of feeds the place where the stream goes on, before a session knows it."""
     try:
         yield
     except FeedError as error:
-        error.position = state_of(place)
+        error.position = state_of(start)
         raise
 
 
@@ -147,12 +147,12 @@ class FeederReader:
     def __str__(self) -> str:
         return self.address
 
-    async def start_async(self, rank: Rank, position: Place) -> AsyncSession:
+    async def start_async(self, rank: Rank, position: ResumePoint) -> AsyncSession:
         """Connect in the running loop."""
         with _going_on_at(position):
             return await AsyncFeed.open(self.address, position=position, **self._arguments(rank))
 
-    def start(self, rank: Rank, position: Place) -> Session:
+    def start(self, rank: Rank, position: ResumePoint) -> Session:
         """Connect from plain code."""
         with _going_on_at(position):
             return BlockingFeed.open(self.address, position=position, **self._arguments(rank))

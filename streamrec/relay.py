@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamrec.config import DatasetSettings
-    from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.ranks import Rank
     from streamrec.session import Session
     from streamrec.types import Batch
@@ -63,7 +63,7 @@ class RelaySession:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
         engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
         self._engine = EngineSession(engine, settings, rank)
         self._thread: ThreadSession | None = None

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
-    from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.ranks import Rank
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import Batch
@@ -109,7 +109,7 @@ class LoopSession:
     the loop itself is shut down and cancels its tasks: no stream warns of having been left open.
     """
 
-    def __init__(self, dataset: Dataset, rank: Rank, position: Place) -> None:
+    def __init__(self, dataset: Dataset, rank: Rank, position: ResumePoint) -> None:
         self._dataset = dataset
         self._rank = rank
         self._batch_size = dataset.settings.batch_size
@@ -120,7 +120,9 @@ class LoopSession:
         self._closing = False
 
     @classmethod
-    async def open(cls, settings: DatasetSettings, rank: Rank, position: Place) -> LoopSession:
+    async def open(
+        cls, settings: DatasetSettings, rank: Rank, position: ResumePoint
+    ) -> LoopSession:
         """Find the shards and start to read.
 
         Raises:
@@ -188,7 +190,7 @@ class LoopSession:
         self._wanted.set()
         await until_done(self._owner)
 
-    def _start(self, position: Place) -> Run:
+    def _start(self, position: ResumePoint) -> Run:
         rank, world_size = self._rank
         return self._dataset.run(
             rank=rank, world_size=world_size, batch_size=self._batch_size, position=position
@@ -219,7 +221,7 @@ def close_in(
 class ThreadSession:
     """Reads in a thread with an event loop of its own, for notebooks and tests."""
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
         self._bridge = Bridge()
         try:
             self._session = self._bridge.call(LoopSession.open(settings, rank, position))
@@ -299,7 +301,7 @@ class EngineSession:
             raise
 
     @classmethod
-    def open(cls, settings: DatasetSettings, rank: Rank, position: Place) -> Self:
+    def open(cls, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> Self:
         """Start the process, and have it read.
 
         Raises:
@@ -322,7 +324,7 @@ class EngineSession:
         """Whether the process is ready to read, or has failed: :meth:`begin` tells."""
         return self._feed.answers
 
-    def begin(self, position: Place) -> None:
+    def begin(self, position: ResumePoint) -> None:
         """Have it read from a position on, as soon as it is ready; errors as of :meth:`open`."""
         self._feed.begin(position)
         self.has_begun = True

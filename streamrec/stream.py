@@ -21,7 +21,7 @@ from streamrec.flow.switching import short_switch_interval
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
 from streamrec.masking import masked
-from streamrec.plan.agreement import ENDS, Claim
+from streamrec.plan.agreement import ENDS, RankSummary
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.readers import DatasetReader, FeederReader
 from streamrec.relay import RelaySession
@@ -31,7 +31,7 @@ from streamrec.turn import Turn, busy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.ranks import Assignment, Rank
     from streamrec.readers import Reader
     from streamrec.session import AsyncSession, Session
@@ -295,7 +295,7 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch (or single record) taken: plain JSON-able data."""
-        return self._cursor.state or self._cursor.place(self._rank()).to_dict()
+        return self._cursor.state or self._cursor.resume_point(self._rank()).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from those of all ranks for another world size.
@@ -382,11 +382,11 @@ class Stream:
         """What determines the order; equal on every rank that reads the same stream."""
         return self._opened().fingerprint
 
-    def claim(self) -> Claim:
+    def claim(self) -> RankSummary:
         """What this process is about to read, for all of them to compare: ``adapters`` do."""
         session = self._opened()
         ends = {name: session.settings.get(name) for name in ENDS}
-        return Claim(session.fingerprint, *self._rank(), self._cursor.step, ends)
+        return RankSummary(session.fingerprint, *self._rank(), self._cursor.step, ends)
 
     @property
     def shards(self) -> list[str]:
@@ -438,10 +438,10 @@ class Stream:
         division.check_loader(self._rank())
         division.check_workers(self._assignment)
 
-    def _start(self) -> tuple[Rank, Place]:
+    def _start(self) -> tuple[Rank, ResumePoint]:
         self._check_division()
         self._assignment = ranks.logged(self._assignment)
-        return self._assignment.rank, self._cursor.place(self._assignment.rank)
+        return self._assignment.rank, self._cursor.resume_point(self._assignment.rank)
 
     def _sync(self) -> Session:
         if self._elsewhere:

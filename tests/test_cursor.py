@@ -7,8 +7,8 @@ import pytest
 
 from streamrec.cursor import Cursor
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import Position
+from streamrec.plan.resume_point import Beginning
 from streamrec.ranks import Rank
 from streamrec.types import Batch, BytesColumn, Origin
 from tests.feeder.double import ROWS, batch, position
@@ -35,7 +35,7 @@ def test_a_new_one_stands_at_the_beginning() -> None:
     cursor = Cursor()
     assert (cursor.epoch, cursor.run_epoch, cursor.step, cursor.rows) == (0, 0, 0, 0)
     assert cursor.state == {"version": 2}
-    assert cursor.place(Rank(3, 4)) == Beginning()
+    assert cursor.resume_point(Rank(3, 4)) == Beginning()
 
 
 def cursor_at(step: int) -> Cursor:
@@ -122,7 +122,7 @@ def test_rows_that_wait_come_again() -> None:
     before = cursor.state
     cursor.settle()
     assert (cursor.rows, cursor.state) == (0, before)
-    assert cursor.place(ONE) == replace(position(11), skip=1)
+    assert cursor.resume_point(ONE) == replace(position(11), skip=1)
 
 
 def test_columns_become_mappings() -> None:
@@ -148,7 +148,7 @@ def test_states_of_all_ranks() -> None:
     cursor = Cursor()
     cursor.load([replace(position(5, rank, 2), epoch=2 - rank).to_dict() for rank in range(2)])
     assert (cursor.state, cursor.epoch, cursor.step) == (None, 1, 5)
-    merged = cursor.place(ONE)
+    merged = cursor.resume_point(ONE)
     assert (merged.step, merged.epoch) == (5, 1)
     assert isinstance(merged, Position)
     assert merged.lanes.shape[1] == 4
@@ -159,4 +159,4 @@ def test_the_state_of_another_rank_alone(rank: Rank) -> None:
     cursor = Cursor()
     cursor.load(position(5, 0, 2).to_dict())
     with pytest.raises(MalformedPosition, match="one of every rank"):
-        cursor.place(rank)
+        cursor.resume_point(rank)

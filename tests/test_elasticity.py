@@ -17,7 +17,7 @@ from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.place import Beginning, Place, for_rank, read_place
+from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
 from tests.pipeline.shards import identities, settings_of, write, write_index
 from tests.support import examples
 
@@ -66,21 +66,21 @@ class Reading:
             await dataset.aclose()
 
     async def rank(
-        self, place: Place, most: int = MANY, *, rank: int = 0, world_size: int = 1,
+        self, start: ResumePoint, most: int = MANY, *, rank: int = 0, world_size: int = 1,
         global_batch: int | None = None,
     ) -> list[Batch]:  # fmt: skip
         """The next batches of one rank's run."""
         size = global_batch // world_size if global_batch else None
-        async with self.opened(rank, world_size, size, place) as source:
+        async with self.opened(rank, world_size, size, start) as source:
             return await _receive(source, most)
 
     @asynccontextmanager
     async def opened(
-        self, rank: int, world_size: int, size: int | None, place: Place | None = None
+        self, rank: int, world_size: int, size: int | None, start: ResumePoint | None = None
     ) -> AsyncIterator[Any]:
         """What gives one rank's batches."""
         where: dict[str, Any] = {
-            "rank": rank, "world_size": world_size, "position": place or Beginning()
+            "rank": rank, "world_size": world_size, "position": start or Beginning()
         }  # fmt: skip
         if self._address is not None:
             async with await AsyncFeed.open(self._address, batch_size=size, **where) as feed:
@@ -91,17 +91,17 @@ class Reading:
                 yield run
 
     async def ranks(
-        self, world_size: int, global_batch: int, places: Sequence[Place], most: int
-    ) -> tuple[list[Pairs], list[Place]]:
-        """The next global batches of all ranks, and their places behind them."""
+        self, world_size: int, global_batch: int, starts: Sequence[ResumePoint], most: int
+    ) -> tuple[list[Pairs], list[ResumePoint]]:
+        """The next global batches of all ranks, and where each goes on."""
         ranks, behind = [], []
         for rank in range(world_size):
-            place = for_rank(places, rank, world_size)
+            start = for_rank(starts, rank, world_size)
             batches = await self.rank(
-                place, most, rank=rank, world_size=world_size, global_batch=global_batch
+                start, most, rank=rank, world_size=world_size, global_batch=global_batch
             )
             ranks.append([identities([batch]) for batch in batches])
-            behind.append(_saved(batches[-1].next_position) if batches else place)
+            behind.append(_saved(batches[-1].next_position) if batches else start)
         return [sorted(chain(*step)) for step in zip(*ranks, strict=True)], behind
 
 
@@ -115,9 +115,9 @@ async def _receive(source: Any, most: int) -> list[Batch]:
     return batches
 
 
-def _saved(place: Place) -> Place:
+def _saved(start: ResumePoint) -> ResumePoint:
     """As it comes back from a checkpoint."""
-    return read_place(json.loads(json.dumps(place.to_dict())))
+    return read_resume_point(json.loads(json.dumps(start.to_dict())))
 
 
 def goes_on_for_ever(shards: Shards, lanes: int, *, shuffle: bool) -> bool:
@@ -193,10 +193,10 @@ def test_resized_again_and_again(
         total = sum(steps for _, steps in plan)
         async with Reading.of(source, way, lanes=8, epochs=None, **order) as reading:
             whole, _ = await reading.ranks(1, 8 * per_rank, [Beginning()], total)
-            places: list[Place] = [Beginning()]
+            starts: list[ResumePoint] = [Beginning()]
             resized: list[Pairs] = []
             for world_size, steps in plan:
-                some, places = await reading.ranks(world_size, 8 * per_rank, places, steps)
+                some, starts = await reading.ranks(world_size, 8 * per_rank, starts, steps)
                 resized += some
             assert resized == whole
 

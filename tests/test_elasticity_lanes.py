@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import streamrec as sr
 from streamrec.errors import MalformedPosition
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.place import Beginning, for_rank
+from streamrec.plan.resume_point import Beginning, for_rank
 from tests.pipeline.shards import identities, write, write_index
 from tests.pipeline.test_packing import FEATURES, ORDERS, SHARDS
 from tests.pipeline.test_packing import contents as columns
@@ -26,7 +26,7 @@ from tests.test_elasticity import FEW, WAYS, Reading, _saved, numbered
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.stream import Stream
     from streamrec.types import Batch
 
@@ -79,11 +79,11 @@ def test_packs_of_what_is_kept_on_any_number_of_ranks(
         async with Reading.of(write_tokens(tmp_path, shards), way, **values) as reading:
             whole = await reading.rank(Beginning(), 6, global_batch=8)
             steps: list[Any] = []
-            places: list[Place] = [Beginning()]
+            starts: list[ResumePoint] = [Beginning()]
             for world_size, most in plan:
                 ranks = [
                     await reading.rank(
-                        for_rank(places, rank, world_size),
+                        for_rank(starts, rank, world_size),
                         most,
                         rank=rank,
                         world_size=world_size,
@@ -92,7 +92,7 @@ def test_packs_of_what_is_kept_on_any_number_of_ranks(
                     for rank in range(world_size)
                 ]
                 steps += [in_order(step) for step in zip(*ranks, strict=True)]
-                places = [_saved(batches[-1].next_position) for batches in ranks]
+                starts = [_saved(batches[-1].next_position) for batches in ranks]
             assert steps == [in_order([batch]) for batch in whole[: len(steps)]]
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamrec.config import Pack
 from streamrec.errors import DataError
-from streamrec.plan.place import Beginning, for_rank
+from streamrec.plan.resume_point import Beginning, for_rank
 from tests.pipeline import own
 from tests.pipeline.shards import identities, write_index
 from tests.pipeline.test_packing import FEATURES, write
@@ -25,7 +25,7 @@ from tests.test_elasticity import ORDERS, WAYS, Reading, _saved, goes_on_for_eve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.types import Batch
 
 Shards = tuple[tuple[int, ...], ...]
@@ -73,14 +73,14 @@ def rows_of(batch: Batch) -> list[str]:
 
 
 async def global_batches(
-    reading: Reading, world_size: int, global_batch: int, places: Sequence[Place], most: int
-) -> tuple[list[list[str]], list[Place]]:
-    """What all ranks deliver in each step, as one, and their places behind it."""
+    reading: Reading, world_size: int, global_batch: int, starts: Sequence[ResumePoint], most: int
+) -> tuple[list[list[str]], list[ResumePoint]]:
+    """What all ranks deliver in each step, as one, and where each rank goes on."""
     ranks: list[list[Batch]] = []
     for rank in range(world_size):
-        place = for_rank(places, rank, world_size)
+        start = for_rank(starts, rank, world_size)
         where: Any = {"rank": rank, "world_size": world_size, "global_batch": global_batch}
-        ranks.append(await reading.rank(place, most, **where))
+        ranks.append(await reading.rank(start, most, **where))
     steps = zip(*ranks, strict=True)
     together = [sorted(chain(*map(rows_of, step))) for step in steps]
     return together, [_saved(batches[-1].next_position) for batches in ranks]
@@ -175,10 +175,10 @@ def test_resized_again_and_again(
             except DataError:
                 assert by == "record"  # a lane's piece holds nothing but what the filter leaves out
                 return
-            places: list[Place] = [Beginning()]
+            starts: list[ResumePoint] = [Beginning()]
             resized: list[list[str]] = []
             for world_size, steps in plan:
-                some, places = await global_batches(reading, world_size, 8, places, steps)
+                some, starts = await global_batches(reading, world_size, 8, starts, steps)
                 resized += some
             assert resized == whole
 

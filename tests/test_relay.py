@@ -17,7 +17,7 @@ from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFo
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.flow.channel import EndOfStream
 from streamrec.memory import memory_budget, record_limit
-from streamrec.plan.place import Beginning
+from streamrec.plan.resume_point import Beginning
 from streamrec.ranks import Rank
 from streamrec.relay import BUDGET, ENOUGH, RelaySession, _small, can_relay
 from streamrec.session import EngineSession

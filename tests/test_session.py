@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.flow.pool import Pool
-from streamrec.plan.place import Beginning
+from streamrec.plan.resume_point import Beginning
 from streamrec.ranks import Rank
 from streamrec.session import LoopSession, ThreadSession
 from tests.cancelled import cancelled_in_every_turn

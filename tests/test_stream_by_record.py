@@ -229,7 +229,7 @@ def test_without_an_index_seek_is_refused(source: str) -> None:
     stream.seek(step=2)
     with pytest.raises(ConfigError, match="without an index nobody knows where a step begins"):
         list(stream)
-    with pytest.raises(MalformedPosition, match="step -1 is none"):
+    with pytest.raises(MalformedPosition, match="there is no step -1"):
         stream.seek(step=-1)
     stream.close()
 

@@ -19,8 +19,8 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.place import read_place
 from streamrec.plan.position import ROW, TAKEN, Position
+from streamrec.plan.resume_point import read_resume_point
 from tests.pipeline.shards import identities, receive_all, settings_of, write, write_index
 from tests.pipeline.test_packing import FEATURES
 from tests.pipeline.test_packing import write as write_tokens
@@ -73,9 +73,9 @@ def test_any_number_in_any_place_is_refused_or_read(source: str, kind: str) -> N
         state = json.loads(json.dumps(some[-1].next_position.to_dict()))
         for damaged in damages(state):
             with contextlib.suppress(StreamrecError):
-                batches = await receive_all(dataset, position=read_place(damaged), most=MOST)
+                batches = await receive_all(dataset, position=read_resume_point(damaged), most=MOST)
                 for batch in batches:
-                    read_place(json.loads(json.dumps(batch.next_position.to_dict())))
+                    read_resume_point(json.loads(json.dumps(batch.next_position.to_dict())))
         await dataset.aclose()
 
     asyncio.run(main())
@@ -161,7 +161,7 @@ class TestByRecord:
         order = state["fingerprint"]["order"].replace(", even windows", "")
         stream = mode.open(source, **self.values)
         stream.load_state_dict({**state, "fingerprint": {**state["fingerprint"], "order": order}})
-        with pytest.raises(OtherOrder, match="go on with the streamrec of then, or begin"):
+        with pytest.raises(OtherOrder, match="go on with that version, or begin"):
             mode.enter(stream)
 
     def test_of_another_index(self, mode: Mode, source: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.plan.agreement import Claim, check_agreement
+from streamrec.plan.agreement import RankSummary, check_agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def agree(stream: Stream) -> None:
     from jax.experimental import multihost_utils
 
     texts = gather(stream.claim().to_json(), multihost_utils.process_allgather)
-    check_agreement([Claim.from_json(text) for text in texts])
+    check_agreement([RankSummary.from_json(text) for text in texts])
 
 
 def gather(text: str, allgather: Callable[[Any], Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.errors import ConfigError
-from streamrec.plan.agreement import Claim, check_agreement
+from streamrec.plan.agreement import RankSummary, check_agreement
 
 if TYPE_CHECKING:
     from streamrec.stream import Stream
@@ -34,4 +34,4 @@ def agree(stream: Stream) -> None:
         )
     gathered: list[str | None] = [None] * distributed.get_world_size()
     distributed.all_gather_object(gathered, stream.claim().to_json())
-    check_agreement([Claim.from_json(text or "") for text in gathered])
+    check_agreement([RankSummary.from_json(text or "") for text in gathered])

@@ -24,8 +24,8 @@ from streamrec.feeder.connection import LINGER, Interrupt
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
-from streamrec.plan.place import read_place
 from streamrec.plan.position import VERSION
+from streamrec.plan.resume_point import read_resume_point
 from streamrec.wire import (
     PROTOCOL_VERSIONS,
     End,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.types import Batch
     from streamrec.wire import BatchMessage, Message
 
@@ -259,14 +259,14 @@ def _common_version(hello: Hello) -> int:
     return max(common)
 
 
-def _position(data: bytes) -> Place | None:
+def _position(data: bytes) -> ResumePoint | None:
     if not data:
         return None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("the position of SUBSCRIBE is not JSON") from None
-    return read_place(value)
+    return read_resume_point(value)
 
 
 def _described(dataset: DatasetHandle, batch_size: int | None, world_size: int) -> dict[str, Any]:

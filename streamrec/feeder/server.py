@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.feeder.shared import Outbox
     from streamrec.kernel.contract import Allocate
-    from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import Batch
 
@@ -88,7 +88,7 @@ class DatasetHandle(Protocol):
         rank: int,
         world_size: int,
         batch_size: int | None,
-        position: Place | None,
+        position: ResumePoint | None,
         allocate: Allocate | None = None,
     ) -> AbstractAsyncContextManager[RunHandle]:
         """Start to read; without a ``batch_size``, single records. Columns may be allocated."""

@@ -20,8 +20,8 @@ from streamrec.errors import (
 from streamrec.feeder import payload
 from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.place import Beginning, read_place
 from streamrec.plan.position import VERSION, Position
+from streamrec.plan.resume_point import Beginning, read_resume_point
 from streamrec.wire import (
     PROTOCOL_VERSIONS,
     BatchMessage,
@@ -124,9 +124,9 @@ class Subscription:
         if self._expected is not None:
             self.fingerprint.check(self._expected, "the expected fingerprint")
         position = self.position
-        place = None if position is None else read_place(position)
-        if isinstance(place, Position):
-            self.fingerprint.check(place.fingerprint)
+        start = None if position is None else read_resume_point(position)
+        if isinstance(start, Position):
+            self.fingerprint.check(start.fingerprint)
 
     def subscribe(self) -> list[Message]:
         """The messages that start a run at the present position."""
@@ -234,11 +234,11 @@ def _rebuilt(fault: Fault) -> StreamrecError:
     return error
 
 
-def state_of(place: State | None) -> dict[str, Any] | None:
+def state_of(start: State | None) -> dict[str, Any] | None:
     """Return a place as plain data; ``None`` for the very beginning."""
-    if place is None or place == Beginning():
+    if start is None or start == Beginning():
         return None
-    return place.to_dict() if isinstance(place, Position | Beginning) else dict(place)
+    return start.to_dict() if isinstance(start, Position | Beginning) else dict(start)
 
 
 def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:

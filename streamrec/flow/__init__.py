@@ -1,1 +1,1 @@
-"""How values and memory flow: channel, pool, backoff, and the bridge to synchronous code."""
+"""The flow of values and memory: channel, pool, backoff, and the bridge to synchronous code."""

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A loop of uvloop's where it is installed, else of asyncio's."""
+    """Create an event loop of uvloop where it is installed, else of asyncio."""
     try:
         import uvloop
     except ImportError:  # not on this platform
@@ -43,7 +43,7 @@ class Bridge:
         self._thread.start()
         self._started.wait()
         self.is_here = True
-        """Whether the thread is one of this process, and not of the one that forked it."""
+        """``True`` unless this process is a fork of the one that started the thread."""
         forks.watch(self)
 
     def __enter__(self) -> Self:
@@ -56,13 +56,13 @@ class Bridge:
         """Run a coroutine to its end and return what it returns; interrupting it cancels it.
 
         Raises:
-            ConfigError: The thread was started before a fork, and is none of this process.
+            ConfigError: The thread was started before a fork and is not in this process.
         """
         if not self.is_here:
             coroutine.close()
             raise ConfigError(
-                "the thread that reads is one of the process that forked this one; begin to read "
-                "anew in this one"
+                "this process was forked from the one whose thread reads; start reading again "
+                "in this process"
             )
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
@@ -78,7 +78,7 @@ class Bridge:
             self._thread.join()
 
     def leave_to_parent(self) -> None:
-        """Leave the loop, and what runs in it, to the process that has its thread."""
+        """Leave the loop and its tasks to the parent process, which has the thread."""
         self.is_here = False
         forks.keep_for_ever((self._runner, asyncio.all_tasks(self._loop)))
 
@@ -95,6 +95,7 @@ class Bridge:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what went wrong, unless the interpreter ends: it takes the thread pools away first."""
+    """Report an error of the loop, unless the interpreter is ending."""
+    # An ending interpreter shuts the thread pools down first, and tasks that use them fail.
     if threading.main_thread().is_alive():
         loop.default_exception_handler(context)

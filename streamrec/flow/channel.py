@@ -1,7 +1,7 @@
 """A channel with two closable ends, bounded by bytes.
 
-Errors say who did it: :class:`EndOfStream` and any other error that the sender closed with reach
-the receiver after everything that was sent before.
+:class:`EndOfStream`, or the error that the sender closed the channel with, reaches the receiver
+after all values that were sent before.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class EndOfStream(Exception):
-    """The sender is done: nothing will follow."""
+    """The sender closed the channel, and all values are received."""
 
 
 class Channel(Generic[T]):
-    """Passes values from one task to another, within one event loop.
+    """A bounded queue of values from one task to another, within one event loop.
 
     Args:
         capacity: Bytes that may wait; one value larger than that may wait alone.
@@ -44,11 +44,11 @@ class Channel(Generic[T]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will be sent."""
+        """``True`` once nothing more will be sent."""
         return self._closed_by is not None
 
     async def send(self, value: T, size: int) -> None:
-        """Hand over a value of so many bytes; waits for room.
+        """Send a value of ``size`` bytes, as soon as there is room.
 
         Raises:
             RuntimeError: The channel was closed.
@@ -56,10 +56,10 @@ class Channel(Generic[T]):
         await self.wait_for_room(size)
         self._values.append((value, size))
         self.waiting_bytes += size
-        self._tell()
+        self._notify()
 
     async def wait_for_room(self, size: int) -> None:
-        """Wait until a value of so many bytes could be sent, before it is made.
+        """Wait until a value of ``size`` bytes can be sent; it need not exist yet.
 
         Raises:
             RuntimeError: The channel was closed.
@@ -70,11 +70,11 @@ class Channel(Generic[T]):
             raise RuntimeError("the channel is closed")
 
     async def receive(self) -> T:
-        """Take the next value.
+        """Wait for the next value and return it.
 
         Raises:
-            EndOfStream: The sender closed it, and all that it sent is taken.
-            BaseException: What the sender closed it with.
+            EndOfStream: The sender closed the channel, and all values are received.
+            BaseException: The sender closed the channel with this error.
         """
         while not self._values:
             if self._closed_by is not None:
@@ -82,22 +82,22 @@ class Channel(Generic[T]):
             await self._changed.wait()
         value, size = self._values.popleft()
         self.waiting_bytes -= size
-        self._tell()
+        self._notify()
         return value
 
     async def close(self, error: BaseException | None = None) -> None:
-        """End it; what waits can still be received. Closing again changes nothing."""
+        """Close the channel; waiting values can still be received. Closing again does nothing."""
         self._closed_by = self._closed_by or error or EndOfStream()
-        self._tell()
+        self._notify()
 
     def clear(self) -> None:
-        """Let go of what waits: nobody will receive it."""
+        """Drop the waiting values."""
         self._values.clear()
         self.waiting_bytes = 0
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        """Have all who wait look again."""
+    def _notify(self) -> None:
+        """Wake all waiting tasks; each checks its condition again."""
         self._changed.set()
         self._changed.clear()
 

@@ -1,7 +1,7 @@
 """Cleanups that run to their end, however often the task that does them is cancelled.
 
-A client that leaves, a time limit or the end of the loop may cancel a task that is cleaning up
-already. What it has not closed by then would stay open for as long as the process lives.
+A client that leaves, a time limit or the end of the loop may cancel a task during its cleanup. What
+it has not closed by then would stay open until the process ends.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ async def finish(cleanup: Coroutine[Any, Any, T]) -> T:
     """Run a cleanup to its end, and return what it returns.
 
     Args:
-        cleanup: Nothing cancels it, so no time limit in it has an effect.
+        cleanup: It is never cancelled, so a time limit inside it has no effect.
 
     Raises:
-        asyncio.CancelledError: The caller was cancelled meanwhile; the cleanup has ended.
+        asyncio.CancelledError: The caller was cancelled meanwhile; the cleanup has still ended.
     """
     task = _Cleanup(cleanup, loop=asyncio.get_running_loop())
     await until_done(task)
@@ -33,28 +33,28 @@ async def finish(cleanup: Coroutine[Any, Any, T]) -> T:
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and return when all of them have ended: nothing of theirs runs any more.
+    """Cancel tasks and wait until all of them have ended.
 
     Raises:
-        asyncio.CancelledError: The caller was cancelled meanwhile; the tasks have ended.
+        asyncio.CancelledError: The caller was cancelled meanwhile; the tasks have still ended.
     """
     for task in tasks:
         task.cancel()
     try:
         await until_done(*tasks)
     finally:
-        for task in tasks:  # asking for the outcome lets a task's frames, and their memory, go
+        for task in tasks:  # asking for the outcome frees a task's frames and their memory
             with contextlib.suppress(asyncio.CancelledError):
                 task.exception()
 
 
 async def until_done(*futures: asyncio.Future[Any]) -> None:
-    """Wait until all futures are done, whatever becomes of them; they are not cancelled.
+    """Wait until all futures are done, by whatever outcome, without cancelling them.
 
     Raises:
-        asyncio.CancelledError: The caller was cancelled meanwhile; all of them are done.
+        asyncio.CancelledError: The caller was cancelled meanwhile; all futures are still done.
     """
-    interrupted = False  # no exception is kept: it would keep this frame, and what that refers to
+    interrupted = False  # a kept exception would keep this frame alive
     while not all(future.done() for future in futures):
         try:
             await asyncio.wait(futures)
@@ -65,8 +65,8 @@ async def until_done(*futures: asyncio.Future[Any]) -> None:
 
 
 class _Cleanup(asyncio.Task[T]):
-    """A task that is not cancelled; a loop that ends waits for it, as for all its tasks."""
+    """A task that ignores cancellation; an ending loop waits for it, as for all its tasks."""
 
     def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002 - asyncio's signature
-        """Refuse."""
+        """Return ``False``: the task goes on."""
         return False

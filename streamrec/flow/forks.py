@@ -1,8 +1,8 @@
-"""Who has to know, in a forked child, that what it holds is its parent's.
+"""Objects that are told, in a forked child, that their resources belong to the parent.
 
 A fork copies sockets, event loops and the objects that own them, but not the threads that serve
-them. What the child did with them would reach the parent: two processes would read one socket, and
-a loop that is closed in the child takes its files out of the epoll that both have.
+them. The child's use of them would reach the parent: two processes would read one socket, and a
+loop that is closed in the child removes its files from the epoll instance that both share.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["Forked", "keep_for_ever", "watch"]
 
 
 class Forked(Protocol):
-    """Something that must be left to the parent."""
+    """An object whose resources belong to the parent process after a fork."""
 
     def leave_to_parent(self) -> None:
-        """Called in the child, before anything else runs there."""
+        """Mark the object as the parent's; called in the child before anything else runs there."""
         ...
 
 
@@ -27,15 +27,13 @@ _watched: WeakSet[Any] = WeakSet()
 
 
 def watch(thing: Forked) -> None:
-    """Have something told of each fork, in the child, as long as it lives."""
+    """Call ``thing.leave_to_parent()`` in the child after each fork, while the object lives."""
     _watched.add(thing)
 
 
 def keep_for_ever(thing: object) -> None:
-    """See to it that nothing that belongs to a thing is ever destroyed in this process.
-
-    A list would not do: the interpreter takes those apart when it ends.
-    """
+    """Keep an object, and all that it refers to, until the process has ended."""
+    # A global list would not do: the interpreter clears it, and destroys the object, when it ends.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 

@@ -1,10 +1,9 @@
-"""Memory that is used again, for ranges and for columns, and who has how much of it.
+"""Pools of reused memory for ranges and columns, and accounts of its use.
 
 Copying into newly mapped memory runs at a fraction of the speed of copying into warm memory, so
-ranges are read, and batches decoded, into memory that was used before. A piece of memory goes back
-to the pool when the last array that views it is gone; nobody has to say so, nobody can say so too
-early, and a cancelled request that still holds its view cannot write into memory that someone else
-reads.
+ranges are read, and batches decoded, into memory that was used before. A piece of memory returns to
+the pool when the last array that views it is gone. No call returns it, so none comes too early: a
+cancelled request that still holds its view cannot write into memory that somebody else reads.
 """
 
 from __future__ import annotations
@@ -27,35 +26,35 @@ __all__ = ["LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
 
 SMALLEST = 4 << 10
 STEPS = 16
-"""Sizes are rounded up to sixteenths of a power of two: an eighth is wasted at most."""
+"""Sizes are rounded up to sixteenths of a power of two, which wastes an eighth at most."""
 HUGE = 4 << 20
-"""From here on memory is mapped in huge pages, where the kernel has them. Touching 192 MiB for the
-first time took 99 page faults instead of 12,000 to 49,000, and a third of the time. In a mapping of
-2 MiB a huge page seldom has room, since it stands at a multiple of its size: with columns of that
-size a stream lost a fifth of its rate."""
+"""Bytes from which memory is mapped in huge pages, where the kernel has them. Touching 192 MiB for
+the first time took 99 page faults instead of 12,000 to 49,000, and a third of the time. A mapping
+of 2 MiB seldom has room for a huge page, which starts at a multiple of its size: with columns of
+that size a stream lost a fifth of its rate."""
 
 LATELY = 256
-"""Allocations of columns: for once to twice as many, freed memory waits to be used again."""
+"""Allocations of columns: freed memory is kept idle for one to two times this many of them."""
 
 
 def _nothing(*_: object) -> None:
-    """Where nobody is to be told."""
+    """Do nothing: the callback that stands for none."""
 
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What one owner has of a pool."""
+    """The share of one owner in a pool."""
 
     in_use: int = 0
     """Bytes that are taken and not yet back."""
 
 
 class Pool:
-    """Memory that comes back by itself.
+    """A pool of memory that returns to it when no array views it any more.
 
     Args:
-        released: Called, in whatever thread, whenever memory has come back.
-        mapped: Called with large new memory before it is lent.
+        released: Called, in any thread, whenever memory has returned.
+        mapped: Called with newly mapped memory before it is lent.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Pool:
         self.idle = 0
         """Bytes that wait to be used again."""
         self.most_in_use = 0
-        """The largest ``in_use`` that there ever was."""
+        """The largest ``in_use`` so far."""
         self._released = released
         self._mapped = mapped
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
@@ -80,16 +79,16 @@ class Pool:
         return f"<Pool {self.in_use} bytes in use, {self.idle} idle>"
 
     def acquire(self, size: int, account: Account, most: int = 0) -> npt.NDArray[np.uint8]:
-        """An array of ``size`` bytes with undefined contents; never blocks, never refuses.
+        """Return an array of ``size`` bytes with undefined contents, without waiting.
 
         Args:
             size: Bytes.
-            account: Whose memory it is until it comes back, charged with the :func:`size_class`.
+            account: Charged with the :func:`size_class` until the memory returns.
             most: Bytes of the largest idle piece that may be taken, and charged, where none of the
-                very size is idle: it has been touched, which a new one would have to be.
+                exact size is idle: unlike new memory it has its pages already.
 
         Raises:
-            MemoryError: The system gives none; nobody is charged.
+            MemoryError: The system has no memory; the account is not charged.
         """
         taken = size_class(size)
         with self._lock:
@@ -113,10 +112,8 @@ class Pool:
         return lent(memory, partial(self._give_back, account, memory))[:size]
 
     def trim(self, most: int) -> None:
-        """Free idle memory until at most so many bytes are idle, the longest idle first.
-
-        What came back last is what is asked for next: sizes that are no longer asked for go.
-        """
+        """Free idle memory, the longest idle first, until at most ``most`` bytes are idle."""
+        # What returned last is likely to be asked for next; sizes out of use go first.
         with self._lock:
             while self.idle > most:
                 size = min(
@@ -126,23 +123,22 @@ class Pool:
                 self.idle -= size
 
     def close(self) -> None:
-        """Nothing is asked for any more: what is idle or comes back is freed, and nobody is told.
-
-        An array that somebody keeps holds the pool, and the collector of cycles does not see into
-        arrays. If the pool held its owner, who may hold such arrays, none of them would ever go.
-        """
+        """Free the idle memory, and free what returns later without calling ``released``."""
+        # An array that somebody keeps refers to the pool, and the garbage collector does not see
+        # through arrays. If the pool referred to its owner, who may hold such arrays, none of them
+        # would ever be freed.
         with self._lock:
             self._released, self._closed = _nothing, True
         self.trim(0)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
-        """New memory, not zeroed by hand: whoever is told, or fills it, touches its pages."""
+        """Allocate memory; its pages are first touched by ``mapped`` or by whoever fills it."""
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return np.empty(size, np.uint8)
         try:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
-            raise MemoryError(f"{size} bytes cannot be mapped: {error.strerror}") from None
+            raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
         memory.madvise(mmap.MADV_HUGEPAGE)
         array = np.frombuffer(memory, np.uint8)
         self._mapped(array)
@@ -160,17 +156,17 @@ class Pool:
 
 
 def lent(memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> npt.NDArray[np.uint8]:
-    """An array over some memory that is given back by itself.
+    """Return an array over memory, and call ``give_back`` when it is not viewed any more.
 
     Args:
-        memory: Which.
-        give_back: Called, in whatever thread, once no array views it through the returned one.
+        memory: The memory.
+        give_back: Called, in any thread, once no array views it through the returned one.
     """
     return np.asarray(_Lease(memory, give_back))
 
 
 class _Lease:
-    """Lends memory to arrays: they hold the lease, and its end gives the memory back."""
+    """A loan of memory to arrays: they hold it, and its end gives the memory back."""
 
     __slots__ = ("__array_interface__", "_give_back", "_memory")
 
@@ -184,11 +180,11 @@ class _Lease:
 
 
 class BatchMemory:
-    """Memory for the columns of batches, used again once nobody refers to them any more.
+    """Memory for the columns of batches, reused once nothing refers to them any more.
 
-    What the consumer holds is its own for as long as it likes. What waits to be used again is, with
-    what is in use, at most what was in use lately: batches come and go in bursts, and what a burst
-    has freed is what the next one takes.
+    The consumer may keep a batch for as long as it likes. Idle memory and memory in use together
+    are at most what was in use lately: batches come and go in bursts, and what one burst has freed
+    the next one takes.
     """
 
     def __init__(self) -> None:
@@ -201,18 +197,18 @@ class BatchMemory:
         return f"<BatchMemory {self._pool.in_use} bytes in use, {self._pool.idle} idle>"
 
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
-        """An array of ``size`` bytes with undefined contents."""
+        """Return an array of ``size`` bytes with undefined contents."""
         memory = self._pool.acquire(size, self._account)
         in_use = self._pool.in_use
         self._pool.trim(self._most_lately(in_use) - in_use)
         return memory
 
     def close(self) -> None:
-        """Nothing is asked for any more: what waits, and what comes back, is freed."""
+        """Free the idle memory, and what returns later."""
         self._pool.close()
 
     def _most_lately(self, in_use: int) -> int:
-        """The most that was in use since a time that is one to two times ``LATELY`` ago."""
+        """Return the most bytes in use in the last one to two times ``LATELY`` allocations."""
         self._allocations += 1
         if self._allocations % LATELY == 0:
             self._most_before, self._most_since = self._most_since, 0
@@ -221,6 +217,6 @@ class BatchMemory:
 
 
 def size_class(size: int) -> int:
-    """What is taken for so many bytes: few different sizes, so that they can be used again."""
+    """Return the bytes that are taken for ``size``: a few different sizes are easily reused."""
     step = max(SMALLEST, (1 << (size - 1).bit_length()) // STEPS) if size > 0 else SMALLEST
     return max(step, -(-size // step) * step)

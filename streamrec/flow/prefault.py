@@ -1,9 +1,9 @@
-"""New memory gets its pages before somebody writes into it.
+"""Page faults of new memory, taken in a thread before anything writes into it.
 
 The first write into a page makes the kernel find and clear one. Huge pages cost 0.05 s a GB in a
-virtual machine whose memory is there, and 2 s a GB in one whose host takes free memory back: time
-in which an event loop that receives into new buffers does nothing else. But between a request and
-its first byte there is a round trip.
+virtual machine whose memory is there, and 2 s a GB in one whose host takes free memory back. An
+event loop that receives into new buffers would lose that time; the round trip between a request and
+its first byte hides it.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 __all__ = ["Prefaulter"]
 
 POPULATE_WRITE = 23
-"""``MADV_POPULATE_WRITE`` of Linux 5.14, madvise(2): pages become writable, and what is in them
-stays as it is, also what is being written meanwhile."""
+"""``MADV_POPULATE_WRITE`` of Linux 5.14, madvise(2): it makes pages writable and keeps their
+content, also what is being written meanwhile."""
 STEP = 2 << 20
-"""Bytes at a time, one huge page: whoever maps memory meanwhile waits for the end of a step."""
+"""Bytes at a time, one huge page: a thread that maps memory waits that long."""
 
 
 class Prefaulter:
-    """A thread that touches new memory ahead of whoever fills it; where it cannot, nobody does.
+    """A thread that touches new memory ahead of the code that fills it.
 
-    Nothing but time depends on it.
+    It only saves time: where it cannot, the first writes take the page faults.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "streamrec-prefault")
 
     def prefault(self, memory: npt.NDArray[np.uint8]) -> Future[None] | None:
-        """Have the pages of some memory made, after those of all that came before.
+        """Queue memory for the thread to touch.
 
         Args:
-            memory: It begins at a page.
+            memory: Whole pages, from the beginning of one on.
 
         Returns:
-            Done when they are; ``None``: they will not be.
+            Done when the pages are there; ``None``: the thread is closed and touches nothing.
         """
         with contextlib.suppress(RuntimeError):  # closed, or the interpreter is about to end
             return self._thread.submit(_populate, memory)
         return None
 
     def close(self) -> None:
-        """What waits is not touched any more; the thread ends by itself."""
+        """Drop the queue; the thread ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
@@ -62,12 +62,12 @@ def _populate(memory: npt.NDArray[np.uint8]) -> None:
     for begin in range(0, len(memory), STEP):
         size = min(STEP, len(memory) - begin)
         if madvise is None or madvise(address + begin, size, POPULATE_WRITE):
-            return  # of an older kernel, or there is no memory: whoever writes finds out
+            return  # an older kernel, or no memory: the first write takes the fault
 
 
 @cache
 def _madvise() -> Any:
-    """The system's; it is called without the interpreter's lock."""
+    """Return the C function ``madvise``, which runs without the interpreter's lock; Linux only."""
     if sys.platform != "linux":
         return None
     function = ctypes.CDLL(None).madvise

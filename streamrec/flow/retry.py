@@ -1,4 +1,4 @@
-"""How long to wait before a failed request is tried again: exponential backoff with full jitter.
+"""Waits before a failed request is tried again: exponential backoff with full jitter.
 
 The source of full jitter is Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog,
 2015): of the schemes compared there it causes the least work at the store.
@@ -17,12 +17,12 @@ __all__ = ["Backoff", "RetryRate"]
 
 @dataclass(slots=True)
 class Backoff:
-    """The waits of one request.
+    """The waits between the attempts of one request.
 
     Args:
-        random: Where the jitter comes from.
+        random: The source of the jitter.
         base: Seconds: the first wait is uniform between 0 and this.
-        longest: Seconds: no bound grows past this, so that the end of an outage is soon noticed.
+        longest: Seconds: the bound grows up to this, so that the end of an outage is soon noticed.
     """
 
     random: Random
@@ -31,25 +31,25 @@ class Backoff:
     attempt: int = 0
 
     def next(self, at_least: float | None = None) -> float:
-        """Seconds to wait now; ``at_least`` is what the store asked for (Retry-After)."""
+        """Return the seconds to wait now, beyond ``at_least``: the store's Retry-After."""
         bound = min(self.longest, self.base * 2.0 ** min(self.attempt, 60))
         self.attempt += 1
         return self.random.uniform(0, bound) + (at_least or 0.0)
 
     def reset(self) -> None:
-        """Begin anew: bytes have arrived."""
+        """Start again from ``base``: bytes have arrived."""
         self.attempt = 0
 
 
 @dataclass(slots=True)
 class RetryRate:
-    """How often all requests together may be tried again: a bucket of tokens that fills with time.
+    """The rate of retries of all requests together: a token bucket.
 
-    It delays and never refuses: a budget for a whole run would not survive an outage.
+    It delays retries and never refuses one: a budget for a whole run would not survive an outage.
 
     Args:
         per_second: Retries a second, in the long run.
-        burst: Retries that may come at once: when a server is restarted, every request breaks.
+        burst: Retries that may come at once: every request breaks when a server is restarted.
     """
 
     per_second: float = 10.0
@@ -58,7 +58,7 @@ class RetryRate:
     _counted_at: float | None = None
 
     def delay(self, now: float) -> float:
-        """Take a token; seconds until it is there.
+        """Take a token, and return the seconds until it is there.
 
         Args:
             now: Seconds, of any clock that never goes back.

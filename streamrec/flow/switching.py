@@ -1,11 +1,11 @@
-"""The interpreter's lock changes hands sooner while somebody waits for a batch.
+"""A shorter switch interval of the interpreter's lock while a consumer waits for a batch.
 
-Who asks for the lock lets the thread that has it go on for the switch interval, 5 ms unless the
-program sets another (``sys.setswitchinterval``). Beside a thread that never lets go by itself, that
-much is lost after each wait for the network or for another thread, and until the first batch is
-there that is a hundred times. There is one interval for the whole process, so it is shortened only
-while somebody waits. It costs the other threads nothing that could be measured: two of them that
-never stop do the same work in the same time.
+A thread that asks for the lock lets the holder go on for the switch interval, 5 ms unless the
+program sets another (``sys.setswitchinterval``). Beside a thread that never releases the lock by
+itself, that much is lost after each wait for the network or for another thread: about a hundred
+times before the first batch. The interval is one for the whole process, so it is shortened only
+while a consumer waits. Other threads lose nothing that could be measured: two busy ones do the same
+work in the same time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Self
 __all__ = ["SHORT", "short_switch_interval"]
 
 SHORT = 0.001
-"""Seconds. Shorter ones gained nothing more."""
+"""Seconds. Shorter intervals gained nothing more."""
 
 
 class _ShortSwitchInterval:
-    """A context for any number of threads and tasks at once; the last to leave puts it back.
+    """A context manager for many threads and tasks; the last to leave restores the interval.
 
-    An interval that is shorter already stays, and so does one that the program sets meanwhile.
+    A shorter interval stays as it is, and so does one that the program sets meanwhile.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
         self._before = SHORT
-        # Else a fork in the midst of a change would leave the child with a lock that nobody frees.
+        # A fork during a change would otherwise leave the child with a lock that nobody releases.
         free = self._lock.release
         os.register_at_fork(before=self._lock.acquire, after_in_parent=free, after_in_child=free)
 
@@ -51,4 +51,4 @@ class _ShortSwitchInterval:
 
 
 short_switch_interval = _ShortSwitchInterval()
-"""The only one, since there is one interval."""
+"""The only instance: a process has one interval."""

@@ -1,8 +1,8 @@
-"""The work on bytes: CRC32C, TFRecord frames, Examples to columns. Whole blocks, never records.
+"""The work on bytes, by whole blocks: CRC32C, TFRecord frames, Examples to columns.
 
-Two implementations of one contract (``kernel.contract``): one in C, and its twin in Python, which
-is the specification and runs where no C compiler was. The environment variable
-``STREAMREC_KERNEL``, ``native`` or ``python``, chooses; otherwise the one in C runs if it is there.
+Two implementations share one contract (``kernel.contract``): one in C, and one in Python, which is
+the specification and runs where the one in C was not built. The environment variable
+``STREAMREC_KERNEL`` chooses: ``native`` or ``python``; otherwise the one in C runs where it can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 implementation, _module = choose()
-"""Which kernel runs: ``"native"`` or ``"python"``."""
+"""The name of the kernel that runs: ``"native"`` or ``"python"``."""
 
 if TYPE_CHECKING:
     from streamrec.kernel.reference import (

@@ -1,4 +1,4 @@
-"""Which kernel runs."""
+"""The choice between the kernel in C and the one in Python."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MODULES = {"native": "streamrec.kernel.native", "python": "streamrec.kernel.ref
 
 
 def choose() -> tuple[str, ModuleType]:
-    """The kernel that the environment asks for, else the one in C if it was built.
+    """Load the kernel that the environment names, else the one in C, else the one in Python.
 
-    Warns where the one in Python runs and nobody asked for it: it is many times slower. This is
-    called once in a process.
+    Warns where the one in Python runs unasked: it is many times slower. This is called once in a
+    process.
 
     Returns:
-        Its name, ``"native"`` or ``"python"``, and its module.
+        The kernel's name, ``"native"`` or ``"python"``, and its module.
 
     Raises:
-        ConfigError: The variable holds another word, or the kernel in C was not built or cannot
-            be loaded.
+        ConfigError: The variable holds another word, or names the kernel in C, which was not built
+            or cannot be loaded.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted:

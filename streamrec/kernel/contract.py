@@ -1,8 +1,8 @@
-"""What a kernel takes and gives: the words that its implementations share.
+"""The contract of a kernel: the types and constants that its implementations share.
 
 An implementation reads buffers, writes arrays, and reports faults as codes: it knows no URL and
-raises nothing of the public error tree. ``streamrec.formats`` turns its codes into errors that say
-what to do next.
+raises none of the public errors. ``streamrec.formats`` turns its codes into errors that say what to
+do next.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ FOOTER = 4
 """Bytes of a frame after its payload."""
 
 MAX_NEEDED = 2**63 - 1
-"""``FrameScan.needed`` of a frame whose size int64 cannot hold."""
+"""The ``FrameScan.needed`` of a frame whose size does not fit into int64."""
 
 LARGEST_MESSAGE = 2**31 - 1
 """Bytes of the longest serialized message: "the maximum size supported by all implementations".
 Source: protobuf.dev/programming-guides/proto-limits."""
 
 Allocate: TypeAlias = "Callable[[int], Octets]"
-"""Gives so many bytes of memory with undefined contents: uint8, one dimension, 64-byte aligned or
-as aligned as NumPy's own."""
+"""A function from a size in bytes to memory with undefined contents: uint8, one dimension, aligned
+to 64 bytes or as NumPy's own."""
 
 
 def fresh(size: int) -> Octets:
-    """Newly allocated memory."""
+    """Allocate new memory of ``size`` bytes."""
     return np.empty(size, np.uint8)
 
 
@@ -70,18 +70,18 @@ MASK_DELTA = 0xA282EAD8
 
 
 def mask(crc: int) -> int:
-    """A CRC32C in the form in which a TFRecord stores it."""
+    """Convert a CRC32C to the masked form that a TFRecord stores."""
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def unmask(stored: int) -> int:
-    """The CRC32C that a TFRecord stores in this form."""
+    """Convert the masked form that a TFRecord stores to a CRC32C."""
     rotated = (stored - MASK_DELTA) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
 class Fault(IntEnum):
-    """What is wrong with the bytes."""
+    """A fault of a frame or a record."""
 
     NONE = 0
     LENGTH_CRC = 1
@@ -89,7 +89,7 @@ class Fault(IntEnum):
     DATA_CRC = 2
     """A frame's payload does not match its CRC."""
     MALFORMED = 3
-    """A record is no serialized Example, or no SequenceExample."""
+    """A record is not a serialized Example, or SequenceExample."""
     MISSING = 4
     """A feature without a default is absent."""
     WRONG_KIND = 5
@@ -103,49 +103,49 @@ class Fault(IntEnum):
 
 
 class FrameScan(NamedTuple):
-    """What :func:`scan_frames` found."""
+    """The frames that :func:`scan_frames` found."""
 
     offsets: Indices
-    """int64 ``[n]``: where each payload begins in the buffer."""
+    """int64 ``[n]``: the byte of the buffer at which each payload begins."""
     lengths: Indices
     """int64 ``[n]``: the payloads' sizes in bytes."""
     stop: int
-    """The first byte not consumed: where the next frame begins."""
+    """The first byte not consumed, at which the next frame begins."""
     needed: int
-    """The whole size of the frame at ``stop``, if its header is complete and no fault; else 0."""
+    """Bytes of the whole frame at ``stop``, if its header is complete and intact; else 0."""
     fault: Fault
-    """What is wrong with the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
+    """The fault of the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
 
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Run(NamedTuple, Generic[R_co]):
-    """Consecutive rows of a lane; what a kernel takes are :class:`RecordRows`."""
+    """Consecutive rows of a lane; a kernel takes runs of :class:`RecordRows`."""
 
     rows: R_co
-    """Those that it is of; their arrays are contiguous."""
+    """The rows of which the run is a part; their arrays are contiguous."""
     first: int
-    """The run's first row in them."""
+    """The number in ``rows`` of the run's first row."""
     last: int
-    """The row behind its last one."""
+    """The number in ``rows`` behind the run's last row."""
     epoch: int
-    """The epoch of them all."""
+    """The epoch of all of the run's rows."""
 
 
 class Interleaved(NamedTuple):
     """The rows of several lanes in one order."""
 
     rows: RecordRows
-    """With the buffers of all runs, end to end."""
+    """The merged rows, with the buffers of all runs, end to end."""
     epochs: Indices
-    """int64 ``[rows]``."""
+    """int64 ``[rows]``: the epoch of each row."""
     ends: Indices
     """int64 ``[rows]``: running sums of the payloads' sizes, in bytes."""
 
 
 class Kind(Enum):
-    """How a feature's values become a column."""
+    """The form of a column."""
 
     FIXED = "fixed"
     """The same number of values in every row: an array ``[rows, *shape]``."""
@@ -154,13 +154,13 @@ class Kind(Enum):
     RAW = "raw"
     """One byte string of the same length in every row: uint8 ``[rows, *shape]``."""
     STEPS = "steps"
-    """Of a SequenceExample's feature lists, any number of steps a row, each with any number of
-    values: a :class:`Ragged` of steps, whose values are a :class:`Ragged` of the steps' values. A
-    step of which no list is set has none."""
+    """A feature list of a SequenceExample: any number of steps a row, each with any number of
+    values. It is a :class:`Ragged` of steps, whose values are a :class:`Ragged` of the steps'
+    values. A step without a list has no values."""
 
 
 class DataType(Enum):
-    """The three types that an Example can hold."""
+    """One of the three types of values in an Example."""
 
     INT64 = "int64"
     FLOAT32 = "float32"
@@ -169,7 +169,7 @@ class DataType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """One column to parse out of every record."""
+    """The plan of one column, which is parsed from every record."""
 
     name: str
     kind: Kind
@@ -178,12 +178,12 @@ class ColumnPlan:
     """The shape of one row's values for ``FIXED``, of its bytes for ``RAW``."""
     default: tuple[int, ...] | tuple[float, ...] | tuple[bytes, ...] | None = None
     """The values of a row that lacks the feature: ``count`` of them for ``FIXED``, one string of
-    ``count`` bytes for ``RAW``, none for ``STEPS``. ``None``: it may not lack. ``VARLEN`` needs no
-    default: a row that lacks the feature has no values."""
+    ``count`` bytes for ``RAW``, none for ``STEPS``. ``None``: the feature is required. ``VARLEN``
+    needs no default: a row without the feature has no values."""
 
     @property
     def count(self) -> int:
-        """How many values one row of a ``FIXED`` column holds, how many bytes one of ``RAW``."""
+        """The values in one row of a ``FIXED`` column, or the bytes in one of ``RAW``."""
         return prod(self.shape)
 
 
@@ -191,10 +191,10 @@ class KernelFault(Exception):
     """A record cannot be parsed as planned.
 
     Args:
-        code: What is wrong.
+        code: The fault.
         record: The row's number in the input.
-        feature: The feature's name, where it is about one.
-        offset: The byte of the record at which it shows, where the implementation knows.
+        feature: The feature's name, where the fault is in one.
+        offset: The byte of the record at which it shows, where the implementation knows that.
     """
 
     def __init__(
@@ -208,18 +208,18 @@ class KernelFault(Exception):
 
 
 class Parser(Protocol):
-    """Serialized messages to columns; prepared once, used from any number of threads.
+    """A parser of serialized messages into columns, for any number of threads.
 
-    What is accepted is what protobuf accepts: a record that its parser refuses is ``MALFORMED``,
-    whether or not the fault is in what a plan asks for. Of a feature that occurs twice the last
-    counts. What is in no plan is checked and skipped. A feature of which no list is set is absent.
+    It accepts what protobuf accepts: a record that protobuf's parser refuses is ``MALFORMED``, even
+    if the fault is in a feature that no plan names. Those features are checked and skipped. If a
+    feature occurs twice, the last one counts. A feature without a list is absent.
 
     Args:
         plans: The columns of an Example's features, or of a SequenceExample's context: ``FIXED``,
             ``VARLEN`` or ``RAW``. No two have the same name.
         lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
             name. ``None``: the records are Examples.
-        allocate: Where the memory of large columns may come from.
+        allocate: A source of memory for large columns, which an implementation may use.
     """
 
     def __init__(
@@ -236,10 +236,10 @@ class Parser(Protocol):
             rows: The serialized messages.
 
         Returns:
-            One column a plan, then one a list.
+            One column for each of ``plans``, then one for each of ``lists``.
 
         Raises:
-            KernelFault: Of the first row that does not fit: what is wrong with its bytes as a
-                whole, else of its plans the first, else of its lists the first.
+            KernelFault: For the first row that does not fit: the fault of its bytes as a whole,
+                else of the first of ``plans`` that it breaks, else of the first of ``lists``.
         """
         ...

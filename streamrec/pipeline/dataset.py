@@ -17,11 +17,11 @@ from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
 from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import Fingerprint, Position, names_digest
 from streamrec.plan.ranges import MemoryPlan
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun
+from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
 from streamrec.stores.open import Stores
 from streamrec.types import Components
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.formats.index import Index
     from streamrec.kernel.contract import Allocate
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Dataset"]
@@ -206,7 +206,7 @@ class Dataset:
         rank: int,
         world_size: int,
         batch_size: int | None,
-        position: Place | None,
+        position: ResumePoint | None,
         allocate: Allocate | None = None,
     ) -> Run:
         """One rank's run, from a position or from the beginning of an epoch: of the first, if none.

@@ -67,9 +67,9 @@ class Fetcher:
         lanes: int | None = None,
     ) -> None:
         self._lanes = lanes or len(planners)
-        progress = [Progress(record=plan.head / 4) for _ in range(self._lanes)]
+        progress = [Progress(record=plan.first_range / 4) for _ in range(self._lanes)]
         self.feeds = [
-            LaneFeed(planner, plan.head, progress=progress[feed % self._lanes])
+            LaneFeed(planner, plan.first_range, progress=progress[feed % self._lanes])
             for feed, planner in enumerate(planners)
         ]
         self._prefaulter = Prefaulter()
@@ -217,7 +217,7 @@ class Fetcher:
 
         With all else beside the heads, the first batch would wait.
         """
-        return not feed.answered and feed.ahead >= self._plan.head
+        return not feed.answered and feed.ahead >= self._plan.first_range
 
     def _start_next(self, group: asyncio.TaskGroup, lane: int, room: Room, beyond: float) -> bool:
         feed = self.feeds[lane]
@@ -230,7 +230,7 @@ class Fetcher:
                 self._tell(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        if not feed.planner.looks or feed.planner.guessed:  # a look is not yet the lane's head
+        if not feed.planner.probes or feed.planner.guessed:  # a probe is not the first range
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
@@ -278,8 +278,8 @@ class Fetcher:
         self._full = True
         if feed.ranges:
             return 0
-        head = self._plan.head
-        return head if lane == self._awaited or head <= reach else 0
+        first_range = self._plan.first_range
+        return first_range if lane == self._awaited or first_range <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> Octets | None:
         """Memory for a hedge: within the budget, or for what the consumer waits for right now.

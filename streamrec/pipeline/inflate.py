@@ -56,7 +56,7 @@ class Inflater:
         offsets: Sequence[int],
     ) -> None:
         self.feeds = [
-            LaneInflater(feed, shards, setting, offset, plan.head, self._reread)
+            LaneInflater(feed, shards, setting, offset, plan.first_range, self._reread)
             for feed, offset in zip(fetcher.feeds, offsets, strict=True)
         ]
         self.bytes_in = self.bytes_out = 0
@@ -157,14 +157,14 @@ class Inflater:
         that is larger, it must be the one that is waited for: else they all might overdraw.
         """
         size = min(feed.size, size_class(feed.likely_size()))
-        owed = sum(other.due for other in self.feeds) * self._plan.head
+        owed = sum(other.due for other in self.feeds) * self._plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have taken the share before it was known that shards are compressed.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
-        overdraws = feed.straddling > self._plan.head and not self._fetcher.awaits(lane)
-        return min(size, self._plan.head) if feed.due and not overdraws else 0
+        overdraws = feed.straddling > self._plan.first_range and not self._fetcher.awaits(lane)
+        return min(size, self._plan.first_range) if feed.due and not overdraws else 0
 
     async def _inflate(self, lane: int) -> None:
         feed = self.feeds[lane]

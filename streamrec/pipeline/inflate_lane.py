@@ -227,7 +227,7 @@ class LaneInflater:
         If they could not be read, the lane is to find the error there.
         """
         planner = self._source.planner
-        if not planner.looks or read.error is not None:
+        if not planner.probes or read.error is not None:
             return
         planner.go_on(offset)
         if self._stream is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.cleanup import end, finish
-from streamrec.flow.crew import Crew
+from streamrec.flow.work_sharing import WorkSharing
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder, Suspect
 from streamrec.pipeline.fetch import COUNTERS as FETCHED
@@ -235,7 +235,7 @@ class Run:
             features,
             self._shards.urls,
             single=plan.batch_size is None or plan.settings.pack is not None,
-            share=Crew(self._threads, THREADS - 1).share,
+            share=WorkSharing(self._threads, THREADS - 1).share,
             functions=plan.functions,
             masks=plan.keeps_places,
             components=plan.components,
@@ -258,18 +258,18 @@ class Run:
                     self._shards.sizes,
                     order.reach(lane),
                     offset=offset if offset and compression in ("none", "auto") else None,
-                    looks=offset > 0 and compression == "auto",
+                    probes=offset > 0 and compression == "auto",
                 )
             )
         most = plan.settings.max_concurrency
         most = MOST if most == "auto" else most
-        heads = sum(1 + planner.looks for planner in planners)
+        first_requests = sum(1 + planner.probes for planner in planners)
         return Fetcher(
             self._shards,
             self._stores,
             planners,
             plan.memory,
-            concurrency=Concurrency(max(START, heads), most),
+            concurrency=Concurrency(max(START, first_requests), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
             lanes=len(plan.own_lanes),

@@ -1,1 +1,1 @@
-"""What to do next, as data: order, windows, round robin, ranges and positions. Pure: no I/O."""
+"""The plan of a run, as data: order, windows, round robin, ranges and positions. Pure: no I/O."""

@@ -1,7 +1,7 @@
-"""Whether all ranks are about to read the same stream, each its own part of it.
+"""A check that all ranks are about to read the same stream, each its own part of it.
 
-Two ranks that read two orders train on, and nobody notices; two that end at different steps wait
-for each other for ever. So each says what it is about to read, and every one compares all of them.
+Ranks that read different orders would train on unnoticed; ranks that end at different steps would
+wait for each other for ever. So every rank gathers the summaries of all ranks and compares them.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from streamrec.plan.position import Fingerprint
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Claim", "check_agreement", "disagreements"]
+__all__ = ["RankSummary", "check_agreement", "disagreements"]
 
 ENDS = ("epochs", "steps_per_epoch", "remainder")
 MOST_NAMED = 8
-"""Processes that a sentence names one by one."""
+"""The most processes that a sentence names one by one."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What one process is about to read."""
+class RankSummary:
+    """A summary of the stream that one process is about to read."""
 
     fingerprint: Fingerprint
     rank: int
     world_size: int
     step: int
-    """Where it begins."""
+    """The step at which it begins."""
     ends: Mapping[str, Any]
     """The settings that decide where its runs end."""
 
     def to_json(self) -> str:
-        """As text, to be gathered."""
+        """Encode as text, for a collective operation that gathers it."""
         return json.dumps({**asdict(self), "ends": dict(self.ends)})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` gave on another rank, which runs the same program."""
+        """Decode the text of :meth:`to_json` on another rank, which runs the same program."""
         data = json.loads(text)
         return cls(**{**data, "fingerprint": Fingerprint.from_dict(data["fingerprint"])})
 
     def facts(self) -> dict[str, Any]:
-        """All that must be the same everywhere."""
+        """Return all that must be the same for every rank, by name."""
         order = asdict(self.fingerprint)
         names = order.pop("names")
         plain = {"the names of the shards": names, **order}
@@ -55,28 +55,28 @@ class Claim:
         return {**plain, "world_size": self.world_size, "step": self.step}
 
 
-def disagreements(claims: Sequence[Claim]) -> list[str]:
-    """What the processes do not agree on, a sentence each; none if all is well.
+def disagreements(summaries: Sequence[RankSummary]) -> list[str]:
+    """Return a sentence for each fact on which the processes disagree.
 
     Args:
-        claims: Of every process, in their order.
+        summaries: Those of all processes, in order.
     """
-    facts = [claim.facts() for claim in claims]
+    facts = [summary.facts() for summary in summaries]
     faults = [_values(name, [fact[name] for fact in facts]) for name in facts[0]]
-    faults.append(_ranks(claims))
+    faults.append(_ranks(summaries))
     return [fault for fault in faults if fault]
 
 
-def check_agreement(claims: Sequence[Claim]) -> None:
-    """Refuse to begin where the processes disagree: on all of them alike.
+def check_agreement(summaries: Sequence[RankSummary]) -> None:
+    """Check that the processes agree; where they do not, every one of them fails alike.
 
     Raises:
-        ConfigError: They do; the sentence says which process differs in what.
+        ConfigError: They disagree; the message says which process differs in what.
     """
-    faults = disagreements(claims)
+    faults = disagreements(summaries)
     if faults:
         raise ConfigError(
-            f"the {len(claims)} processes would not read one stream: {'; '.join(faults)}; "
+            f"the {len(summaries)} processes would not read one stream: {'; '.join(faults)}; "
             "give all of them the same settings, and each its own rank"
         )
 
@@ -97,10 +97,10 @@ def _where(processes: Sequence[int]) -> str:
     return f"in process{'es' if processes[1:] else ''} {', '.join(map(str, processes))}"
 
 
-def _ranks(claims: Sequence[Claim]) -> str | None:
-    """Ranks are groups: several processes may share one, but then all of them are shared alike."""
-    world_size = claims[0].world_size
-    times = Counter(claim.rank for claim in claims)
+def _ranks(summaries: Sequence[RankSummary]) -> str | None:
+    """Check that every rank is read, and by as many processes as every other."""
+    world_size = summaries[0].world_size
+    times = Counter(summary.rank for summary in summaries)
     missing = [rank for rank in range(world_size) if rank not in times]
     if missing:
         some = ", ".join(map(str, missing[:MOST_NAMED])) + (", ..." if missing[MOST_NAMED:] else "")

@@ -1,6 +1,6 @@
-"""How many requests are in flight: what to change after a look at what the last ones brought.
+"""The limit of requests in flight, adjusted to the rate that each limit brought.
 
-Pure: it is told what happened, and keeps a number and the reason for it.
+Pure: its user reports what happened; it keeps the limit and the reason for it.
 """
 
 from __future__ import annotations
@@ -11,54 +11,54 @@ from dataclasses import dataclass
 __all__ = ["MOST", "START", "Concurrency", "Interval"]
 
 START = 64
-"""From a store with 50 ms to the first byte and 60 MB/s a connection, a plain downloader on two
-cores reached its best rate with 32 to 64 requests. A ramp from one would take seconds to get
-there."""
+"""Requests at the start. From a store with 50 ms to the first byte and 60 MB/s a connection, a
+plain downloader on two cores reached its best rate with 32 to 64; a ramp from one would take
+seconds."""
 MOST = 256
-"""Past this, connections cost more than they bring."""
+"""Requests beyond which connections cost more than they bring."""
 FEWEST = 4
 GROWTH = 1.25
 SHRINKAGE = 0.7
 GAIN = 1.05
-"""More requests have to bring a twentieth more bytes, else they are given back."""
+"""More requests must bring a twentieth more bytes, or the limit goes back."""
 SETTLING = 2
-"""Intervals until a change can show: the requests of before must have ended."""
+"""Intervals until a change shows: the requests from before it must have ended."""
 HOLD = 8
-"""Intervals without a change after one that was of no use; doubles each time."""
+"""Intervals without a change after one that brought nothing; doubled each time."""
 LONGEST_HOLD = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What happened since the last look."""
+    """The events since the last observation."""
 
     seconds: float
     nbytes: int
-    """Bytes that landed."""
+    """Bytes that arrived."""
     throttled: int = 0
-    """Answers that asked to slow down."""
+    """Answers in which the store asked to slow down."""
     limited: bool = True
-    """Whether another request would have been sent, had the number of requests allowed it."""
+    """``True`` if only the limit held another request back."""
     starved: bool = True
-    """Whether the consumer had to wait for bytes."""
+    """``True`` if the consumer had to wait for bytes."""
 
 
 class Concurrency:
-    """The number of requests in flight.
+    """The limit of requests in flight.
 
     Args:
-        start: Where to begin.
-        most: Never more than this.
+        start: The limit at the start.
+        most: The largest limit.
     """
 
     def __init__(self, start: int, most: int) -> None:
         self.limit = max(1, min(start, most))
         """The most requests that may be in flight now."""
         self.reason = "the start"
-        """Why it is not more."""
+        """The reason why the limit is not higher."""
         self._most = most
         self._fewest = min(FEWEST, self.limit)
-        self._quiet = 0  # intervals for which nothing is to be tried
+        self._quiet = 0  # intervals left without a try of more requests
         self._hold = HOLD
         self._before: tuple[int, float] | None = None  # limit and rate before the last growth
 
@@ -66,7 +66,7 @@ class Concurrency:
         return f"<Concurrency {self.limit} of {self._most}: {self.reason}>"
 
     def observe(self, interval: Interval) -> None:
-        """Look at an interval, and change the limit or leave it."""
+        """Change the limit, or leave it, after an interval."""
         if interval.throttled:
             self._shrink()
         elif not interval.starved:

@@ -1,4 +1,4 @@
-"""Which dataset and order a stream has: what must be equal for its records to be."""
+"""The fingerprint of a dataset and its order: equal fingerprints mean equal records."""
 
 from __future__ import annotations
 
@@ -33,69 +33,78 @@ class Fingerprint:
     """
 
     names: str
-    """A digest of the shards' names, relative to the directory that they share."""
+    """A digest of the shards' names, relative to their common directory."""
     shards: int
     order: str
-    """``"shard"``, and ``", 3 at once"`` where a lane has so many open; or ``"record"``, a colon
-    and the digest of the index; in between ``", as kept"`` where nobody knows how many records, or
-    packs of them, the lanes give, and else, where there are windows, ``", even windows"``."""
+    """``"shard"``, followed by ``", 3 at once"`` where a lane has 3 shards open; or ``"record"``, a
+    colon and the digest of the index. Before the colon stands ``", as kept"`` where a filter or
+    packs make the lanes' counts unknown, otherwise ``", even windows"`` where there are windows."""
     lanes: int
     shuffle: bool
     seed: int
-    """0 where nothing is drawn: it has no effect then."""
+    """0 where nothing is drawn at random and the seed has no effect."""
     shuffle_window: int
     """Bytes; 0 where there are no windows."""
     global_batch: int | None
     """Records of all ranks a step; ``None`` for single records."""
     stages: str = ""
-    """What lanes do to their records beside the order: functions, packing and buckets."""
+    """The stages that change a lane's records or their order: functions, packing and buckets."""
     mix: str = ""
-    """The components of a mix, their weights, and what becomes of one that ends."""
+    """The components of a mix, their weights, and the behaviour at the end of one."""
 
     @property
     def by_record(self) -> bool:
-        """Whether the order is by record, and counts are known: a step says where lanes stand."""
+        """``True`` where a step determines the lanes' positions: by record, with known counts."""
         return self.order.startswith((COUNTED, WINDOWED))
 
     @property
     def has_sources(self) -> bool:
-        """Whether a lane draws from several shards, so that a position says where in each."""
+        """``True`` where a lane draws from several shards, each of which a position names."""
         return bool(self.mix) or AT_ONCE in self.order
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits for the whole."""
+        """The digest of all fields, 16 hexadecimal digits."""
         return digest(json.dumps(self.to_dict(), sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data; ``stages`` and ``mix`` are left out where there are none."""
+        """Return plain data for JSON; ``stages`` and ``mix`` are left out where they are empty."""
         data = asdict(self)
         return {name: data[name] for name in data if data[name] or name not in _OPTIONAL}
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Read what :meth:`to_dict` gave.
+        """Read the data of :meth:`to_dict`.
 
         Raises:
-            MalformedPosition: It is something else.
+            MalformedPosition: The data is something else.
         """
         kinds = {field.name: str(field.type) for field in fields(cls)}
         data = {**_OPTIONAL, **data} if isinstance(data, dict) else data
         if not isinstance(data, dict) or data.keys() != kinds.keys():
-            raise MalformedPosition(f"a fingerprint has the fields {', '.join(kinds)}")
+            raise MalformedPosition(
+                f"the fingerprint does not have the fields {', '.join(kinds)}; give the state as "
+                "it was saved"
+            )
         for name, kind in kinds.items():
             if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
-                raise MalformedPosition(f"the fingerprint's {name!r} is not of type {kind}")
+                raise MalformedPosition(
+                    f"the fingerprint's {name!r} is not of type {kind}; give the state as it was "
+                    "saved"
+                )
             if isinstance(data[name], int) and not 0 <= data[name] < 1 << 63:
-                raise MalformedPosition(f"the fingerprint's {name!r} is no number from 0 up")
+                raise MalformedPosition(
+                    f"the fingerprint's {name!r} is not a number from 0 to 2^63 - 1; give the "
+                    "state as it was saved"
+                )
         return cls(**data)
 
     def check(self, saved: Fingerprint, what: str = "the state") -> None:
-        """Refuse a position or a peer of another dataset or order.
+        """Check that a position or a peer has the same dataset and order.
 
         Args:
             saved: The fingerprint on the other side.
-            what: What that is of, for the error.
+            what: The name of the other side, for the error.
 
         Raises:
             OtherDataset: The shards differ.
@@ -117,12 +126,12 @@ class Fingerprint:
             raise OtherOrder(f"{what} belongs to another order: {'; '.join(differing)}; {remedy}")
 
     def _remedy(self, saved: Fingerprint) -> str:
-        """What serves instead, where the saved order differs."""
+        """Return what the user can do where the saved order differs."""
         had_windows = saved.shuffle_window and saved.order.startswith(COUNTED)
         if had_windows and self.order.startswith(WINDOWED):
             return (
-                "it is of a time when windows by record had other sizes and did not draw from "
-                "their chunks evenly, which no setting restores; go on with the streamrec of then"
+                "an earlier streamrec saved it, whose windows by record had other sizes and drew "
+                "from their chunks unevenly, which no setting restores; go on with that version"
             )
         if saved.order != self.order and saved.shuffle and not saved.mix and not saved.by_record:
             return saved._remedy_of_strands()
@@ -133,18 +142,18 @@ class Fingerprint:
         if self.order.removesuffix(AS_IT_COMES) == by_shard(strands):
             return f"restore these settings (lanes={self.lanes} have {strands} shards open each)"
         return (
-            "it is of a time when each lane of a shuffle had another number of shards open, which "
-            "no setting restores; go on with the streamrec of then"
+            "an earlier streamrec saved it, in which each lane of a shuffle had another number of "
+            "shards open, which no setting restores; go on with that version"
         )
 
 
 def by_shard(strands: int) -> str:
-    """The order by shard, by its name: of lanes that have so many shards open at once."""
+    """Return the name of the order by shard, for lanes with ``strands`` shards open at once."""
     return SHARD if strands == 1 else f"{SHARD}, {strands}{AT_ONCE}"
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:
-    """The shards' names below the directory that they share: the same for a mirror elsewhere."""
+    """Return the shards' names below their common directory: the same for any copy of them."""
     parts = [url.split("/") for url in urls]
     first, last = min(parts), max(parts)
     depth = min(len(part) for part in parts) - 1
@@ -153,10 +162,10 @@ def relative_names(urls: Sequence[str]) -> list[str]:
 
 
 def names_digest(urls: Sequence[str]) -> str:
-    """16 hexadecimal digits for the shards' relative names, in their order."""
+    """Return the digest of the shards' relative names, in their order."""
     return digest("\n".join(relative_names(urls)))
 
 
 def digest(text: str) -> str:
-    """16 hexadecimal digits for a text."""
+    """Return the digest of a text, 16 hexadecimal digits."""
     return blake2b(text.encode(), digest_size=8).hexdigest()

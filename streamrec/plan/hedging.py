@@ -1,9 +1,9 @@
-"""When a request is so slow that another one is sent for what it still owes.
+"""Hedged requests: a second request for the rest of a slow one.
 
-Pure: it is told how long requests took, and says how long to wait and whether one more may be sent.
-Two things make a request slow: it takes longer than others of its size, or it is silent for longer
-than they were. Silence tells sooner: requests that share a link all take long, but every one of
-them is heard of now and then.
+Pure: its user reports the times of requests; it decides after how long a request counts as slow,
+and whether a hedge may be sent. A request is slow if it takes longer than others of its size, or is
+silent for longer than they were. Silence tells sooner: requests that share a link all take long,
+but each of them receives bytes now and then.
 
 After Jeffrey Dean and Luiz André Barroso, "The Tail at Scale" (Communications of the ACM, 2013).
 """
@@ -17,34 +17,36 @@ from dataclasses import dataclass, field
 __all__ = ["Hedging"]
 
 KEPT = 256
-"""Requests of one size whose times are remembered."""
+"""Requests of one size class whose times are kept."""
 FEWEST = 16
-"""Requests that say something about the others."""
+"""Requests from which their times are used to judge others."""
 MEDIANS = 3.0
+"""Medians after which a request is slow, at least."""
 MOST_MEDIANS = 5.0
-"""The 99th percentile counts up to here: a store where one request in fifty stalls must not teach
-patience with those that do."""
+"""Medians up to which the 99th percentile counts: if one request in fifty stalls, the stalls
+must not raise the patience."""
 SHORTEST = 0.1
-"""Seconds: what a busy event loop can lose is no sign of a slow request."""
+"""Seconds that a busy event loop may lose, which do not make a request slow."""
 UNKNOWN = 0.5
-"""Seconds of silence where too few requests have ended: a store that always takes longer costs no
-more than the share of requests that hedges may be."""
+"""Seconds of silence while too few requests have ended. At a store that always takes longer,
+``SHARE`` bounds the hedges that this causes."""
 UNKNOWN_WHOLE = 2.0
-"""Seconds for a whole request, likewise. More: what a link gives each of many is not known yet."""
+"""Seconds for a whole request while too few have ended and the link's rate is unknown."""
 SHARE = 0.05
+"""The part of all requests that may be hedges."""
 MOST_AT_ONCE = 4
-"""Hedges under way. Requests that are slow all at once are so for one reason, and others sent then
-would be too: the machine is busy, or the store. A tail of 1 % of 340 requests a second, each of
-which a hedge ends after a quarter of a second, takes one."""
+"""Hedges in flight. Requests that are slow all at once share a reason, a busy machine or store,
+which would slow hedges too. A tail of 1 % of 340 requests a second, each ended by a hedge after a
+quarter of a second, takes one."""
 QUIET = 5.0
 """Seconds without hedges after the store has asked to slow down."""
 
 
 class Hedging:
-    """Decides about hedges.
+    """The decision when to send a hedge.
 
     Args:
-        share: Hedges may be this part of all requests; one may always be sent.
+        share: The part of all requests that may be hedges; one may always be sent.
     """
 
     def __init__(self, share: float = SHARE) -> None:
@@ -54,36 +56,36 @@ class Hedging:
         self._quiet_until = float("-inf")
 
     def finished(self, nbytes: int, seconds: float, silence: float) -> None:
-        """A request brought so many bytes; it was not overtaken.
+        """Record a request that ended without being overtaken by a hedge.
 
         Args:
-            nbytes: Bytes.
-            seconds: It took so long.
-            silence: The longest time of it without a byte, that before the first one included.
+            nbytes: Bytes that it brought.
+            seconds: Its whole time.
+            silence: Its longest time without a byte, in seconds, the one before the first included.
         """
         self._wholes[nbytes.bit_length()].add(seconds)
         self._silences[nbytes.bit_length()].add(silence)
 
     def throttled(self, now: float) -> None:
-        """The store asked to slow down."""
+        """Record that the store asked to slow down; ``now`` in seconds."""
         self._quiet_until = now + QUIET
 
     def patience(self, nbytes: int) -> float:
-        """Seconds after which a request for so many bytes is slow."""
+        """Return the seconds after which a request for ``nbytes`` bytes is slow."""
         return self._wholes[nbytes.bit_length()].patience or UNKNOWN_WHOLE
 
     def silence(self, nbytes: int) -> float:
-        """Seconds without a byte after which a request for so many bytes is slow."""
+        """Return the seconds without a byte after which a request for ``nbytes`` bytes is slow."""
         return self._silences[nbytes.bit_length()].patience or UNKNOWN
 
     def allows(self, now: float, *, hedges: int, requests: int, under_way: int) -> bool:
-        """Whether one more may be sent.
+        """Return ``True`` if one more hedge may be sent.
 
         Args:
             now: Seconds, of the clock of :meth:`throttled`.
-            hedges: How many there were.
-            requests: How many requests there were, hedges and all.
-            under_way: How many hedges there are now.
+            hedges: The number of hedges so far.
+            requests: The number of requests so far, hedges included.
+            under_way: The number of hedges in flight.
         """
         has_share = hedges < max(1.0, self._share * requests)
         return now >= self._quiet_until and has_share and under_way < MOST_AT_ONCE
@@ -91,10 +93,10 @@ class Hedging:
 
 @dataclass(slots=True)
 class _Times:
-    """Of requests of one size."""
+    """The times of the latest requests of one size class."""
 
     patience: float | None = None
-    """The seconds after which one is slow; ``None``: too few are known."""
+    """Seconds after which a request is slow; ``None``: too few times are known."""
     _latest: deque[float] = field(default_factory=deque)
     _ordered: list[float] = field(default_factory=list)
 
@@ -108,7 +110,7 @@ class _Times:
 
 
 def _patience(ordered: list[float]) -> float:
-    """The larger of the 99th percentile and three medians; of times that rise."""
+    """Return the larger of the 99th percentile, capped, and three medians of sorted times."""
     slowest = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
     median = ordered[len(ordered) // 2]
     return max(SHORTEST, min(slowest, MOST_MEDIANS * median), MEDIANS * median)

@@ -1,10 +1,9 @@
-"""How a listing is read in many places at once, though nobody knows what names there are. Pure.
+"""A listing split into spans that are read side by side, although its names are not known. Pure.
 
-A store lists names in their order, a page at a time, each behind the one before it, so that 100,000
-names take 100 round trips. It also lists from any name on. So the names behind a page are cut at
-names that the page's own suggest: where those count, further numbers. A cut is a guess about where
-many names may be, and nothing but speed depends on it: each span is read until the next one's
-beginning, whatever is in it.
+A store lists names in order, page after page, so 100,000 names take 100 round trips. But it can
+also list from any name on. So the names behind a page are cut at guessed names: where the page's
+names count, at further numbers. Only speed depends on the guesses: each span is read to the
+beginning of the next, whatever names it has.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["MOST", "KeySpace", "OutOfOrder", "Span", "cuts"]
 
 MOST = 32
-"""Pages that are on their way at a time: the stores allow thousands a second."""
+"""Requests for pages in flight; the stores allow thousands a second."""
 FIRST, FURTHER = 8, 2
-"""Spans that may be begun at once, and for each page that has come: many of them may be empty."""
+"""Spans that may be added at the start, and with each page: many of them may be empty."""
 REACH = 6
-"""Digits on either side of the first one that differs: a counter may be longer than that."""
+"""Characters of a counter on either side of the first one that differs within a page."""
 
 SAMPLED = 20
-"""Every so many names of a page are looked at, to see what they count in."""
+"""The distance of the names of a page from which the alphabet of its counter is found."""
 
 _DIGITS = "0123456789"
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
@@ -36,54 +35,54 @@ _ALPHABETS = (
     *(_DIGITS, _DIGITS + _LOWER[:6], _DIGITS + _UPPER[:6]),
     *(_DIGITS + _LOWER, _DIGITS + _UPPER, _DIGITS + _UPPER + _LOWER),
 )
-"""What names count in, sorted as stores sort; the smallest that serves is taken."""
+"""The alphabets of counters, sorted as stores sort; the smallest that fits is taken."""
 _NUMBER = re.compile("[0-9]+")
 
 
 class OutOfOrder(Exception):
-    """The store does not list in the order of names, or not from where it was asked to."""
+    """The store does not list names in order, or not from the name it was asked to start behind."""
 
 
 @dataclass(eq=False, slots=True)
 class Span:
-    """The names behind one, up to and with another."""
+    """The names behind ``after``, up to and including ``until``."""
 
     after: str
-    """The last one that is known; empty: none is."""
+    """The last name that was listed; empty: none was."""
     until: str | None
-    """``None``: the last one of all."""
+    """The last name of the span; ``None``: that of the listing."""
     over: bool = False
-    """All of them are known."""
+    """``True`` once all names of the span are listed."""
 
 
 class KeySpace:
     """The spans of a listing, in the order of their names.
 
     Args:
-        prefix: What all names begin with.
-        most: How many spans are read at a time.
+        prefix: The prefix of all names.
+        most: The most spans that are read at a time.
     """
 
     def __init__(self, prefix: str, most: int = MOST) -> None:
         self.spans = [Span("", None)]
-        """Whoever has all names of the first ones takes those away."""
+        """The spans; the user removes the first ones once it has all of their names."""
         self._prefix, self._most = prefix, most
         self._guesses = FIRST
 
     def take(self, span: Span, names: Sequence[str], *, more: bool) -> tuple[int, list[Span]]:
-        """A page of a span has come.
+        """Add a page to a span, and cut what is left of the span.
 
         Args:
-            span: Which one.
-            names: What the page lists.
-            more: Whether the store has names behind them.
+            span: The span.
+            names: The names of the page.
+            more: ``True`` if the store has names behind them.
 
         Returns:
-            How many of the names belong to the span, and the spans that are new. The span itself
+            The number of the names that belong to the span, and the new spans. The span itself
             goes on unless it is over.
 
         Raises:
-            OutOfOrder: The listing is to be begun again, in one piece.
+            OutOfOrder: The listing must start again, in one piece.
         """
         if not all(one < other for one, other in pairwise((span.after, *names))):
             raise OutOfOrder
@@ -93,7 +92,7 @@ class KeySpace:
         return count, self._divide(span, names) if names and not span.over else []
 
     def _divide(self, span: Span, names: Sequence[str]) -> list[Span]:
-        """Cut what is left of a span into as many as may be read besides."""
+        """Cut what is left of a span into as many spans as may be read besides."""
         self._guesses += FURTHER
         room = self._most - sum(not each.over for each in self.spans)
         found = cuts(names, span.until, min(room, self._guesses), begin=len(self._prefix))
@@ -107,16 +106,16 @@ class KeySpace:
 
 
 def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) -> list[str]:
-    """Where to cut what follows a page, so that there is much of it in many of the pieces.
+    """Return names at which to cut what follows a page, each probably with many names behind it.
 
     Args:
-        names: The page's, in their order; at least one.
-        until: Where it ends; ``None``: nobody knows.
-        most: How many cuts.
-        begin: How many characters all names have in common, with those to come, too.
+        names: The names of the page, in order; at least one.
+        until: The last name of the span; ``None``: not known.
+        most: The most cuts.
+        begin: The length of the prefix of all names, those to come included.
 
     Returns:
-        Names that lie between the last one and the end, in their order. They need not exist.
+        Names between the page's last one and the end, in order. They need not exist.
     """
     found: set[str] = set()
     counters = [each for each in _counters(names, begin) if each.room(until)]
@@ -129,23 +128,23 @@ def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) 
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """Characters of a name that count."""
+    """A counter inside of a name: characters that count up from name to name."""
 
     head: str
-    """What stands before them."""
+    """The part of the name before the counter."""
     digits: str
     alphabet: str
     tail: str
-    """What stands behind them, in the names of the next numbers as well."""
+    """The part behind the counter, which is the same in the next names."""
     step: int = 1
-    """By how much a page counts on."""
+    """The numbers that a page advances the counter by."""
 
     def room(self, until: str | None) -> int:
-        """How many pages there may be before the end, as far as this counter counts."""
+        """Return the number of pages that may lie before the end, by this counter."""
         return (self._end(until) - 1 - self._value(self.digits)) // self.step
 
     def cuts(self, until: str | None, most: int) -> Iterator[str]:
-        """At whole pages; close to each other first, where nobody knows how far it counts."""
+        """Yield cuts at whole pages; closer to each other at first if the end is not known."""
         room, parts, start = self.room(until), most + 1, self._value(self.digits)
         known = self._bounds(until)
         pages = (
@@ -163,7 +162,7 @@ class _Counter:
         return self._value(until[len(self.head) :])
 
     def _value(self, text: str) -> int:
-        """What stands at the beginning of a text, as a number of as many digits as ours has."""
+        """Return the number at the beginning of a text, of as many digits as the counter has."""
         text = text[: len(self.digits)]
         known = "".join(takewhile(self.alphabet.__contains__, text)).ljust(len(self.digits), "0")
         value = 0
@@ -179,16 +178,13 @@ class _Counter:
         return self.head + digits + self.tail
 
     def stepping_from(self, name: str) -> _Counter:
-        """The same, with the step of a page that begins with that name."""
+        """Return this counter with the step of a page whose first name is ``name``."""
         step = self._value(self.digits) - self._value(name[len(self.head) :]) + 1
         return _Counter(self.head, self.digits, self.alphabet, self.tail, max(1, step))
 
 
 def _counters(names: Sequence[str], begin: int) -> Iterator[_Counter]:
-    """What counts in a page's last name: what differs in the page; then numbers to the left of it.
-
-    A number to the left is a directory's, for instance: there may be more behind this one.
-    """
+    """Yield the counters in a page's last name: where names differ, then numbers on the left."""
     first, last = names[0], names[-1]
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     start = differs = sum(1 for _ in same)
@@ -199,6 +195,7 @@ def _counters(names: Sequence[str], begin: int) -> Iterator[_Counter]:
         start, stop = _run(last, differs, alphabet, begin)
         counter = _Counter(last[:start], last[start:stop], alphabet, last[stop:])
         yield counter.stepping_from(first)
+    # A number on the left is a directory's, for instance: more directories may follow.
     for number in reversed(list(_NUMBER.finditer(last, begin, max(begin, start)))):
         low = max(number.start(), number.end() - REACH)
         yield _Counter(last[:low], last[low : number.end()], _DIGITS, "")
@@ -215,7 +212,7 @@ def _alphabet(chars: set[str]) -> str | None:
 
 
 def _run(name: str, place: int, alphabet: str, begin: int) -> tuple[int, int]:
-    """Where the characters begin and end that count, around a place."""
+    """Return the begin and end of the counter around the character ``place``."""
     start = stop = place
     while start > max(begin, place - REACH) and name[start - 1] in alphabet:
         start -= 1

@@ -1,7 +1,7 @@
-"""Which component of a mix each record of a lane comes from.
+"""The draws of a mix: the component of each record of a lane.
 
-Record ``n`` of a lane is drawn by a number that is a hash of (seed, epoch, lane, ``n``): nothing
-has to be saved but ``n``, and no other lane matters, so the world size does not either.
+Record ``n`` of a lane is drawn by a hash of (seed, epoch, lane, ``n``): only ``n`` has to be saved,
+and neither other lanes nor the world size have an effect.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "Draws", "component_seed", "draws_of", "text_of"]
 
-DRAW = 0x44524157  # "DRAW": keeps these numbers apart from those of permutations
-COMPONENT = 0x434F4D50  # "COMP"
+DRAW = 0x44524157  # "DRAW": separates these numbers from those of permutations
+COMPONENT = 0x434F4D50  # "COMP": separates the seeds of components
 NOTHING = -1
-"""What is drawn where all that has a weight has ended."""
+"""The draw where every component with a weight has ended."""
 WHOLE = 1 << 64
 
 
 def component_seed(seed: int, component: int) -> int:
-    """The seed of a component's own permutations: components of as many shards differ."""
+    """Return the seed of a component's permutations, so that two of equal size differ."""
     return seed_of(COMPONENT, seed, component) >> 1
 
 
 def draws_of(weights: Schedule, lanes: int, seed: int) -> Draws:
-    """The draws of a mix whose components are sorted by name."""
+    """Create the draws of a mix; its components are numbered by the order of their names."""
     phases = ((first, tuple(parts[name] for name in sorted(parts))) for first, parts in weights)
     return Draws(tuple(phases), lanes, seed)
 
 
 def text_of(weights: Schedule, exhausted: str) -> str:
-    """What a fingerprint says of a mix."""
+    """Return the text of a mix for its fingerprint."""
     phases = (f"from {first}: {json.dumps(parts, sort_keys=True)}" for first, parts in weights)
     return "; ".join([*phases, exhausted])
 
@@ -56,11 +56,11 @@ class Draws:
     """The draws of all lanes.
 
     Args:
-        phases: From which record of all lanes on (in the round robin, in an epoch of the mix) which
-            weights hold, one a component, at least one of them above 0; the first phase begins at
-            0, and each later.
-        lanes: How many there are.
-        seed: Of the draws.
+        phases: Pairs of a record and the weights that hold from it on: the record's number in an
+            epoch of the mix, counted over all lanes; one weight a component, at least one of them
+            above 0. The first phase begins at 0, each other one later than the one before.
+        lanes: The number of lanes.
+        seed: The seed of the draws.
     """
 
     phases: tuple[tuple[int, tuple[float, ...]], ...]
@@ -73,16 +73,16 @@ class Draws:
     def choices(
         self, lane: int, epoch: int, first: int, count: int, ended: Collection[int] = ()
     ) -> Numbers:
-        """The components of a lane's records ``first … first+count-1``.
+        """Return the components of a lane's records ``first … first+count-1``.
 
-        A draw of a component that has ended is repeated without that one; so of the rest each has
-        its share, and when its end became known makes no difference.
+        A draw of an ended component is repeated without it. So the others keep their shares, and
+        the moment at which the end became known makes no difference.
 
         Args:
             lane: The lane's number.
-            epoch: Of the mix.
+            epoch: The epoch of the mix.
             first: The number in that epoch of the first record.
-            count: How many.
+            count: The number of records.
             ended: Components that have no more records.
 
         Returns:
@@ -95,26 +95,26 @@ class Draws:
         return out
 
     def weighted(self, lane: int, first: int, count: int) -> npt.NDArray[np.bool_]:
-        """Which components have a weight at each of these draws: bool ``[components, count]``."""
+        """Return which components have a weight at each draw: bool ``[components, count]``."""
         out = np.empty((len(self.phases[0][1]), count), np.bool_)
         for phase, begin, end in self._parts(lane, first, count):
             out[:, begin:end] = np.array(self.phases[phase][1])[:, None] > 0
         return out
 
     def shares(self, lane: int, number: int) -> list[float]:
-        """Of how many of the lane's records each component is, about, from that record on."""
+        """Return each component's share of the lane's records from that record on, about."""
         weights = next(w for g, w in reversed(self.phases) if self._begin(lane, g) <= number)
         return [weight / sum(weights) for weight in weights]
 
     def _parts(self, lane: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """The phases that these draws are in, and which of the draws are in each."""
+        """Yield the phases of these draws, each with the begin and end of its draws."""
         bounds = [max(0, min(count, self._begin(lane, g) - first)) for g, _ in self.phases]
         for phase, (begin, end) in enumerate(pairwise([*bounds, count])):
             if begin < end:
                 yield phase, begin, end
 
     def _begin(self, lane: int, record: int) -> int:
-        """The lane's first record that is not before that one of all lanes."""
+        """Return the lane's first record that is not before ``record``, which counts all lanes'."""
         return max(0, -((lane - record) // self.lanes))
 
     def _drawn(
@@ -141,7 +141,7 @@ class Draws:
     def _limits(
         self, phase: int, without: tuple[int, ...]
     ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-        """The components with a weight, and the numbers below 2^64 that part them, exactly."""
+        """Return the components with a weight, and the exact limits between them below 2^64."""
         key = phase, tuple(sorted(without))
         if key not in self._known:
             shares = {c: Fraction(w) for c, w in enumerate(self.phases[phase][1]) if w > 0}

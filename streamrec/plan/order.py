@@ -1,7 +1,7 @@
-"""Which extents each lane reads, in which order.
+"""The extents of each lane, in order.
 
 An extent is a stretch of one shard that is read from end to end. A lane is an endless sequence of
-extents, numbered from 0 within the lane; the epochs follow each other without a seam.
+extents, numbered from 0 within the lane; epochs follow each other without a break.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Extent", "Order", "ShardOrder", "open_at_once"]
 
-SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from those of windows
+SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those of windows
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
-    """How many shards each lane of a shuffle by shard has open at once: its strands.
+    """Return the number of shards that each lane of a shuffle by shard has open: its strands.
 
     Args:
-        shards: Of the dataset.
-        lanes: Over which they are dealt.
+        shards: The shards of the dataset.
+        lanes: The lanes that share them.
         window: ``shuffle_window``: bytes over all lanes.
     """
     together = min(MOST_OPEN_SHARDS, max(FEWEST_OPEN_SHARDS, window // WINDOW_A_SHARD))
@@ -42,43 +42,43 @@ class Extent:
     """A stretch of one shard."""
 
     number: int
-    """Its number within the lane, over all epochs."""
+    """The extent's number within the lane, over all epochs."""
     epoch: int
     shard: int
     begin: int = 0
-    """The offset in the shard, in bytes, of its first record."""
+    """The byte of the shard at which its first record begins."""
     end: int | None = None
-    """The offset behind its last record; ``None``: the shard's end."""
+    """The byte behind its last record; ``None``: the shard's end."""
     first_record: int = 0
     """The number in the shard of the record at ``begin``."""
     skip: int = 0
-    """Records from there on that are not the extent's: an index knows where chunks begin only."""
+    """Records from ``begin`` on that are not of the extent: an index knows only chunks."""
     records: int | None = None
-    """How many records the extent has; ``None``: all to its end."""
+    """The number of the extent's records; ``None``: all to its end."""
 
 
 class Order(Protocol):
-    """How a dataset's records are dealt to lanes: by shard, or (with an index) by record."""
+    """An assignment of a dataset's records to lanes: by shard, or (with an index) by record."""
 
     @property
     def lanes(self) -> int:
-        """How many lanes there are."""
+        """The number of lanes."""
         ...
 
     def extent(self, lane: int, number: int) -> Extent:
-        """The lane's extent of that number."""
+        """Return the lane's extent of that number."""
         ...
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """The lane's extents from that number on, without end."""
+        """Iterate over the lane's extents from that number on, without end."""
         ...
 
     def first(self, lane: int, epoch: int) -> int:
-        """The number of the lane's first extent in that epoch or, if it has none there, after."""
+        """Return the number of the lane's first extent in that epoch, else in a later one."""
         ...
 
     def reach(self, lane: int) -> int:
-        """How many different shards the lane meets if it goes on for ever."""
+        """Return the number of different shards in the whole, endless lane."""
         ...
 
 
@@ -89,16 +89,16 @@ class ShardOrder:
     Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
     end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
     epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
-    Of several strands the lane's elements are dealt to each in turn: ``n`` to ``n mod strands``.
+    Where a lane has strands, its element ``n`` goes to strand ``n mod strands``.
 
     Args:
-        shards: How many there are; at least one.
-        lanes: How many there are; at least one.
-        shuffle: Whether each epoch has a permutation of its own.
-        seed: Of the permutations.
-        first_shard: The number of the first of them: they may be a part of a dataset's.
-        strands: Into how many parts each lane is divided, which are read side by side.
-        strand: Which of them this is.
+        shards: The number of shards; at least one.
+        lanes: The number of lanes; at least one.
+        shuffle: ``True`` to permute the shards anew in each epoch.
+        seed: The seed of the permutations.
+        first_shard: The number of the first shard, where these are a part of a dataset's.
+        strands: The parts of each lane, which are read side by side.
+        strand: The number of the strand whose extents these are.
     """
 
     shards: int
@@ -113,27 +113,27 @@ class ShardOrder:
     )
 
     def divided(self, strands: int) -> tuple[ShardOrder, ...]:
-        """The same, each lane divided into so many strands; they share what they know."""
+        """Divide each lane into strands; return the order of each, all with the same cache."""
         return tuple(replace(self, strands=strands, strand=strand) for strand in range(strands))
 
     def extent(self, lane: int, number: int) -> Extent:
-        """The lane's extent of that number."""
+        """Return the lane's extent of that number."""
         element = number * self.strands + self.strand
         epoch, place = divmod(lane + element * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
         return Extent(number, epoch, self.first_shard + shard)
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """The lane's extents from that number on, without end."""
+        """Iterate over the lane's extents from that number on, without end."""
         return (self.extent(lane, n) for n in count(number))
 
     def first(self, lane: int, epoch: int) -> int:
-        """The number of the lane's first extent in that epoch or, if it has none there, after."""
+        """Return the number of the lane's first extent in that epoch, else in a later one."""
         begin = lane + self.strand * self.lanes
         return max(0, -((begin - epoch * self.shards) // (self.lanes * self.strands)))
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
-        """How many different shards the lane meets if it goes on for ever."""
+        """Return the number of different shards in the whole, endless lane."""
         step = self.lanes * self.strands
         return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
 

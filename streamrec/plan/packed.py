@@ -1,8 +1,8 @@
-"""Rows of numbers as a short text: where lanes stand, in a state.
+"""Rows of numbers as a short text: the lanes' positions in a state.
 
-Of each row stand its lowest number and, in as few bits as the largest of them needs, how far each
-number is above it: lanes that go side by side differ by little, and what they have in common is
-said once. The size follows from the numbers alone.
+A row is its lowest number and the distance of each number above that, in as many bits as the
+largest distance needs: lanes that advance side by side differ by little. The size of the text
+depends on the numbers alone.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["pack", "unpack"]
 
-_NOT_ALL = "the state's 'packed' does not hold the numbers of all lanes"
+_NOT_ALL = (
+    "the state's 'packed' does not hold the numbers of all lanes; give the state as it was saved"
+)
 
 WIDEST = 56
-"""Bits of a lowest number and of what is above it: their sum stays below 2^63."""
+"""The most bits of a lowest number, and of a distance: their sum stays below 2^63."""
 
 
 def pack(rows: Numbers) -> str:
-    """Base 85 of the rows' heads, and then of their bits from the lowest on, number by number.
+    """Encode rows in base 85: their heads, then the bits of all distances, lowest bit first.
 
-    A head is a byte with the width of the row's numbers in bits, one with the size of its lowest
-    number, and that number in so many bytes.
+    A head is one byte with the bits of the row's distances, one with the bytes of its lowest
+    number, and that number, little-endian.
 
     Args:
         rows: int64 ``[rows, columns]``, at least one of each; no number below 0 or from 2^56 up.
@@ -41,36 +43,36 @@ def pack(rows: Numbers) -> str:
     widths = np.array([most.bit_length() for most in above.max(axis=1).tolist()])
     octets = above.astype("<i8").view(np.uint8).reshape(*rows.shape, 8)
     bits = np.unpackbits(octets, axis=2, count=int(widths.max()), bitorder="little")
-    told = np.packbits(bits[_told(widths, rows.shape[1])], bitorder="little")
+    stored = np.packbits(bits[_stored(widths, rows.shape[1])], bitorder="little")
     heads = map(_head, widths.tolist(), lowest.tolist())
-    return b85encode(b"".join(heads) + told.tobytes()).decode()
+    return b85encode(b"".join(heads) + stored.tobytes()).decode()
 
 
 def unpack(text: Any, rows: int, columns: int) -> Numbers:
-    """Read what :func:`pack` gave; nothing about it is taken on trust.
+    """Decode the text of :func:`pack`, which is checked as untrusted input.
 
     Args:
         text: The rows.
-        rows: How many there are.
-        columns: How many numbers each has.
+        rows: The number of rows.
+        columns: The number of columns.
 
     Returns:
-        int64 ``[rows, columns]``. Where none of them differ, the text says nothing of the columns:
-        how many there are must be known to be little enough.
+        int64 ``[rows, columns]``. Where the columns do not differ, the text does not bound their
+        number: the caller must have checked that it is small enough.
 
     Raises:
-        MalformedPosition: It is something else.
+        MalformedPosition: The text is something else.
     """
     widths, lowest, data = _heads(_decoded(text), rows)
     count = columns * int(widths.sum())
     if len(data) != -(-count // 8):
         raise MalformedPosition(_NOT_ALL)
-    told = _told(widths, columns)
-    bits = np.zeros(told.shape, np.uint8)
+    stored = _stored(widths, columns)
+    bits = np.zeros(stored.shape, np.uint8)
     flat = np.frombuffer(data, np.uint8)
-    bits[told] = np.unpackbits(flat, count=count, bitorder="little")
+    bits[stored] = np.unpackbits(flat, count=count, bitorder="little")
     octets = np.zeros((rows, columns, 8), np.uint8)
-    octets[..., : -(-told.shape[2] // 8)] = np.packbits(bits, axis=2, bitorder="little")
+    octets[..., : -(-stored.shape[2] // 8)] = np.packbits(bits, axis=2, bitorder="little")
     return octets.view("<i8")[..., 0].astype(np.int64) + lowest[:, None]
 
 
@@ -80,7 +82,7 @@ def _head(width: int, lowest: int) -> bytes:
 
 
 def _heads(data: bytes, rows: int) -> tuple[Numbers, Numbers, bytes]:
-    """The widths and lowest numbers of all rows, and what comes after them."""
+    """Decode the heads: the widths and lowest numbers of all rows, and the rest of the data."""
     heads = np.zeros((2, rows), np.int64)
     at = 0
     for row in range(rows):
@@ -100,7 +102,7 @@ def _decoded(text: Any) -> bytes:
         return b""
 
 
-def _told(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
-    """Which bits of a number stand there, ``[rows, columns, bits of the widest]``."""
+def _stored(widths: Numbers, columns: int) -> npt.NDArray[np.bool_]:
+    """Return which bits are stored: ``[rows, columns, bits of the widest row]``."""
     bits = np.arange(int(widths.max()))
     return np.broadcast_to(bits < widths[:, None, None], (len(widths), columns, len(bits)))

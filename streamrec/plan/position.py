@@ -1,7 +1,7 @@
-"""Where a stream stands, and which dataset and order it stands in.
+"""The position of a rank in a stream, with the fingerprint of the stream.
 
-A position rides on every batch. It is a few numbers a lane, never a record's content, so that it
-can be saved as plain JSON. It comes back from outside: :meth:`Position.from_dict` believes nothing.
+Every batch carries one. It is a few numbers a lane, never a record's content, so that it can be
+saved as plain JSON. A saved position is untrusted input: :meth:`Position.from_dict` checks it all.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
 NUMBERS = ("step", "run_epoch", "epoch", "skip")
 EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
 LARGEST = (1 << 48) - 1
-"""No shard is longer and no stream comes farther; sums and products of a few stay below 2^63."""
+"""The largest number: no shard is longer, and sums and products of a few stay below 2^63."""
 LAST_EPOCH = 1 << 31
-"""Far beyond any run, and small enough for the numbers of extents to stay below 2^63."""
+"""The largest epoch: beyond any run, and the numbers of extents stay below 2^63."""
 MOST_SKIPPED = 1 << 16
-"""Single records that may have travelled together: far more than ever do."""
+"""The most single records that travel together; it is far more than ever do."""
 MOST_LANES = 1 << 16
 MOST_COMPONENTS = 1 << 8
 MOST_PLACES = 1 << 18
-"""Components times lanes: no budget has memory for the beginnings of so many shards."""
+"""Components times lanes: no budget has memory for the first ranges of more shards."""
 MOST_TAG = (1 << 20) - 1
-"""A change that comes with one new version in a million is not noticed by its tag."""
-
+"""The largest tag: one change in a million is not noticed, because both tags are equal."""
 
 _NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
 _NO_SOURCES = np.zeros((WINDOW, 0), np.int64)
@@ -48,7 +47,7 @@ _NO_TAGS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where one rank's lanes stand. Column ``j`` of its arrays is lane ``rank + j*world_size``."""
+    """The coordinates of one rank's lanes; column ``j`` is lane ``rank + j*world_size``."""
 
     fingerprint: Fingerprint
     step: int
@@ -58,44 +57,48 @@ class Position:
     run_epoch: int
     """The epoch at which the present run began."""
     epoch: int
-    """The lowest epoch of the lanes."""
+    """The lowest epoch of the lanes' next records."""
     lanes: npt.NDArray[np.int64]
-    """int64 ``[7, own lanes]``, rows as in ``COORDINATES``: the extent, byte offset and record
-    number at which the lane's window begins (without shuffle: its next record), the window's number
-    in its epoch, the rows of it that are done, all records the lane has ever delivered, and how
-    much of what is packed from there on is delivered too; without packs, how many of the window's
-    rows that are done were damaged, and left out. Of a mix, the first three are its epoch, 0, and
-    the number in that epoch of the mix's record; of a lane with several shards open, its epoch, the
-    bytes taken in a strand's turn, and that turn's number in the epoch."""
+    """int64 ``[7, own lanes]``, with the rows of ``COORDINATES``:
+
+    - ``extent``, ``offset``, ``record``: the extent, byte and record at which the lane's window
+      begins; without shuffle, those of its next record. For a mix: its epoch, 0, and the number in
+      the epoch of its record. For a lane with several shards open: its epoch, the bytes taken in a
+      strand's turn, and the turn's number in the epoch.
+    - ``window``: the window's number in its epoch.
+    - ``row``: the rows of the window that are done.
+    - ``taken``: all records that the lane has ever delivered.
+    - ``part``: with packs, the delivered part of what is packed from there on; without, the done
+      rows of the window that were damaged and left out."""
     tags: npt.NDArray[np.int64]
-    """int64: a short tag of the version of the object that each lane is in the middle of, 0 where
-    it is in none or knows none; where there are sources, one for each column of them."""
+    """int64: for each lane, or each column of ``sources``, the tag of the version of the object in
+    whose middle it is; 0 where it is in none, or the version is not known."""
     skip: int = 0
-    """Records behind this position that have been delivered too (a stream of single records)."""
+    """Records behind this position that are delivered too (in a stream of single records)."""
     since: tuple[int, int] | None = None
-    """By record: the epoch at whose beginning all lanes stood, and the step at which they did. That
-    and the step say it all, for every rank: ``lanes`` and ``tags`` are empty. ``None`` by shard,
-    and where a filter or packs make counts unknown."""
+    """By record: an epoch, and the step at which all lanes were at its beginning. With ``step``
+    they determine every rank's position, so ``lanes`` and ``tags`` are empty. ``None`` by shard,
+    and where a filter or packs make the lanes' counts unknown."""
     sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
-    """int64 ``[3, components * own lanes]``: the extent, byte offset and record number of the next
-    record in each lane of each component of a mix, or of each strand: one after the other. Else
-    without columns."""
+    """int64 ``[3, components * own lanes]``: the extent, byte and record of the next record in each
+    lane, component by component of a mix, or strand by strand; without columns if there are
+    neither."""
 
     @property
     def points(self) -> npt.NDArray[np.int64]:
-        """int64 ``[3, ...]``: what is read from which extent, byte and record on."""
+        """int64 ``[3, ...]``: the extents, bytes and records from which shards are read."""
         return self.sources if self.sources.size else self.lanes[:WINDOW]
 
     @property
     def components(self) -> int:
-        """How many a mix has, or strands a lane; 1 where there are none."""
+        """The number of a mix's components, or of a lane's strands; 1 where there are none."""
         return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """int64 ``[rows, own lanes]``: of ``lanes``, ``sources``, then ``tags``; none by record.
+        """int64 ``[rows, own lanes]``: ``lanes``, ``sources``, then ``tags``; no rows by record.
 
-        They and :attr:`numbers` are all that differs between a rank's positions in one stream.
+        Positions of one rank in one stream differ only in these and in :attr:`numbers`.
         """
         owned = self.lanes.shape[1]
         if not owned:
@@ -105,7 +108,7 @@ class Position:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Those of ``NUMBERS`` and, by record, ``since``, by name."""
+        """The fields of ``NUMBERS`` and, by record, ``since``, by name."""
         since = {} if self.since is None else {"since": list(self.since)}
         return {**{name: getattr(self, name) for name in NUMBERS}, **since}
 
@@ -123,7 +126,7 @@ class Position:
         tags: npt.NDArray[np.int64],
         sources: npt.NDArray[np.int64] | None = None,
     ) -> Position:
-        """The same rank's in the same run, at a step at which its lanes stand there."""
+        """Return the position of this rank in this run at another step, with those arrays."""
         return Position(
             self.fingerprint,
             step,
@@ -137,7 +140,7 @@ class Position:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data, a few KB at most."""
+        """Return plain data for JSON, a few KB at most."""
         common = {
             "version": VERSION,
             "fingerprint": self.fingerprint.to_dict(),
@@ -152,11 +155,11 @@ class Position:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Read what :meth:`to_dict` gave; nothing about it is taken on trust.
+        """Decode the data of :meth:`to_dict`, which is checked as untrusted input.
 
         Raises:
             OtherVersion: A later version of streamrec saved it.
-            MalformedPosition: It is no state of streamrec.
+            MalformedPosition: The data is not a state of streamrec.
         """
         check_version(data)
         fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
@@ -176,17 +179,17 @@ class Position:
         numbers: Mapping[str, Any],
         rows: npt.NDArray[np.int64],
     ) -> Self:
-        """Put together what :attr:`numbers` and :attr:`rows` gave; neither is taken on trust.
+        """Create a position from :attr:`numbers` and :attr:`rows`, both checked as untrusted input.
 
         Args:
-            fingerprint: Of the stream.
-            rank: Whose position it is.
-            world_size: Of how many.
-            numbers: There may be others beside them.
-            rows: The position keeps them; by record they are ignored.
+            fingerprint: The fingerprint of the stream.
+            rank: The rank.
+            world_size: The number of ranks.
+            numbers: The numbers; other keys are ignored.
+            rows: The rows, which the position keeps; by record they are ignored.
 
         Raises:
-            MalformedPosition: They are something else.
+            MalformedPosition: The numbers or rows are something else.
         """
         by_record = fingerprint.by_record
         lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
@@ -218,16 +221,16 @@ class Position:
         epoch: int = 0,
         step: int = 0,
     ) -> Self:
-        """The beginning of an epoch.
+        """Create the position at the beginning of an epoch.
 
         Args:
-            fingerprint: Of the stream.
-            first_extents: The number of each own lane's first extent in the epoch; of a mix or of
-                strands, those of one after the other.
-            rank: Whose position it is.
-            world_size: Of how many.
-            epoch: Which one begins.
-            step: How many steps came before.
+            fingerprint: The fingerprint of the stream.
+            first_extents: The number of each own lane's first extent in the epoch, component by
+                component of a mix, or strand by strand.
+            rank: The rank.
+            world_size: The number of ranks.
+            epoch: The epoch.
+            step: The number of steps before it.
         """
         if fingerprint.by_record:
             since = epoch, step
@@ -240,23 +243,23 @@ class Position:
             sources = np.zeros((WINDOW, len(first_extents)), np.int64)
         lanes[EXTENT] = first_extents if sources is None else epoch
         tags = np.zeros(len(first_extents), np.int64)
-        place = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
+        position = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
         if sources is None:
-            return place
+            return position
         sources[EXTENT] = first_extents
-        return replace(place, sources=sources)
+        return replace(position, sources=sources)
 
     @classmethod
     def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:
-        """The position of a rank of another world size, from those of all former ranks.
+        """Create the position of a rank of a new world size from those of all former ranks.
 
         Args:
-            positions: Of every rank, at the same step; by record, one of them serves all.
-            rank: The new one.
-            world_size: The new one; it divides the lanes.
+            positions: Those of all former ranks at one step; by record, one of them is enough.
+            rank: The new rank.
+            world_size: The new number of ranks, which divides the lanes.
 
         Raises:
-            MalformedPosition: They are not those of all ranks of one step.
+            MalformedPosition: The positions are not those of all ranks at one step.
             ConfigError: The world size does not divide the lanes.
         """
         one = positions[0]
@@ -266,10 +269,12 @@ class Position:
         _check_complete(positions)
         count = one.fingerprint.lanes
         if count % world_size:
-            raise ConfigError(f"world_size {world_size} does not divide {count} lanes")
+            raise ConfigError(
+                f"world_size {world_size} does not divide {count} lanes; give a divisor of {count}"
+            )
 
         def own(columns: Callable[[Position], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-            """The new rank's columns, of all ranks' with the lanes as the last axis."""
+            """Return the new rank's columns of an array whose last axis is the lanes."""
             first = columns(one)
             whole = np.empty((*first.shape[:-1], count), first.dtype)
             for position in positions:
@@ -295,14 +300,16 @@ class Position:
 
 
 def check_version(data: Any) -> None:
-    """Refuse what is no state, or one of a version that is not known.
+    """Check that the data is a state, of a version that is known.
 
     Raises:
         OtherVersion: A later version of streamrec saved it.
-        MalformedPosition: It is no state of streamrec.
+        MalformedPosition: The data is not a state of streamrec.
     """
     if not isinstance(data, dict):
-        raise MalformedPosition("a state is a mapping, as state_dict() gives it")
+        raise MalformedPosition(
+            f"the state is a {type(data).__name__}, not a mapping; give what state_dict() returned"
+        )
     version = _number(data, "version")
     if version > VERSION:
         raise OtherVersion(
@@ -313,46 +320,52 @@ def check_version(data: Any) -> None:
 
 
 def object_tag(version: str | None) -> int:
-    """A short tag (20 bits, not 0) for an ETag or generation, to notice a change by; 0 for none."""
+    """Return a short tag (20 bits, not 0) of an ETag or generation; 0 for ``None``."""
     return 0 if version is None else int(digest(version)[:8], 16) % MOST_TAG + 1
+
+
+def _damaged(fault: str) -> MalformedPosition:
+    return MalformedPosition(f"{fault}; give the state as it was saved")
 
 
 def _number(data: Mapping[str, Any], name: str, most: int = LARGEST) -> int:
     value = data.get(name)
     if type(value) is not int or not 0 <= value <= most:
-        raise MalformedPosition(f"the state's {name!r} is not a number from 0 to {most}")
+        raise _damaged(f"the state's {name!r} is not a number from 0 to {most}")
     return value
 
 
 def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
     if not 0 < lanes <= MOST_LANES:
-        raise MalformedPosition(f"the state names {lanes} lanes; there are 1 to {MOST_LANES}")
+        raise _damaged(f"the state names {lanes} lanes, not 1 to {MOST_LANES}")
     if not 0 <= rank < world_size or lanes % world_size:
-        raise MalformedPosition(f"the state is of rank {rank} of {world_size} over {lanes} lanes")
+        raise _damaged(
+            f"the state is of rank {rank} of {world_size} over {lanes} lanes, which no stream has"
+        )
     return lanes // world_size
 
 
 def _standing(
     rows: npt.NDArray[np.int64], owned: int, fingerprint: Fingerprint
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The lanes, sources and tags."""
+    """Split rows into lanes, sources and tags."""
     count, rest = divmod(len(rows) - len(COORDINATES), WINDOW + 1)
     if not fingerprint.has_sources:
         count, rest = 0, len(rows) - len(COORDINATES) - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
-        raise MalformedPosition("the state has other rows than its order has")
+        raise _damaged("the state has other rows than its order has")
     end = len(COORDINATES) + WINDOW * count
     lanes, sources, tags = rows[: len(COORDINATES)], rows[len(COORDINATES) : end], rows[end:]
     if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
-        raise MalformedPosition("the state's 'packed' holds something else than its numbers")
+        raise _damaged("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes[ROW].any():
-        raise MalformedPosition("the state names rows of windows, and nothing is shuffled")
-    places = sources.reshape(WINDOW, -1) if count else _NO_SOURCES
-    return lanes, places, tags.reshape(-1)
+        raise _damaged("the state names rows of windows, and nothing is shuffled")
+    split = sources.reshape(WINDOW, -1) if count else _NO_SOURCES
+    return lanes, split, tags.reshape(-1)
 
 
 def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[np.int64]:
-    """Those of the lanes, of the sources, and of the tags."""
+    """Return the rows of the lanes, of the sources, and of the tags."""
     if data["version"] == VERSION:
         count = len(COORDINATES) + WINDOW * components + max(1, components)
         return unpack(data.get("packed"), count, owned)
@@ -367,8 +380,9 @@ def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[n
 
 def _components(data: Mapping[str, Any], owned: int) -> int:
     count = _number(data, "components")
-    if not 0 < count <= min(MOST_COMPONENTS, MOST_PLACES // owned):
-        raise MalformedPosition(f"the state names {count} components")
+    most = min(MOST_COMPONENTS, MOST_PLACES // owned)
+    if not 0 < count <= most:
+        raise _damaged(f"the state names {count} components, not 1 to {most}")
     return count
 
 
@@ -376,22 +390,25 @@ def _since(data: Mapping[str, Any]) -> tuple[int, int]:
     since = data.get("since")
     limits = _number(data, "run_epoch"), _number(data, "step")
     if not isinstance(since, list) or len(since) != 2:
-        raise MalformedPosition("the state's 'since' is not a list of an epoch and a step")
+        raise _damaged("the state's 'since' is not a list of an epoch and a step")
     for value, limit in zip(since, limits, strict=True):
         if type(value) is not int or not 0 <= value <= limit:
-            raise MalformedPosition("the state's 'since' is behind its 'run_epoch' or its 'step'")
+            raise _damaged("the state's 'since' is behind its 'run_epoch' or its 'step'")
     return since[0], since[1]
 
 
 def _check_equal(positions: Sequence[Position], world_size: int) -> None:
-    """By record every state says all there is to say; several must say the same."""
+    """Check that states by record are the same: each of them determines all lanes."""
     one = positions[0]
     for position in positions[1:]:
         one.fingerprint.check(position.fingerprint)
     if len({(position.step, position.since) for position in positions}) > 1:
         raise MalformedPosition("the states are of different steps; give those of one step")
     if one.fingerprint.lanes % world_size:
-        raise ConfigError(f"world_size {world_size} does not divide {one.fingerprint.lanes} lanes")
+        lanes = one.fingerprint.lanes
+        raise ConfigError(
+            f"world_size {world_size} does not divide {lanes} lanes; give a divisor of {lanes}"
+        )
     if one.fingerprint.global_batch is None and world_size != one.world_size:
         raise MalformedPosition(
             f"the state counts the single records of one rank of {one.world_size}; set batch_size, "
@@ -409,7 +426,9 @@ def _check_complete(positions: Sequence[Position]) -> None:
             f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
         )
     if len({position.components for position in positions}) > 1:
-        raise MalformedPosition("the states are of different numbers of components")
+        raise MalformedPosition(
+            "the states have different numbers of components; give those of one stream"
+        )
     if any(position.skip for position in positions):
         raise MalformedPosition(
             "these states stand in the middle of single records that travelled together, so they "

@@ -1,10 +1,10 @@
-"""Order by record: an index tells where chunks of the shards begin, and lanes get equal pieces.
+"""The order by record: an index tells where chunks of the shards begin, and lanes get equal pieces.
 
-The records of all epochs, each epoch's permuted chunks end to end, are one endless sequence. As
-many of them as lie before an epoch's end are dealt out evenly: lane ``l`` has as many as there are
-numbers ``k`` among them with ``k mod lanes = l``. So an epoch's lanes differ by one record at most,
-and so do the lanes of any number of epochs. Which records a lane has is not a matter of that
-remainder, though: they are a stretch of the epoch's sequence.
+The records of all epochs, each epoch's permuted chunks end to end, are one endless sequence. Up to
+the end of any epoch, lane ``l`` has as many records as there are numbers ``k`` in the sequence with
+``k mod lanes = l``. So the lanes of an epoch, and of any number of epochs, differ by one record at
+most. Only the count follows from that remainder: the records themselves are a stretch of the
+epoch's sequence.
 """
 
 from __future__ import annotations
@@ -31,82 +31,83 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkTable", "ChunkWindows", "RecordOrder", "Start"]
 
-CHUNKS = 0x4348554E4B53  # "CHUNKS": keeps the permutation of chunks apart from those of windows
+CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from those of windows
 GROWTH = (2,)
-"""The first window of an epoch is a half. A lane's full one has only five chunks by default, and a
-sixteenth, as by shard, would be one: its batches would have few classes."""
+"""Divisors of the first windows of an epoch. A full window has only five chunks by default, and a
+sixteenth of it, as by shard, would be a single one: its batches would have few classes."""
 KEPT = 3
 """Epochs whose permutations are kept: lanes are at most about two epochs apart."""
 
 
 class ChunkTable(Protocol):
-    """All chunks of a dataset, shard after shard: int64 ``[chunks]`` each."""
+    """The chunks of a dataset, shard after shard, in columns of int64 ``[chunks]``."""
 
     @property
     def shard(self) -> Numbers:
-        """The chunk's shard."""
+        """The number of each chunk's shard."""
         ...
 
     @property
     def begin(self) -> Numbers:
-        """The byte of the shard at which it begins."""
+        """The byte of the shard at which each chunk begins."""
         ...
 
     @property
     def end(self) -> Numbers:
-        """The byte behind it."""
+        """The byte of the shard behind each chunk."""
         ...
 
     @property
     def first_record(self) -> Numbers:
-        """The number in the shard of its first record."""
+        """The number in the shard of each chunk's first record."""
         ...
 
     @property
     def records(self) -> Numbers:
-        """How many it holds; at least one."""
+        """The number of records in each chunk; at least one."""
         ...
 
 
 class Start(NamedTuple):
-    """Where a lane begins to read to deliver a given record first."""
+    """The coordinates from which a lane reads, so that a given record is the first it delivers."""
 
     extent: int
     offset: int
-    """Bytes: the begin of a chunk."""
+    """The byte of the shard at which the chunk begins."""
     record: int
-    """The number in its shard of that chunk's first record."""
+    """The number in the shard of the chunk's first record."""
     window: int
     row: int
-    """Records to leave out."""
+    """Records of the window to leave out."""
 
 
 class _Piece(NamedTuple):
-    """A lane's part of an epoch: stretches of records, each by their numbers in the table."""
+    """A lane's part of an epoch: stretches of records, which are numbered as in the table."""
 
     units: Numbers
-    """The unit of the permutation that each is a part of."""
+    """The unit of the permutation of which each stretch is a part."""
     first: Numbers
+    """The first record of each stretch."""
     last: Numbers
-    """One past the stretch's last record."""
+    """The record behind each stretch."""
     before: Numbers
-    """int64 ``[stretches + 1]``: how many records the lane has before each."""
+    """int64 ``[stretches + 1]``: the lane's records before each stretch, and in all."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordOrder:
-    """An epoch is a permutation of the chunks; without shuffle they come as they stand.
+    """An order whose epochs are permutations of chunks; without shuffle, chunks keep their order.
 
-    An extent is a chunk, or what of it is in the lane's piece; where chunks are joined it is what
-    of a shard is in the lane's piece. Its number is ``epoch * stride`` and on: numbers have gaps.
+    An extent is the part of a chunk, or of a shard where chunks are joined, that lies in the lane's
+    piece. The extents of an epoch are numbered from ``epoch * stride`` on, so numbers have gaps.
 
     Args:
         table: The chunks.
-        lanes: How many there are; at least one.
-        shuffle: Whether each epoch has a permutation of its own.
-        seed: Of the permutations.
-        joins: Whether chunks of a shard that follow each other are one extent, as none is where
-            they are shuffled. It changes the numbers of the extents, and not the order.
+        lanes: The number of lanes; at least one.
+        shuffle: ``True`` to permute the chunks anew in each epoch.
+        seed: The seed of the permutations.
+        joins: ``True`` to join successive chunks of a shard into one extent, unless they are
+            shuffled. It changes the numbers of extents, but not the order.
     """
 
     table: ChunkTable
@@ -115,13 +116,13 @@ class RecordOrder:
     seed: int = 0
     joins: bool = True
     _before: Numbers = field(init=False, repr=False)
-    """int64 ``[chunks + 1]``: how many records stand before each chunk, in the table's order."""
+    """int64 ``[chunks + 1]``: the records before each chunk, and in all, in the table's order."""
     _units: Numbers = field(init=False, repr=False)
-    """The record at which each unit of the permutation begins, and the end."""
+    """The first record of each unit of the permutation, and the number of all records."""
     _epochs: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Number the records."""
+        """Count the records before each chunk and each unit."""
         before = np.concatenate([[0], np.cumsum(self.table.records)]).astype(np.int64)
         object.__setattr__(self, "_before", before)
         shards = np.flatnonzero(np.diff(self.table.shard, prepend=-1))
@@ -134,12 +135,12 @@ class RecordOrder:
 
     @property
     def records(self) -> int:
-        """Of an epoch."""
+        """The number of records in an epoch."""
         return int(self._before[-1])
 
     @property
     def stride(self) -> int:
-        """By how much the numbers of an epoch's extents are beyond those of the one before."""
+        """The distance between the numbers of the first extents of successive epochs."""
         return max(1, len(self._units) - 1)
 
     @property
@@ -150,17 +151,17 @@ class RecordOrder:
     # -- how many records lanes have ---------------------------------------------------------------
 
     def before(self, lane: int, epoch: int) -> int:
-        """How many records the lane has in the epochs before this one."""
+        """Return the number of the lane's records in the epochs before this one."""
         return -((lane - epoch * self.records) // self.lanes)
 
     def epoch_of(self, lane: int, number: int) -> int:
-        """The epoch of the lane's record of that number, counted over all epochs."""
+        """Return the epoch of the lane's record of that number, counted over all epochs."""
         return (number * self.lanes + lane) // self.records
 
     # -- extents -----------------------------------------------------------------------------------
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """The lane's extents from that number on, without end."""
+        """Iterate over the lane's extents from that number on, without end."""
         epoch, index = divmod(number, self.stride)
         while self.records:
             order, before = self._sequence(epoch)
@@ -173,40 +174,40 @@ class RecordOrder:
             epoch, index = epoch + 1, 0
 
     def extent(self, lane: int, number: int) -> Extent:
-        """The lane's first extent of that number or a higher one."""
+        """Return the lane's first extent of that number or a higher one."""
         return next(self.extents(lane, number))
 
     def first(self, lane: int, epoch: int) -> int:  # noqa: ARG002 - all lanes count alike
-        """The number of the lane's first extent in that epoch or, if it has none there, after."""
+        """Return the number of the lane's first extent in that epoch, else in a later one."""
         return epoch * self.stride
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes count alike
-        """By how much the numbers of extents rise until the lane may meet the same ones again."""
+        """Return the number of extents after which the lane may meet the same ones again."""
         return self.stride
 
     def check(self, lanes: Sequence[int], coordinates: Numbers) -> None:
-        """Refuse places that lie outside of the extents that they name.
+        """Check that the coordinates of lanes lie inside of the extents that they name.
 
         Args:
-            lanes: Whose places they are.
-            coordinates: As in a position; where an extent's beginning is meant, 0 will do.
+            lanes: The lanes.
+            coordinates: The rows of a position; an offset of 0 means the extent's beginning.
 
         Raises:
-            MalformedPosition: No stream ever stood there.
+            MalformedPosition: They do not, so no stream has saved them.
         """
-        for lane, place in zip(lanes, coordinates[: RECORD + 1].T.tolist(), strict=True):
-            number, offset, record = place
+        for lane, column in zip(lanes, coordinates[: RECORD + 1].T.tolist(), strict=True):
+            number, offset, record = column
             extent = self.extent(lane, number)
             last = extent.first_record + extent.skip + (extent.records or 0)
             inside = extent.begin <= offset <= (extent.end or 0)
             if offset and not (inside and extent.first_record <= record <= last):
                 raise MalformedPosition(
                     f"the state's lane {lane} stands at byte {offset}, record {record}, where the "
-                    f"index has no chunk of number {number}"
+                    f"index has no chunk of number {number}; give the state as it was saved"
                 )
 
     def start(self, lane: int, number: int, windows: ChunkWindows | None) -> Start:
-        """Where to begin to read for the lane's record of that number, over all epochs."""
+        """Return where to start reading for the lane's record of that number, over all epochs."""
         epoch = self.epoch_of(lane, number)
         piece = self._piece(lane, epoch)
         wanted = number - self.before(lane, epoch)
@@ -230,9 +231,9 @@ class RecordOrder:
         )
 
     def weights(self, lane: int, epoch: int) -> tuple[Numbers, Numbers]:
-        """Bytes of each of the lane's extents in an epoch, and how many records come before each.
+        """Return the bytes of each of the lane's extents in an epoch, and the records before each.
 
-        Only where an extent is a chunk: none are joined. Of a part of one they are estimated.
+        Chunks must not be joined. The bytes of a part of a chunk are estimated.
         """
         piece = self._piece(lane, epoch)
         chunks = piece.units
@@ -240,12 +241,12 @@ class RecordOrder:
         return sizes * (piece.last - piece.first) // self.table.records[chunks], piece.before
 
     def parts(self, lane: int, epoch: int, begin: int, end: int) -> Numbers:
-        """Of the lane's records from ``begin`` to before ``end`` of an epoch, those of each extent.
+        """Count, by extent, the lane's records from ``begin`` to before ``end`` of an epoch.
 
-        Only where an extent is a chunk: none are joined.
+        Chunks must not be joined.
 
         Returns:
-            int64 ``[extents]``: how many, at least one.
+            int64 ``[extents]``: at least one record each.
         """
         _, before = self._sequence(epoch)
         low, high = self._cut(lane, epoch) + np.array([begin, end])
@@ -269,7 +270,7 @@ class RecordOrder:
         )
 
     def _piece(self, lane: int, epoch: int) -> _Piece:
-        """The records from ``low`` to before ``high`` of the epoch's sequence."""
+        """Return the lane's stretches of records in the epoch's sequence."""
         order, before = self._sequence(epoch)
         begin, end, low, high = self._bounds(lane, epoch)
         units = order[begin:end]
@@ -281,21 +282,21 @@ class RecordOrder:
         return _Piece(units, first, last, counted)
 
     def _bounds(self, lane: int, epoch: int) -> tuple[int, int, int, int]:
-        """The lane's piece of the epoch's sequence: its units and its records, each from, to."""
+        """Return the bounds of the lane's piece of the epoch: in units, then in records."""
         _, before = self._sequence(epoch)
         low, high = self._cut(lane, epoch), self._cut(lane + 1, epoch)
         begin = int(np.searchsorted(before, low, "right")) - 1
         return begin, int(np.searchsorted(before, high, "left")) if high > low else begin, low, high
 
     def _cut(self, lane: int, epoch: int) -> int:
-        """How many of the epoch's records the lanes before this one have."""
+        """Return the number of the epoch's records in the lanes before this one."""
         least, surplus = divmod(self.records, self.lanes)
         begin = epoch * self.records % self.lanes  # the first lane with one record more
         wrapped = max(0, begin + surplus - self.lanes)
         return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)
 
     def _sequence(self, epoch: int) -> tuple[Numbers, Numbers]:
-        """The units in the epoch's order, and how many records come before each."""
+        """Return the units in the epoch's order, and the number of records before each."""
         epoch = epoch if self.shuffle else 0
         known = self._epochs
         if epoch not in known:
@@ -311,18 +312,18 @@ class RecordOrder:
     # -- where a rank stands -----------------------------------------------------------------------
 
     def counts(self, lanes: Sequence[int], begin: int, end: int) -> Numbers:
-        """How many records lanes have in the epochs from ``begin`` to before ``end``."""
+        """Return the records of each lane in the epochs from ``begin`` to before ``end``."""
         counts = [self.before(lane, end) - self.before(lane, begin) for lane in lanes]
         return np.array(counts, np.int64)
 
 
 def taken(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
-    """How many records a rank's lanes have given when it has delivered so many rows.
+    """Return how many records each of a rank's lanes has given after so many delivered rows.
 
     Args:
-        lanes: The rank's lanes.
-        counts: How many each has in the run, which differ by one at most; ``None``: no end.
-        rows: What was delivered.
+        lanes: The number of the rank's lanes.
+        counts: The records of each in the run, which differ by one at most; ``None``: no end.
+        rows: The rows delivered.
     """
     rounds, rest = divmod(rows, lanes)
     if counts is None or rounds < counts.min():
@@ -334,51 +335,49 @@ def taken(lanes: int, counts: Numbers | None, rows: int) -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class ChunkWindows:
-    """The windows of all lanes, each of some consecutive extents of its lane.
+    """The windows of all lanes, each made of consecutive extents of its lane.
 
-    All is known from the index: a position needs nothing else, and no record is read to find it.
+    They follow from the index: no record is read to find the window of a position.
 
     Args:
-        order: The extents.
-        windows: How large windows are to be, and their permutations.
+        order: The order of the extents.
+        windows: The sizes of windows, and their permutations.
     """
 
     order: RecordOrder
     windows: Windows
     _bounds: dict[int, tuple[int, Numbers]] = field(default_factory=dict, repr=False)
-    """By lane: an epoch, and the records before each of its windows and in all."""
+    """For each lane an epoch, and the records before each of its windows and in all."""
 
     def begin(self, lane: int, epoch: int, number: int) -> int:
-        """How many of the epoch's records the lane has before the window of that number."""
+        """Return the number of the lane's records in the epoch before the window of that number."""
         return int(self._of(lane, epoch)[number])
 
     def of_record(self, lane: int, epoch: int, record: int) -> int:
-        """The number of the window that holds that of the lane's records in the epoch."""
+        """Return the number of the window that holds that record of the lane in the epoch."""
         return int(np.searchsorted(self._of(lane, epoch), record, "right")) - 1
 
     def opens(self, lane: int, epoch: int, number: int) -> int:
-        """How many records the window takes."""
+        """Return the number of records in the window."""
         bounds = self._of(lane, epoch)
         return int(bounds[number + 1] - bounds[number]) if number + 1 < len(bounds) else 0
 
     def takes(self, lengths: Numbers, missing: int) -> tuple[int, int]:
-        """How many of these records the window takes, and how many fewer it lacks then."""
+        """Return how many of these records the window takes, and by how much it then lacks less."""
         count = min(len(lengths), missing)
         return count, count
 
     def lacks(self, missing: int) -> int:
-        """Bytes that the window lacks, about."""
+        """Return about how many bytes the window lacks, for ``missing`` records."""
         table = self.order.table
         return missing * int((table.end - table.begin).sum()) // max(1, self.order.records)
 
     def permutation(
         self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]
     ) -> Numbers:
-        """The order in which the window's records leave it: of all its chunks evenly.
-
-        A batch has a few records of each lane. Were they drawn from the whole window, some would
-        be of one chunk by chance, and neighbours in a shard are often alike.
-        """
+        """Return the order in which the window's records leave it, evenly from all its chunks."""
+        # A batch has a few records of each lane. Drawn from the whole window, some would be of one
+        # chunk by chance, and neighbours in a shard are often alike.
         if not self.windows.shuffles:
             return self.windows.permutation(lane, epoch, number, shards)
         begin = self.begin(lane, epoch, number)
@@ -392,12 +391,12 @@ class ChunkWindows:
         return known[1]
 
     def _found(self, lane: int, epoch: int) -> Numbers:
-        """A window takes extents as long as they fit, and one at least."""
+        """Group extents into windows: each takes extents as long as they fit, and at least one."""
         sizes, before = self.order.weights(lane, epoch)
         ends: list[int] = np.cumsum(sizes).tolist()  # there may be 200,000: lists are faster here
-        places = [0]
-        while (place := places[-1]) < len(ends):
-            room = self.windows.size(lane, len(places) - 1, GROWTH)
-            limit = (ends[place - 1] if place else 0) + room
-            places.append(max(place + 1, bisect_right(ends, limit, place)))
-        return before.take(places)
+        begins = [0]
+        while (begin := begins[-1]) < len(ends):
+            room = self.windows.size(lane, len(begins) - 1, GROWTH)
+            limit = (ends[begin - 1] if begin else 0) + room
+            begins.append(max(begin + 1, bisect_right(ends, limit, begin)))
+        return before.take(begins)

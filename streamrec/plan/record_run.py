@@ -1,4 +1,4 @@
-"""One rank's run in the order by record. All of it is arithmetic: no record need be read."""
+"""One rank's run in the order by record, by arithmetic alone: no record is read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["RecordRun"]
 
 @dataclass(frozen=True)
 class RecordRun:
-    """What a rank delivers, step by step, from an epoch's beginning on.
+    """The steps of a rank's run from the beginning of an epoch.
 
-    With ``"drop"`` every lane gives as many records as the shortest, with ``"pad"`` as many as the
-    longest, the missing ones masked; the global batches are cut from these equal lanes, and so are
-    the same for every world size to the end.
+    With ``"drop"`` every lane gives as many records as the shortest; with ``"pad"`` as many as the
+    longest, and the missing ones are masked. Global batches are cut from these equal lanes, so they
+    are the same for every world size to the end.
     """
 
     order: RecordOrder
@@ -37,28 +37,28 @@ class RecordRun:
     """The rank's lanes."""
     batch_size: int | None
     epoch: int
-    """The epoch at whose beginning all lanes stood."""
+    """The epoch with which the run begins."""
     step: int
-    """The step at which they did."""
+    """The step with which it begins."""
     end_epoch: int | None
-    """The epoch before which the run ends; ``None``: records do not end it."""
+    """The epoch before which the run ends; ``None``: the records do not end it."""
     remainder: str
 
     @cached_property
     def counts(self) -> Numbers | None:
-        """How many records each lane has; ``None``: without end."""
+        """The records of each of the rank's lanes; ``None``: without end."""
         if self.end_epoch is None:
             return None
         return self.order.counts(self.lanes, self.epoch, self.end_epoch)
 
     @property
     def records(self) -> int:
-        """How many records all ranks' lanes have; 0 where records do not end the run."""
+        """The records of all ranks' lanes together; 0: the records do not end the run."""
         return 0 if self.end_epoch is None else (self.end_epoch - self.epoch) * self.order.records
 
     @cached_property
     def steps(self) -> int | None:
-        """How many batches (or single records) there are in all; ``None``: without end."""
+        """The number of batches (or single records) of the rank; ``None``: without end."""
         if self.counts is None:
             return None
         size, records = self.batch_size or 1, self.records
@@ -72,35 +72,38 @@ class RecordRun:
 
     @property
     def end_step(self) -> int | None:
-        """The step at which the run ends; ``None``: records do not end it."""
+        """The step at which the run ends; ``None``: the records do not end it."""
         return None if self.steps is None else self.step + self.steps
 
     def check(self, step: int) -> None:
-        """Refuse a step so far away that the numbers of extents would not be numbers any more.
+        """Check that a step is not so far away that the numbers of extents would overflow.
 
         Raises:
-            MalformedPosition: No stream ever came that far.
+            MalformedPosition: No stream can get that far.
         """
         rows = (step - self.step) * (self.batch_size or 1) * (self.order.lanes // len(self.lanes))
         if self.epoch + rows // self.order.records > LAST_EPOCH:
-            raise MalformedPosition(f"the state's step {step} is farther than any stream comes")
+            raise MalformedPosition(
+                f"the state's step {step} is farther than any stream comes; give the "
+                "state as it was saved"
+            )
 
     @property
     def surplus(self) -> int:
-        """Rows of all ranks' batches beyond the records; below 0: so many records are left out."""
+        """Rows of all ranks' batches minus their records; below 0 where records are left out."""
         if self.steps is None or self.remainder == "keep":
             return 0
         rows = self.steps * (self.batch_size or 1) * (self.order.lanes // len(self.lanes))
         return rows - self.records
 
     def rows(self, step: int) -> int:
-        """How many records that step's batch has; fewer than ``batch_size`` in the last rounds."""
+        """Return the number of records in that step's batch; the last ones may have fewer."""
         if self.counts is None:
             return self.batch_size or 1
         return int((self.taken(step + 1) - self.taken(step)).sum())
 
     def taken(self, step: int) -> Numbers:
-        """How many records each lane has given before that step."""
+        """Return the number of records that each lane has given before that step."""
         rows, lanes = (step - self.step) * (self.batch_size or 1), len(self.lanes)
         if self.counts is None:
             return taken(lanes, None, rows)
@@ -109,7 +112,7 @@ class RecordRun:
         return taken(lanes, self.counts, min(rows, int(self.counts.sum())))
 
     def epoch_at(self, step: int) -> int:
-        """The lowest epoch of the lanes' next records."""
+        """Return the lowest epoch of the lanes' next records at that step."""
         return min(
             self.order.epoch_of(lane, self.order.before(lane, self.epoch) + count)
             for lane, count in zip(self.lanes, self.taken(step).tolist(), strict=True)
@@ -121,10 +124,9 @@ class RecordRun:
         return end is not None and step < end and self.rows(step) == 0
 
     def starts(self, step: int) -> Numbers:
-        """The lanes' part of a position: int64 ``[7, lanes]``, as a position by shard has it.
-
-        Where a record of before lends its content, the first lane stands before its last one.
-        """
+        """Return the lanes' coordinates at that step: int64 ``[7, lanes]``, as in a position."""
+        # Where only padding is left, the first lane starts one record earlier: that record gives
+        # the padding its content.
         order, counts = self.order, self.taken(step)
         counts[0] -= self.lends(step)
         columns = [

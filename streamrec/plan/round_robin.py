@@ -1,8 +1,8 @@
 """The order in which the records of several lanes are delivered.
 
 Record ``i`` of lane ``l`` has the key ``(i, l)``; records are delivered in the order of their keys.
-A lane that ended has no more keys; one that has not landed yet holds back every later key, so that
-the order never depends on timing.
+A lane that ended has no more keys. A lane whose next record has not arrived holds back every later
+key, so the order never depends on timing.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _NONE = np.empty(0, np.int64)
 
 
 class Merge(NamedTuple):
-    """What can be delivered now."""
+    """The rows that can be delivered now."""
 
     counts: list[int]
-    """How many records each lane gives."""
+    """The number of records that each lane gives."""
     keys: npt.NDArray[np.int64]
-    """int64 ``[rows]``: the rows' keys, ``number * lanes + lane``, which rise."""
+    """int64 ``[rows]``: the rows' keys, ``number * lanes + lane``, in ascending order."""
     blocking: int
-    """The lane that holds back what follows; -1 when every lane has ended and is empty."""
+    """The lane that holds back the next row; -1 when every lane has ended and is empty."""
 
 
 def merge(
     taken: Sequence[int], available: Sequence[int], ended: Sequence[bool], most: int
 ) -> Merge:
-    """Merge what the lanes have, ``most`` rows at most.
+    """Merge the available records of all lanes, ``most`` rows at most.
 
     Args:
-        taken: How many records each lane has given so far.
-        available: How many more it has at hand.
-        ended: Whether nothing will follow these.
-        most: Rows wanted.
+        taken: Records that each lane has given so far.
+        available: Records that each lane can give now.
+        ended: ``True`` for each lane of which no more records will follow.
+        most: The most rows.
     """
     lanes = list(zip(taken, available, ended, strict=True))
     waiting = [given for given, ready, over in lanes if ready or not over]
     if not waiting:
         return Merge([0] * len(lanes), _NONE, -1)
     horizon = min(waiting) + -(-most // len(waiting)) + 1
-    missing = [  # of each lane; one that has ended and is empty misses nothing
+    missing = [  # each lane's next missing number; an ended, empty lane has none
         (horizon if ready else horizon + 1)
         if over
         else (given + ready if given + ready < horizon else horizon)  # noqa: FURB136 - calls cost
@@ -63,9 +63,9 @@ def merge(
 def first_come(
     taken: Sequence[int], available: Sequence[int], ended: Sequence[bool], most: int
 ) -> Merge:
-    """Merge what the lanes have, as :func:`merge`, but let none of them hold back the others.
+    """Merge as :func:`merge` does, except that no lane holds back the others.
 
-    ``blocking`` is the lane that is furthest behind of those that lack records.
+    ``blocking`` is the lane that is furthest behind among those without records.
     """
     lanes = len(taken)
     plan = merge([0] * lanes, available, [True] * lanes, most)
@@ -74,14 +74,14 @@ def first_come(
 
 
 def first_come_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
-    """As :func:`taken_before`, of what :func:`first_come` has merged."""
+    """Return the same as :func:`taken_before`, for rows that :func:`first_come` has merged."""
     lanes = len(merged)
     counts = np.bincount(keys % lanes, minlength=lanes)
     return [given - count for given, count in zip(merged, counts.tolist(), strict=True)]
 
 
 def _below(number: int, lane: int, taken: Sequence[int], most: Sequence[int]) -> list[int]:
-    """How many keys below one each lane has that it has not given, and so many at most."""
+    """Return how many records each lane has left below the key of ``number`` and ``lane``."""
     ends = [number + 1] * lane + [number] * (len(taken) - lane)
     return [
         (n if given + n < end else end - given) if given < end else 0
@@ -92,7 +92,7 @@ def _below(number: int, lane: int, taken: Sequence[int], most: Sequence[int]) ->
 def _in_order(
     taken: Sequence[int], available: Sequence[int], most: int, missing: tuple[int, int]
 ) -> Merge:
-    """The first ``most`` of the rows with keys below the one that is missing."""
+    """Merge the first ``most`` of the rows whose keys are below the missing one."""
     lanes, (number, blocking) = len(taken), missing
     counts = _below(number, blocking, taken, available)
     if not (rows := sum(counts)):
@@ -109,7 +109,7 @@ def _in_order(
 def _with_gaps(
     taken: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], most: int, blocking: int
 ) -> Merge:
-    """The same where lanes have ended: by a grid of numbers and lanes."""
+    """Merge rows whose keys have gaps where lanes have ended, by a grid of numbers and lanes."""
     gives = counts > 0
     begin = int(taken[gives].min())
     first = taken - begin
@@ -120,11 +120,11 @@ def _with_gaps(
 
 
 def taken_before(keys: npt.NDArray[np.int64], merged: Sequence[int]) -> list[int]:
-    """How many records each lane has given before those that come last.
+    """Return the number of records that each lane had given before the last merged rows.
 
     Args:
-        keys: int64 ``[rows]``: of the last rows that are merged; at least one.
-        merged: How many each lane has given to what is merged.
+        keys: int64 ``[rows]``: the keys of the last merged rows; at least one.
+        merged: Records of each lane in all merged rows.
     """
     number, first = divmod(keys.item(0), len(merged))
     return [min(number + (lane < first), given) for lane, given in enumerate(merged)]

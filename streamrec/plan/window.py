@@ -1,7 +1,7 @@
-"""The windows of a lane: how large each is, and its permutation.
+"""The windows of a lane: the size of each, and its permutation.
 
-A window is measured in bytes, because its memory is what one has to pay for: a window of 8,192
-pictures is 0.9 GB, and nobody knows that from a record count.
+A window is measured in bytes, because memory is its cost: a window of 8,192 pictures is 0.9 GB,
+which its number of records does not tell.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_OVERHEAD", "Windows"]
 
 FRAME_OVERHEAD = 16
-"""Bytes of a TFRecord frame besides its payload: counted, so that empty records fill windows."""
+"""Bytes of a TFRecord frame besides its payload; they count, so that empty records fill windows."""
 
 GROWTH = (16, 8, 4)
-"""The first windows of an epoch are full / 16, / 8 and / 4, so that the first batch need not wait
-for a full one; the fourth is staggered by lane, so that lanes do not refill all at once."""
+"""Divisors of the first windows of an epoch, so that the first batch need not wait for a full one.
+The window after them is staggered by lane, so that lanes do not refill all at once."""
 
-WINDOW = 0x57494E444F57  # "WINDOW": keeps the permutations of windows apart from those of shards
+WINDOW = 0x57494E444F57  # "WINDOW": separates the permutations of windows from those of shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Windows:
 
     Args:
         total: ``shuffle_window``: bytes over all lanes.
-        lanes: How many lanes share them.
-        seed: Of the permutations.
-        shuffles: Whether there are any; else records come as they stand.
-        strands: How many shards each lane has open at once.
+        lanes: The number of lanes that share them.
+        seed: The seed of the permutations.
+        shuffles: ``False`` to keep the records of a window in order.
+        strands: The shards that each lane has open at once.
     """
 
     total: int
@@ -49,12 +49,12 @@ class Windows:
     strands: int = 1
 
     def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
-        """How many bytes of frames close the window: the record that reaches them is its last.
+        """Return the bytes of frames that close the window, by the record that reaches them.
 
         Args:
             lane: The lane's number.
             number: The window's number within its epoch.
-            growth: What parts of a full one the first are; the one after them is staggered.
+            growth: Divisors of the first windows; the one after them is staggered.
         """
         full = self.total // self.lanes
         if number < len(growth):
@@ -62,42 +62,38 @@ class Windows:
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def turn(self, lane: int, number: int) -> int:
-        """How many bytes of frames end a strand's turn: the record that reaches them is its last.
-
-        In each round all strands have one, and together they give as much as the window of the
-        round's number takes: so there are parts of equal size of all of them in any window.
+        """Return the bytes of frames that end a strand's turn, by the record that reaches them.
 
         Args:
             lane: The lane's number.
-            number: The turn's number within its epoch, of all strands.
+            number: The turn's number within its epoch, over all strands.
         """
+        # The turns of a round, one for each strand, together give as much as the window of the
+        # round's number takes. So every window has equal parts of all strands.
         return max(1, self.size(lane, number // self.strands) // self.strands)
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
-        """What closes the window of that number: bytes of frames."""
+        """Return the bytes of frames that close the window of that number."""
         return self.size(lane, number)
 
     def takes(self, lengths: npt.NDArray[np.int64], missing: int) -> tuple[int, int]:
-        """How many of these records the window takes, and how much less it lacks then."""
+        """Return how many of these records the window takes, and their bytes of frames."""
         records = records_until(lengths, missing)
         return records, int(lengths[:records].sum()) + records * FRAME_OVERHEAD
 
     def lacks(self, missing: int) -> int:
-        """Bytes that the window lacks."""
+        """Return the bytes that the window lacks."""
         return missing
 
     def permutation(
         self, lane: int, epoch: int, number: int, shards: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.int64]:
-        """The order in which the window's records leave it; with buckets, those of each.
-
-        Where a lane has several shards open they leave it evenly: a batch has a few records of each
-        lane, some of which would be of one shard by chance.
+        """Return the order in which the window's records leave it; with buckets, within each.
 
         Args:
             lane: The lane's number.
-            epoch: That of the records.
-            number: The window's number within it.
+            epoch: The epoch of the records.
+            number: The window's number within the epoch.
             shards: int32 ``[records]``: the shard of each.
         """
         if not self.shuffles:
@@ -105,18 +101,20 @@ class Windows:
         seed = self.seed_of(lane, epoch, number)
         if self.strands == 1:
             return permutation(len(shards), seed)
+        # Records leave open shards evenly: a batch has a few records of each lane, and by chance
+        # several of them would be of one shard.
         by_shard = np.argsort(shards, kind="stable")
         return by_shard[stratified(np.unique(shards, return_counts=True)[1], seed)]
 
     def seed_of(self, lane: int, epoch: int, number: int) -> int:
-        """Of the window's permutation."""
+        """Return the seed of the window's permutation."""
         return seed_of(WINDOW, self.seed, epoch, lane, number)
 
 
 def records_until(lengths: npt.NDArray[np.int64], missing: int) -> int:
-    """How many of these records a window takes that lacks so many bytes: at least one, if any.
+    """Return how many records a window takes that lacks ``missing`` bytes: one or more, if any.
 
-    The record that reaches the size belongs to the window.
+    The record that reaches the window's size belongs to it.
     """
     frames = np.cumsum(lengths + FRAME_OVERHEAD)
     return min(len(lengths), int(np.searchsorted(frames, missing, side="left")) + 1)

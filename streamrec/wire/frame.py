@@ -1,4 +1,4 @@
-"""Frames: how one message lies in the byte stream.
+"""Frames: the form of one message in the byte stream.
 
 ::
 
@@ -15,8 +15,8 @@
      …       P   payload
      …       4   CRC32C of the metadata and the payload
 
-All numbers are little-endian. The header's own checksum makes the lengths trustworthy against
-accidents; the caps of the protocol's state make them harmless against malice.
+All numbers are little-endian. The header's own checksum protects the lengths against accidents; the
+caps on the sizes protect the receiver against malice.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ __all__ = ["ALIGNMENT", "DEFAULT_PAYLOAD_CAP", "HEADER", "TRAILER", "Header", "f
 MAGIC = b"SREC"
 VERSION = 1
 ALIGNMENT = 64
-"""Bytes: a cache line, and what the widest vector instructions ask for."""
+"""Bytes: a cache line, which is also the alignment of the widest vector instructions."""
 DEFAULT_PAYLOAD_CAP = 4 << 30
+"""Bytes of the largest payload that is received."""
 METADATA_CAP = 16 << 20
+"""Bytes of the largest metadata, of the kinds that ``_CAPS`` does not name."""
 
 _FIELDS = struct.Struct("<4sBBHIQ")
 _CRC = struct.Struct("<I")
@@ -45,7 +47,7 @@ HEADER = _FIELDS.size + _CRC.size
 TRAILER = _CRC.size
 
 _CAPS = {
-    # What a stranger may send before it has shown its token, and what is never large.
+    # HELLO comes from a stranger that has not shown its token; the others are never large.
     Kind.HELLO: 64 << 10,
     Kind.CREDIT: 64,
     Kind.PING: 64,
@@ -56,7 +58,7 @@ _CAPS = {
 
 
 class Header(NamedTuple):
-    """The fixed part in front of every frame."""
+    """The fixed part at the beginning of every frame."""
 
     kind: Kind
     metadata_size: int
@@ -64,7 +66,7 @@ class Header(NamedTuple):
 
     @property
     def padding(self) -> int:
-        """Zeros between metadata and payload."""
+        """Zero bytes between metadata and payload."""
         return -(HEADER + self.metadata_size) % ALIGNMENT if self.payload_size else 0
 
     @property
@@ -73,16 +75,16 @@ class Header(NamedTuple):
         return HEADER + self.metadata_size + self.padding + self.payload_size + TRAILER
 
     def pack(self) -> bytes:
-        """The 24 bytes."""
+        """Encode the header in 24 bytes."""
         fields = _FIELDS.pack(MAGIC, VERSION, self.kind, 0, self.metadata_size, self.payload_size)
         return fields + _CRC.pack(crc32c(fields))
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
-        """Read 24 bytes.
+        """Decode the 24 bytes of a header.
 
         Raises:
-            RemoteProtocolError: They are no header of this version.
+            RemoteProtocolError: The bytes are not a header of this version.
         """
         magic, version, kind, flags, metadata_size, payload_size = _FIELDS.unpack_from(data)
         if magic != MAGIC:
@@ -90,10 +92,12 @@ class Header(NamedTuple):
                 f"expected a frame, got {data[:8]!r}; is this the address of a streamrec feeder?"
             )
         if _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(data[: _FIELDS.size]):
-            raise RemoteProtocolError("the CRC of a frame's header is wrong")
+            raise RemoteProtocolError(
+                "the CRC of a frame's header is wrong: bytes changed on the way; connect again"
+            )
         if version != VERSION or flags:
             raise RemoteProtocolError(
-                f"the frame has version {version} and flags {flags:#x}, not {VERSION} and 0; "
+                f"a frame has version {version} and flags {flags:#x}, not {VERSION} and 0; "
                 "install the same streamrec on both sides"
             )
         return cls(_kind(kind), metadata_size, payload_size)
@@ -103,19 +107,21 @@ def _kind(number: int) -> Kind:
     try:
         return Kind(number)
     except ValueError:
-        raise RemoteProtocolError(f"there is no frame type {number}") from None
+        raise RemoteProtocolError(
+            f"there is no frame type {number}; install the same streamrec on both sides"
+        ) from None
 
 
 def frame_size(metadata_size: int, payload_size: int) -> int:
-    """Bytes of a whole frame: what a batch costs in credit."""
+    """Return the bytes of a whole BATCH frame, which are its cost in credit."""
     return Header(Kind.BATCH, metadata_size, payload_size).size
 
 
 def check_sizes(header: Header, payload_cap: int) -> None:
-    """Refuse sizes beyond the caps, before anything is allocated.
+    """Refuse sizes beyond the caps, before memory is allocated for them.
 
     Raises:
-        RemoteProtocolError: The metadata or the payload would be too large.
+        RemoteProtocolError: The metadata or the payload is too large.
     """
     cap = _CAPS.get(header.kind, METADATA_CAP)
     if header.metadata_size > cap:
@@ -130,7 +136,7 @@ def check_sizes(header: Header, payload_cap: int) -> None:
 
 
 def checksum(metadata: bytes | memoryview, payload: tuple[memoryview, ...]) -> int:
-    """CRC32C over the metadata and all buffers of the payload."""
+    """Return the CRC32C of the metadata and all buffers of the payload."""
     value = crc32c(metadata)
     for buffer in payload:
         value = crc32c(buffer, value)
@@ -138,14 +144,14 @@ def checksum(metadata: bytes | memoryview, payload: tuple[memoryview, ...]) -> i
 
 
 def trailer(metadata: bytes | memoryview, payload: tuple[memoryview, ...]) -> bytes:
-    """The last 4 bytes of a frame."""
+    """Return the last 4 bytes of a frame: its checksum."""
     return _CRC.pack(checksum(metadata, payload))
 
 
 def check_trailer(
     kind: Kind, data: memoryview, metadata: memoryview, payload: tuple[memoryview, ...]
 ) -> None:
-    """Compare the checksum.
+    """Compare a frame's last 4 bytes with the checksum of its content.
 
     Raises:
         RemoteProtocolError: The bytes changed on the way.
@@ -153,13 +159,14 @@ def check_trailer(
     expected, found = _CRC.unpack(data)[0], checksum(metadata, payload)
     if expected != found:
         raise RemoteProtocolError(
-            f"the CRC of {kind.name} is {found:#010x}, its frame says {expected:#010x}"
+            f"the CRC of {kind.name} is {found:#010x}, its frame says {expected:#010x}: bytes "
+            "changed on the way; connect again"
         )
 
 
 def aligned(size: int) -> memoryview:
-    """New memory of ``size`` bytes that begins at a multiple of 64; its content is arbitrary."""
-    # np.empty, not bytearray: it does not write the zeros that the socket overwrites, and asks the
+    """Allocate ``size`` bytes from a multiple of 64 on; their content is undefined."""
+    # np.empty, not bytearray: it writes no zeros, which the socket would overwrite, and asks the
     # kernel for huge pages.
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT

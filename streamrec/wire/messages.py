@@ -2,7 +2,7 @@
 
 A message is a frozen dataclass; the same type is sent and received. Positions, fingerprints,
 settings, counters and error fields are opaque bytes here (JSON, by convention of the layer above),
-and so is all that describes a batch: this file knows how messages travel, not what they mean.
+and so is the description of a batch: this module knows the form of messages, not their meaning.
 
 Adding a field with a new number is compatible: an older peer ignores it. Anything else needs a new
 protocol version.
@@ -60,44 +60,44 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The client's first message: who it is and what it wants to read."""
+    """The client's first message: its token and versions, and the dataset that it asks for."""
 
     dataset: str
-    """The name under which the feeder serves it."""
+    """The dataset's name at the feeder."""
     world_size: int
-    """How many ranks read the dataset together."""
+    """The number of ranks that read the dataset together."""
     batch_size: int = 0
-    """Records per rank and batch; 0: the dataset's own."""
+    """Records per rank and batch; 0: the dataset's own batch size."""
     position_version: int = 1
     """The newest version of positions that the client reads."""
     protocol_versions: tuple[int, ...] = (2,)
-    """All that the client speaks."""
+    """All versions that the client speaks."""
     token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The feeder's answer: what it will send."""
+    """The feeder's answer to HELLO: the stream that it serves."""
 
     protocol_version: int
-    """The one of the client's versions that the connection goes on with."""
+    """The version that both sides speak from here on, one of the client's."""
     fingerprint: bytes
-    """What determines the order; to be compared before the first batch."""
+    """The settings that determine the order; the client compares them before the first batch."""
     settings: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The client asks for its rank's batches; again after END, for the next run."""
+    """The client's request for its rank's batches; sent again after END, for the next run."""
 
     rank: int
     position: bytes = b""
-    """Where to go on; empty: at the beginning."""
+    """The position to go on from; empty: the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The client has room for more batches; grants add up."""
+    """A grant by the client, which has room for more batches; grants add up."""
 
     amount: int
     """Bytes of whole frames, from 1."""
@@ -109,47 +109,46 @@ class BatchMessage:
 
     metadata: bytes
     payload: tuple[memoryview, ...] = ()
-    """Buffers of bytes, end to end. A received batch has one, which begins at a multiple of 64 in
-    memory that is the receiver's own; or none, if the payload is empty; or the places that a
-    :class:`Shared` names."""
+    """Buffers of bytes, end to end. A received batch has one, aligned to 64 bytes in the receiver's
+    own memory; none, if the payload is empty; or those that a :class:`Shared` names."""
 
     @property
     def payload_size(self) -> int:
-        """Bytes."""
+        """Bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One batch whose payload lies in memory that both ends share, in one place or several.
+    """One batch whose payload lies in memory that both ends share, in one block or several.
 
-    Each place holds some of the arrays, from the next multiple of 64 there, and none in part.
+    A block holds whole arrays, each from the next multiple of 64 on.
     """
 
     metadata: bytes
-    """As of a :class:`BatchMessage`."""
+    """The same as in a :class:`BatchMessage`."""
     offsets: tuple[int, ...]
-    """Where the places begin in that memory."""
+    """The byte of the shared memory at which each block begins."""
     sizes: tuple[int, ...]
-    """Bytes of each, from 1."""
+    """Bytes of each block, at least 1."""
 
     @property
     def size(self) -> int:
-        """Bytes of all places; what it costs in credit."""
+        """Bytes of all blocks, which are the batch's cost in credit."""
         return sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The client no longer refers to places in shared memory."""
+    """The client's notice that it no longer uses these blocks of shared memory."""
 
     offsets: tuple[int, ...]
-    """Where they begin."""
+    """The byte of the shared memory at which each block begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Either side asks whether the other lives; the machine answers by itself."""
+    """A question of either side whether the other lives; the state machine answers it."""
 
     nonce: int
 
@@ -163,17 +162,17 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Goaway:
-    """The feeder's last message when it shuts down: go elsewhere, with your position."""
+    """The feeder's last message when it shuts down; the client may go on at another feeder."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The run is over; the client may subscribe again."""
+    """The end of a run; the client may subscribe again."""
 
     position: bytes
-    """Of what comes next."""
+    """The position behind the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +180,13 @@ class Fault:
     """The feeder's last message when it cannot go on."""
 
     fields: bytes
-    """The error."""
+    """The error's fields."""
     retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the feeder has counted in this run so far; each replaces the one before."""
+    """The feeder's counters of this run so far; each message replaces the one before."""
 
     counters: bytes
 
@@ -257,15 +256,15 @@ _KINDS = {kind: number for number, kind in _TYPES.items()}
 
 
 def kind_of(message: Message) -> Kind:
-    """The frame type that carries the message."""
+    """Return the frame type that carries the message."""
     return _KINDS[type(message)]
 
 
 def encode(message: Message) -> bytes:
-    """The message's metadata as it goes on the wire.
+    """Encode the message's metadata.
 
     Raises:
-        LocalProtocolError: A field does not fit its type.
+        LocalProtocolError: The value of a field does not fit the field's type.
     """
     if isinstance(message, BatchMessage):
         return message.metadata
@@ -278,10 +277,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) -> Message:
-    """The message that a frame carried.
+    """Decode the message of a frame.
 
     Raises:
-        RemoteProtocolError: The metadata is not what the frame's type says.
+        RemoteProtocolError: The metadata is not a message of this kind.
     """
     if kind is Kind.BATCH:
         return BatchMessage(metadata, payload)
@@ -289,7 +288,9 @@ def decode(kind: Kind, metadata: bytes, payload: tuple[memoryview, ...] = ()) ->
     try:
         proto = _PROTO[type_.__name__].FromString(metadata)
     except DecodeError:
-        raise RemoteProtocolError(f"the metadata of {kind.name} is not its message") from None
+        raise RemoteProtocolError(
+            f"the metadata of {kind.name} does not decode; install the same streamrec on both sides"
+        ) from None
     values = {field.name: _plain(proto, field) for field in _TABLE[type_.__name__]}
     message: Message = type_(**values)
     return message

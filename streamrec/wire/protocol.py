@@ -13,19 +13,18 @@
     c: the client sends it, s: the feeder.  CREDIT and RELEASE (c) are allowed in READY and
     STREAMING, PING and PONG (both) in GREETING, READY and STREAMING.
 
-Both ends are always in the state that the last message they sent or received put them in. What the
-client sent before it could know of FINISHED is received and dropped there. A feeder that the client
-offended may still say so: FAULT, and no more.
+The last message that an end sent or received determines its state. A feeder in FINISHED receives
+and drops what the client sent before it knew. A feeder whose client broke the protocol may still
+send FAULT, and nothing else.
 
-This file does no I/O. A shell puts bytes into :meth:`Connection.get_buffer`, tells how many with
+This module does no I/O. Its user puts bytes into :meth:`Connection.get_buffer`, reports how many to
 :meth:`Connection.buffer_updated`, acts on :meth:`Connection.events` and writes the buffers that
 :meth:`Connection.send` and :meth:`Connection.replies` return, whole and in order.
 
 Credit counts whole frames of BATCH in bytes, and the payloads of SHARED, on both sides alike. The
-feeder may send a batch while the credit is positive, so that one batch may overdraw it: a batch
-larger than all the client ever grants can leave. Nothing on a connection is unbounded: the client's
-memory by the credit, the feeder's answers to pings by ``MOST_REPLIES``, everything else by the
-states.
+feeder may send a batch while the credit is positive, so one batch may overdraw it: even a batch
+larger than all grants can be sent. Everything on a connection is bounded: the client's memory by
+the credit, waiting answers to pings by ``MOST_REPLIES``, all else by the states.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ MOST_REPLIES = 64
 
 
 class Role(Enum):
-    """Which end this is."""
+    """One of the two ends of a connection."""
 
     CLIENT = "client"
     SERVER = "feeder"
@@ -64,7 +63,7 @@ class Role(Enum):
 
 
 class State(Enum):
-    """Where both ends stand."""
+    """The state of a connection, the same at both ends."""
 
     OPENING = "opening"
     GREETING = "greeting"
@@ -101,7 +100,7 @@ class Connection:
     """One end of a connection to a feeder.
 
     Args:
-        role: Which end.
+        role: This end.
         payload_cap: The largest payload of a batch that is received, in bytes.
     """
 
@@ -111,7 +110,7 @@ class Connection:
         self.credit = 0
         """Bytes of batches that the feeder may still send; at most one batch below 0."""
         self.error: RemoteProtocolError | None = None
-        """What the peer did wrong; from then on nothing is received."""
+        """The peer's breach of the protocol; after one, nothing is received."""
         self._payload_cap = payload_cap
         self._reader = FrameReader(self._admit)
         self._events: deque[Message] = deque()
@@ -124,13 +123,13 @@ class Connection:
 
     @property
     def over(self) -> bool:
-        """Whether the conversation has ended, one way or another: there is nothing more to send."""
+        """``True`` once the conversation has ended, in whatever way: nothing more is to be sent."""
         return self.error is not None or self.state in (State.FINISHED, State.CLOSED)
 
     # Sending
 
     def send(self, message: Message) -> list[memoryview]:
-        """The buffers to write for a message; a batch's payload is among them, not copied.
+        """Return the buffers to write for a message; the payload of a batch is not copied.
 
         Raises:
             LocalProtocolError: The state does not allow it, or the message cannot be encoded.
@@ -151,7 +150,7 @@ class Connection:
         return [*self.replies(), memoryview(head), *payload, memoryview(end)]
 
     def replies(self) -> list[memoryview]:
-        """Answers to pings, as buffers to write; :meth:`send` takes them along."""
+        """Return the waiting answers to pings as buffers to write; :meth:`send` includes them."""
         replies, self._replies = self._replies, []
         return replies
 
@@ -162,21 +161,23 @@ class Connection:
         if self.role not in roles or not allowed:
             raise LocalProtocolError(f"a {self.role.value} cannot send {kind.name} now: {self!r}")
         if kind in _COSTLY and self.credit <= 0:
-            raise LocalProtocolError("the client has given no credit for another batch")
+            raise LocalProtocolError("the client has no credit left for a batch; wait for CREDIT")
         if isinstance(message, Ping) and message.nonce in self._pings:
-            raise LocalProtocolError(f"ping {message.nonce} is not answered yet")
+            raise LocalProtocolError(
+                f"ping {message.nonce} is not answered yet; send one with another nonce"
+            )
         if isinstance(message, Pong):
-            raise LocalProtocolError("the machine answers pings by itself")
+            raise LocalProtocolError("PONG cannot be sent: the connection answers pings by itself")
 
     # Receiving
 
     @property
     def exact(self) -> bool:
-        """Whether exactly ``len(get_buffer())`` more bytes are known to come: wait for all."""
+        """``True`` while exactly ``len(get_buffer())`` more bytes will come: wait for all."""
         return self._reader.exact
 
     def get_buffer(self) -> memoryview:
-        """Where the next received bytes belong; not empty, and valid until told what came.
+        """Return the memory for the next received bytes, valid until :meth:`buffer_updated`.
 
         Raises:
             RemoteProtocolError: The peer broke the protocol before.
@@ -189,7 +190,7 @@ class Connection:
         return self._reader.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
-        """Note that ``count`` bytes were written to the start of :meth:`get_buffer`."""
+        """Process ``count`` bytes that were written to the start of :meth:`get_buffer`."""
         self._reader.buffer_updated(count)
         try:
             for frame in self._reader.frames():
@@ -198,19 +199,21 @@ class Connection:
             self.error = error
 
     def receive_eof(self) -> None:
-        """Note that the peer sends nothing more.
+        """Process the end of the peer's bytes.
 
         Raises:
-            RemoteProtocolError: It stopped inside a frame.
+            RemoteProtocolError: The bytes end inside a frame.
         """
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
         if self._reader.inside and not self.error:
-            raise RemoteProtocolError(f"the connection ended inside {self._reader.inside}")
+            raise RemoteProtocolError(
+                f"the connection ended inside {self._reader.inside}; connect again"
+            )
 
     def events(self) -> Iterator[Message]:
-        """The messages received since the last call, in order.
+        """Yield the messages received since the last call, in order.
 
         Raises:
             RemoteProtocolError: After the last intact message, if the peer broke the protocol.
@@ -221,16 +224,19 @@ class Connection:
             raise self.error
 
     def _admit(self, header: Header) -> None:
-        """Judge a header by role, state and credit, before memory is given for its frame."""
+        """Check a header against role, state and credit, before memory is allocated."""
         roles, states, _ = _RULES[header.kind]
         late = self.role is Role.SERVER and self.state is State.FINISHED
         if self.role.peer not in roles or (self.state not in states and not late):
             raise RemoteProtocolError(
-                f"{header.kind.name} from the {self.role.peer.value} is out of place: {self!r}"
+                f"{header.kind.name} from the {self.role.peer.value} is out of place: {self!r}; "
+                "install the same streamrec on both sides"
             )
         check_sizes(header, self._payload_cap)
         if header.kind in _COSTLY and self.credit <= 0:
-            raise RemoteProtocolError("a batch came without credit")
+            raise RemoteProtocolError(
+                f"{header.kind.name} came without credit; install the same streamrec on both sides"
+            )
 
     def _receive(self, frame: Frame) -> None:
         message = messages.decode(frame.header.kind, frame.metadata, frame.payload)
@@ -245,20 +251,24 @@ class Connection:
 
     def _answer(self, ping: Ping) -> None:
         if len(self._replies) >= MOST_REPLIES:
-            raise RemoteProtocolError("the peer sends pings and does not read the answers")
+            raise RemoteProtocolError(
+                f"the peer sends pings and does not read the answers: {MOST_REPLIES} of them wait"
+            )
         metadata = messages.encode(Pong(ping.nonce))
         head = Header(Kind.PONG, len(metadata), 0).pack()
         self._replies.append(memoryview(head + metadata + trailer(metadata, ())))
 
     def _answered(self, pong: Pong) -> None:
         if pong.nonce not in self._pings:
-            raise RemoteProtocolError("a PONG came that answers no PING")
+            raise RemoteProtocolError(
+                f"PONG {pong.nonce} answers no PING; install the same streamrec on both sides"
+            )
         self._pings.remove(pong.nonce)
 
     # Both ways
 
     def _apply(self, kind: Kind, message: Message, header: Header) -> None:
-        """Change the state, in the same way for what is sent and what is received."""
+        """Change credit and state in the same way for sent and received messages."""
         if isinstance(message, Credit):
             self._grant(message)
         elif kind is Kind.BATCH:
@@ -270,7 +280,10 @@ class Connection:
     def _grant(self, credit: Credit) -> None:
         if not 0 < credit.amount <= MOST_CREDIT - self.credit:
             error = LocalProtocolError if self.role is Role.CLIENT else RemoteProtocolError
-            raise error(f"a credit of {credit.amount} bytes on top of {self.credit}")
+            raise error(
+                f"a credit of {credit.amount} bytes on top of {self.credit} is out of range; grant "
+                f"1 byte or more, and no more than {MOST_CREDIT} bytes in all"
+            )
         self.credit += credit.amount
 
 
@@ -278,4 +291,4 @@ def _check_own_sizes(header: Header, payload_cap: int) -> None:
     try:
         check_sizes(header, payload_cap)
     except RemoteProtocolError as error:
-        raise LocalProtocolError(f"too large to send: {error.message}") from None
+        raise LocalProtocolError(f"a message is too large to send: {error.message}") from None

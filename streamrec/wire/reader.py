@@ -1,4 +1,4 @@
-"""From the bytes of a socket to frames, each byte put where it stays."""
+"""Frames from the bytes of a socket; of a large one nearly every byte is written once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "FrameReader"]
 
 STAGING = 64 << 10
-"""Bytes that one read may bring before it is known what they are. Small frames come many at a time;
-of a large one at most this much is copied, 1 % of a batch of some MiB."""
+"""Bytes of a read whose frames are not known yet. Small frames come many at a time; of a large one,
+at most this much is copied: 1 % of a batch of some MiB."""
 
 
 class Frame(NamedTuple):
-    """One frame, checked."""
+    """One frame whose checksums are right."""
 
     header: Header
     metadata: bytes
@@ -26,13 +26,13 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Says where the next bytes belong, and gives the frames that are complete.
+    """A parser of frames that provides the memory into which the socket writes.
 
-    A header is read into staging memory; what follows it has memory of exactly its size, filled
-    from what came along with the header and then by the socket itself.
+    A header is read into staging memory. The rest of a frame has memory of exactly its size: it is
+    filled from the bytes that came along with the header, and then by the socket itself.
 
     Args:
-        admit: Called with each header before anything is allocated for it; raises to refuse it.
+        admit: Called with each header before memory is allocated for it; raises to refuse it.
     """
 
     def __init__(self, admit: Callable[[Header], None]) -> None:
@@ -41,7 +41,7 @@ class FrameReader:
         self._begin = self._end = 0
         self._header: Header | None = None
         self._segments: list[memoryview] = []
-        """The present frame's metadata and padding; then its payload. The last has the trailer."""
+        """The present frame's metadata and padding, then its payload; the trailer ends the last."""
         self._current = 0
         self._filled = 0
 
@@ -54,11 +54,11 @@ class FrameReader:
 
     @property
     def exact(self) -> bool:
-        """Whether :meth:`get_buffer` is exactly what is still missing of a known size."""
+        """``True`` while :meth:`get_buffer` returns exactly the missing bytes of a known size."""
         return self._header is not None
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Return the memory for the next bytes; never empty."""
         if self._header is not None:
             return self._segments[self._current][self._filled :]
         return self._staging[self._end :]
@@ -71,10 +71,10 @@ class FrameReader:
             self._end += count
 
     def frames(self) -> Iterator[Frame]:
-        """The frames that are complete; the caller acts on each before the next header is read.
+        """Yield the complete frames; the caller acts on each before the next header is read.
 
         Raises:
-            RemoteProtocolError: The bytes are no frame, or ``admit`` refused one.
+            RemoteProtocolError: The bytes are not a frame, or ``admit`` refused one.
         """
         while self._begin_frame():
             frame = self._fill()
@@ -101,7 +101,7 @@ class FrameReader:
         self._begin, self._end = 0, left
 
     def _fill(self) -> Frame | None:
-        """Move staged bytes to the frame; give the frame once it is complete."""
+        """Move staged bytes into the frame, and return it once it is complete."""
         while True:
             segment = self._segments[self._current]
             count = min(len(segment) - self._filled, self._end - self._begin)
@@ -126,7 +126,10 @@ class FrameReader:
         payload = (segments[1][:-TRAILER],) if header.payload_size else ()
         check_trailer(header.kind, segments[-1][-TRAILER:], metadata, payload)
         if any(padding):
-            raise RemoteProtocolError(f"the padding of {header.kind.name} is not zero")
+            raise RemoteProtocolError(
+                f"the padding of {header.kind.name} is not zero; install the same streamrec on "
+                "both sides"
+            )
         return Frame(header, bytes(metadata), payload)
 
 

@@ -13,7 +13,7 @@ import pytest
 import streamrec as sr
 from streamrec.adapters.torch import agree
 from streamrec.errors import ConfigError
-from streamrec.plan.agreement import Claim
+from streamrec.plan.agreement import RankSummary
 from tests.pipeline.shards import write, write_index
 
 if TYPE_CHECKING:
@@ -102,8 +102,10 @@ class TestAgree:
 
     def test_an_engine_process_tells_as_much(self, source: str) -> None:
         """And so does a feeder, which speaks the same protocol."""
-        own = Claim.from_json(claim_of(source, 1, steps_per_epoch=3))
-        assert Claim.from_json(claim_of(source, 1, steps_per_epoch=3, engine="process")) == own
+        own = RankSummary.from_json(claim_of(source, 1, steps_per_epoch=3))
+        assert (
+            RankSummary.from_json(claim_of(source, 1, steps_per_epoch=3, engine="process")) == own
+        )
         assert own.ends == {"epochs": None, "steps_per_epoch": 3, "remainder": None}
 
     def test_it_must_be_open(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:

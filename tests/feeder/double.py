@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.types import Column
 
 LANES = 4
@@ -116,7 +116,7 @@ class Double:
         rank: int,
         world_size: int,
         batch_size: int | None,
-        position: Place | None,
+        position: ResumePoint | None,
         allocate: Allocate | None = None,
     ) -> DoubleRun:
         if isinstance(position, Position):

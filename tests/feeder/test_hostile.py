@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamrec.feeder.server import DatasetHandle
-    from streamrec.plan.place import Place
     from streamrec.plan.position import Position
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.ranks import Rank
     from streamrec.wire import Message
     from tests.feeder.support import ServedFeeder
@@ -124,14 +124,14 @@ class Hostile:
             if not feeder.over and feeder.state is ours.state:
                 self._said += b"".join(feeder.send(message))
 
-    def start(self, rank: Rank, position: Place) -> BlockingFeed:
+    def start(self, rank: Rank, position: ResumePoint) -> BlockingFeed:
         theirs, ours = socket.socketpair()
         with theirs:
             theirs.sendall(self._said)
             theirs.shutdown(socket.SHUT_WR)
             return BlockingFeed.open(ours, position=position, patience=5.0)
 
-    async def start_async(self, rank: Rank, position: Place) -> Any:
+    async def start_async(self, rank: Rank, position: ResumePoint) -> Any:
         raise NotImplementedError
 
 

@@ -20,7 +20,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription, connecting_failed
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
-from streamrec.plan.place import Beginning
+from streamrec.plan.resume_point import Beginning
 from streamrec.wire import (
     Credit,
     End,

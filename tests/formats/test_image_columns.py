@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
-from streamrec.flow.crew import Crew
+from streamrec.flow.work_sharing import WorkSharing
 from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example, encode_sequence_example
 from streamrec.formats.features import FeatureParser, parse_example, parse_single_example
@@ -106,7 +106,7 @@ class TestFaults:
     def test_the_first_of_many_is_named_whoever_decodes(self, spec: Image) -> None:
         records = examples([PNGS[0]] * 20 + [b"x"] * 20)
         with ThreadPoolExecutor(3) as threads:
-            parser = FeatureParser({"p": spec}, share=Crew(threads, 3).share)
+            parser = FeatureParser({"p": spec}, share=WorkSharing(threads, 3).share)
             for _ in range(5):
                 with pytest.raises(MalformedImage) as caught:
                     parser.parse(RecordRows.of(records))
@@ -140,7 +140,7 @@ def test_it_cannot_be_parsed_in_another_way_beside_it() -> None:
 def test_threads_give_the_same() -> None:
     records = examples(PNGS * 10)
     with ThreadPoolExecutor(3) as threads:
-        parser = FeatureParser({"p": Image()}, share=Crew(threads, 3).share)
+        parser = FeatureParser({"p": Image()}, share=WorkSharing(threads, 3).share)
         column: Any = parser.parse(RecordRows.of(records))["p"]
     alone: Any = parse_example(records, {"p": Image()})["p"]
     np.testing.assert_array_equal(column.values, alone.values)

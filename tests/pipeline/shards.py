@@ -22,7 +22,7 @@ from tests.plan.oracle import Oracle, RecordOracle
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.plan.place import Place
+    from streamrec.plan.resume_point import ResumePoint
     from streamrec.types import Batch
 
 Record = tuple[int, int, int]
@@ -110,7 +110,7 @@ async def receive_all(
     *,
     rank: int = 0,
     world_size: int = 1,
-    position: Place | None = None,
+    position: ResumePoint | None = None,
     most: int | None = None,
 ) -> list[Batch]:
     """The batches of one run, or the first ``most``."""
@@ -143,8 +143,8 @@ async def receive_ranks(
     dataset, ranks = await Dataset.open(settings.model_copy(update=size)), []
     for rank in range(world_size):
         where: dict[str, Any] = {"rank": rank, "world_size": world_size}
-        place = Position.merge(positions, **where) if positions else None
-        ranks.append(await receive_all(dataset, position=place, most=most, **where))
+        start = Position.merge(positions, **where) if positions else None
+        ranks.append(await receive_all(dataset, position=start, most=most, **where))
     await dataset.aclose()
     return ranks
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import ROW, TAKEN, Position
+from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.drawn import Shards, orders, shards_of

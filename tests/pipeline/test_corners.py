@@ -123,8 +123,8 @@ def check_memory(run: Run, largest_record: int) -> None:
     statistics, plan = run.statistics(), run._plan
     assert statistics["bytes_in_memory"] == 0
     record = size_class(largest_record + 16)
-    batch = (plan.batch_size or 1) * (record + plan.memory.head)
-    straddling = plan.memory.lanes * 2 * (record + plan.memory.head)
+    batch = (plan.batch_size or 1) * (record + plan.memory.first_range)
+    straddling = plan.memory.lanes * 2 * (record + plan.memory.first_range)
     allowed = plan.memory.for_ranges + batch + straddling + plan.memory.range_size
     assert statistics["most_bytes_in_memory"] <= allowed
 

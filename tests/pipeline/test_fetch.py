@@ -18,7 +18,7 @@ from streamrec.plan import ranges
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
-from streamrec.plan.ranges import LARGEST_HEAD, LaneRanges, MemoryPlan
+from streamrec.plan.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted import ScriptedStore
 from tests.support import asynchronous
@@ -160,7 +160,7 @@ async def test_no_lane_waits_for_the_head_of_another() -> None:
     assert store.gate
     async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
         for feed in fetcher.feeds:
-            feed.progress.lacks = 2 * LARGEST_HEAD
+            feed.progress.lacks = 2 * LARGEST_FIRST_RANGE
         for _ in range(9):
             await asyncio.sleep(0)
         assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
@@ -190,7 +190,7 @@ async def test_of_tiny_shards_a_lane_asks_for_as_many_as_a_head_holds() -> None:
     async with fetching(store, total=256 * MIB, known=True):
         for _ in range(9):
             await asyncio.sleep(0)
-        assert len(store.asked) == -(-LARGEST_HEAD // 10_000)
+        assert len(store.asked) == -(-LARGEST_FIRST_RANGE // 10_000)
 
 
 @asynchronous
@@ -300,7 +300,7 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
     async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
         for _ in range(999):
             await asyncio.sleep(0)
-        assert fetcher.pool.in_use <= 8 * MIB + LARGEST_HEAD
+        assert fetcher.pool.in_use <= 8 * MIB + LARGEST_FIRST_RANGE
         for _ in range(8):
             waiting = asyncio.create_task(fetcher.wait_for(0))
             await asyncio.sleep(0)
@@ -308,7 +308,7 @@ async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
             await asyncio.wait([waiting])
         for _ in range(999):
             await asyncio.sleep(0)
-        assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_HEAD
+        assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_FIRST_RANGE
 
 
 @asynchronous

@@ -23,8 +23,8 @@ from streamrec.errors import (
     OtherOrder,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import OFFSET, RECORD, Position
+from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.drawn import Shards, orders, shards_of

@@ -15,8 +15,8 @@ from streamrec.errors import ConfigError, DataError, MalformedPosition, OtherDat
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.mix import Drawn
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import Position
+from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.mixes import Lengths, MixOracle, mix_of
 from tests.pipeline.shards import (

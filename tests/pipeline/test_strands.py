@@ -21,8 +21,8 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.stages import Coordinates, Stretch
 from streamrec.pipeline.strands import Turn
 from streamrec.plan.order import Extent
-from streamrec.plan.place import Beginning
 from streamrec.plan.position import EXTENT, OFFSET, RECORD, Position
+from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.shards import (
     again,
@@ -260,7 +260,7 @@ class TestRefusals:
         """As they were saved before there were strands, by default of 96 lanes."""
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         fingerprint = dataset.fingerprint(4, 1)
-        for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "the streamrec of then")]:
+        for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "go on with that version")]:
             former = {**fingerprint.to_dict(), "order": "shard", "lanes": lanes}
             saved = Position.start(
                 type(fingerprint).from_dict(former), [0] * lanes, rank=0, world_size=1

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, OtherOrder, StateError
-from streamrec.plan.place import Beginning, read_place
 from streamrec.plan.position import COORDINATES, MOST_TAG, TAKEN, Position
+from streamrec.plan.resume_point import Beginning, read_resume_point
 from tests.plan.test_position import JSON, positions
 
 COMMON = {
@@ -89,9 +89,9 @@ def test_one_of_windows_by_record_before_they_were_even() -> None:
         present.check(saved)
     assert str(raised.value) == (
         "the state belongs to another order: order was 'record:0123456789abcdef' and is 'record, "
-        "even windows:0123456789abcdef'; it is of a time when windows by record had other sizes "
-        "and did not draw from their chunks evenly, which no setting restores; go on with the "
-        "streamrec of then, or begin without the state"
+        "even windows:0123456789abcdef'; an earlier streamrec saved it, whose windows by record "
+        "had other sizes and drew from their chunks unevenly, which no setting restores; go on "
+        "with that version, or begin without the state"
     )
 
 
@@ -105,9 +105,9 @@ def test_one_by_record_without_windows_still_fits() -> None:
 
 
 def test_beginnings() -> None:
-    assert read_place({"version": 1}) == Beginning()
-    assert read_place({"version": 1, "epoch": 3}) == Beginning(3)
-    assert read_place({"version": 1, "step": 500}) == Beginning(step=500)
+    assert read_resume_point({"version": 1}) == Beginning()
+    assert read_resume_point({"version": 1, "epoch": 3}) == Beginning(3)
+    assert read_resume_point({"version": 1, "step": 500}) == Beginning(step=500)
 
 
 def of_version_1(position: Position) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_an_offset_at_the_end_goes_on_with_the_next_shard() -> None:
 def test_a_look_at_the_beginning_comes_first_and_nothing_before_it_is_over(known: bool) -> None:
     order = ShardOrder(2, 1)
     sizes = {0: 100_000, 1: 7} if known else {}
-    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), looks=True)
+    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), probes=True)
     first = ranges.next(1 << 20)
     assert first is not None
     assert (first.start, first.stop) == (0, 4096)
@@ -157,12 +157,12 @@ def test_a_look_at_the_beginning_comes_first_and_nothing_before_it_is_over(known
 def test_beside_a_look_the_range_at_the_offset_is_guessed(offset: int) -> None:
     order = ShardOrder(2, 1)
     ranges = LaneRanges(
-        extents(order, 0, 1), {0: 100_000, 1: 7}, order.reach(0), offset=90_000, looks=True
+        extents(order, 0, 1), {0: 100_000, 1: 7}, order.reach(0), offset=90_000, probes=True
     )
-    look, guess = ranges.next(8000), ranges.next(8000)
-    assert look is not None
+    probe, guess = ranges.next(8000), ranges.next(8000)
+    assert probe is not None
     assert guess is not None
-    assert (look.start, look.stop, guess.start, guess.stop) == (0, 4096, 90_000, 98_000)
+    assert (probe.start, probe.stop, guess.start, guess.stop) == (0, 4096, 90_000, 98_000)
     assert ranges.guessed
     assert ranges.next(8000) is None
     ranges.go_on(offset)
@@ -173,7 +173,7 @@ def test_beside_a_look_the_range_at_the_offset_is_guessed(offset: int) -> None:
 @pytest.mark.parametrize("sizes", [{}, {0: 90_000, 1: 7}, {0: 60_000, 1: 7}])
 def test_nothing_is_guessed_where_nothing_may_be(sizes: dict[int, int]) -> None:
     order = ShardOrder(2, 1)
-    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), offset=90_000, looks=True)
+    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), offset=90_000, probes=True)
     assert ranges.next(8000) is not None
     assert ranges.next(8000) is None
     assert not ranges.guessed
@@ -181,7 +181,7 @@ def test_nothing_is_guessed_where_nothing_may_be(sizes: dict[int, int]) -> None:
 
 def test_going_on_behind_the_end_goes_on_with_the_next_shard() -> None:
     order = ShardOrder(2, 1)
-    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), looks=True)
+    ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), probes=True)
     first = ranges.next(64)
     assert first is not None
     assert (first.start, first.stop) == (0, 64)
@@ -198,7 +198,7 @@ def test_what_is_decompressed_and_what_is_read_share_a_budget(
     except ConfigError:
         return
     assert windows <= plan.for_inflated
-    assert plan.for_inflated + lanes * plan.head <= plan.for_ranges
+    assert plan.for_inflated + lanes * plan.first_range <= plan.for_ranges
 
 
 def test_a_lane_that_leaves_an_extent_asks_for_the_next() -> None:
@@ -235,8 +235,8 @@ def test_the_parts_of_a_budget_fit(total: int, lanes: int, windows: int, near: b
         assert total - total // 4 < windows + lanes * 64 * 1024 + (128 << 20)
         return
     assert plan.speculative >= 0
-    assert plan.reserve + plan.windows + lanes * plan.head <= total
-    assert plan.head <= plan.range_size <= 8 * MIB
+    assert plan.reserve + plan.windows + lanes * plan.first_range <= total
+    assert plan.first_range <= plan.range_size <= 8 * MIB
     assert plan.for_ranges <= total - plan.reserve
 
 
@@ -250,7 +250,7 @@ def test_the_least_budget_serves_and_a_mib_less_does_not(lanes: int, windows: in
 
 @pytest.mark.parametrize(("lanes", "kib"), [(1, 512), (24, 512), (25, 256), (48, 256), (192, 256)])
 def test_many_heads_are_smaller(lanes: int, kib: int) -> None:
-    assert MemoryPlan.divide(1 << 30, lanes=lanes, windows=0).head == kib << 10
+    assert MemoryPlan.divide(1 << 30, lanes=lanes, windows=0).first_range == kib << 10
 
 
 def test_the_refusal_shows_the_arithmetic_and_what_would_serve() -> None:
@@ -283,7 +283,7 @@ def test_the_read_ahead_holds_ranges_of_every_lane(
 ) -> None:
     plan = MemoryPlan.divide(1024 * MIB, lanes=lanes, windows=0, near=near)
     assert (plan.read_ahead, plan.range_size) == (read_ahead * MIB, range_size * MIB)
-    assert plan.for_ranges == plan.read_ahead + lanes * plan.head
+    assert plan.for_ranges == plan.read_ahead + lanes * plan.first_range
 
 
 def test_a_consumer_that_waits_is_read_further_ahead_for_up_to_what_the_plan_allows() -> None:
@@ -377,7 +377,7 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
         return
     claimed = data.draw(st.integers(0, plan.for_inflated))
     room = plan.room(claimed)
-    assert room.share >= plan.head
+    assert room.share >= plan.first_range
     taken = [0] * min(lanes, 5)
     sizes = st.tuples(st.integers(0, len(taken) - 1), st.integers(1, 64 * MIB))
     for lane, size in data.draw(st.lists(sizes, max_size=30)):
@@ -394,6 +394,6 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
 def test_what_is_claimed_beyond_its_part_leaves_each_lane_its_head() -> None:
     plan = MemoryPlan.divide(64 * MIB, lanes=4, windows=8 * MIB)
     room = plan.room(2 * plan.for_ranges)
-    assert room.share == plan.head
-    assert room.reach(0, 0) == plan.head
-    assert room.reach(plan.head, 0) == 0
+    assert room.share == plan.first_range
+    assert room.reach(0, 0) == plan.first_range
+    assert room.reach(plan.first_range, 0) == 0

@@ -1,7 +1,8 @@
-"""The kernel in C: the same contract as the twin's, at the speed of the hardware.
+"""The kernel in C, at the speed of the hardware, by the same contract as the one in Python.
 
-Raises ``ImportError`` where the extension was not built. The C sources are in ``kernel/c``; here
-memory is allocated, and codes become :class:`~streamrec.kernel.contract.KernelFault`.
+Importing it raises ``ImportError`` where the extension was not built. The C sources are in
+``kernel/c``; the code here allocates memory and turns codes into
+:class:`~streamrec.kernel.contract.KernelFault`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How each kind of column gets its memory, and what becomes of it.
+"""The memory of each kind of column.
 
-The extension goes over the rows twice. Measuring decodes what has a place already, and says how
-many values and bytes the other columns take; filling decodes those.
+The extension goes over the rows twice. Measuring decodes the columns that have memory already, and
+counts the values and bytes of the others; filling decodes those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.types import Column, Indices
 
-__all__ = ["Filled", "Filler", "Measured", "Place", "Size", "column_of", "memory"]
+__all__ = [
+    "Filled",
+    "Measured",
+    "MeasuredColumn",
+    "PreallocatedColumn",
+    "Size",
+    "column_of",
+    "memory",
+]
 
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
 _KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
@@ -32,18 +40,18 @@ _DTYPES: dict[DataType, np.dtype[Any]] = {
 }
 
 LARGE = 1 << 17
-"""Bytes from which on malloc gives memory back to the system: then every use touches new pages."""
+"""Bytes from which malloc returns memory to the system, so that every use touches new pages."""
 
 Measured: TypeAlias = "tuple[npt.NDArray[Any] | None, Indices | None, npt.NDArray[Any] | None]"
-"""A column's memory for measuring: its values, its row splits, and where the rows' values are."""
+"""A column's memory for measuring: values, row splits, spans of the rows' values."""
 Size: TypeAlias = tuple[int, int, int]
-"""What measuring found: values, bytes of strings, steps."""
+"""The sizes that measuring found: values, bytes of strings, steps."""
 Filled: TypeAlias = "tuple[npt.NDArray[Any], Indices | None, Indices | None, npt.NDArray[Any]]"
-"""A column's memory for filling: values, ends of strings, ends of steps, where the values are."""
+"""A column's memory for filling: values, ends of strings, ends of steps, spans of the values."""
 
 
-class Place:
-    """A column with as many numbers or bytes in every row: each has its place beforehand."""
+class PreallocatedColumn:
+    """A column with the same size in every row, whose memory is allocated before measuring."""
 
     def __init__(self, plan: ColumnPlan) -> None:
         self.plan = plan
@@ -52,7 +60,7 @@ class Place:
         self._least = plan.count if plan.default is None else 0
 
     def described(self) -> tuple[Any, ...]:
-        """The plan, as the extension takes it."""
+        """Return the plan in the form that the extension takes."""
         default: Any = self.plan.default
         if default is None:
             return _described(self.plan, b"")
@@ -62,25 +70,23 @@ class Place:
         )
 
     def measured(self, rows: int, size: int, allocate: Allocate) -> Measured:
-        """The column; none if records of ``size`` bytes cannot hold so many values.
-
-        Then measuring comes upon a row that lacks some.
-        """
+        """Allocate the column, unless records of ``size`` bytes cannot hold so many values."""
+        # Without the memory, measuring still finds the row that lacks values, and reports it.
         if rows * self._least > size:
             return None, None, None
         return memory((rows, *self._shape), self._dtype, allocate), None, None
 
     def filled(self, _measured: Measured, _size: Size, _allocate: Allocate) -> None:
-        """Nothing is left to decode."""
+        """Return ``None``: measuring has decoded everything."""
 
     def column(self, measured: Measured, _filled: None) -> Column:
-        """The memory, which is the column."""
+        """Return the memory, which is the column."""
         assert measured[0] is not None
         return measured[0]
 
 
-class Filler:
-    """A column whose size is known when its rows are measured."""
+class MeasuredColumn:
+    """A column whose memory is allocated once measuring has found its size."""
 
     def __init__(self, plan: ColumnPlan) -> None:
         self.plan = plan
@@ -88,18 +94,18 @@ class Filler:
         self._dtype = _DTYPES[plan.dtype]
 
     def described(self) -> tuple[Any, ...]:
-        """The plan, as the extension takes it."""
+        """Return the plan in the form that the extension takes."""
         strings = self.plan.default or ()
         ends = np.cumsum([len(string) for string in strings], dtype=np.int64)  # type: ignore[arg-type]
         return _described(self.plan, b"".join(strings), ends.tobytes())  # type: ignore[arg-type]
 
     def measured(self, rows: int, _size: int, _allocate: Allocate) -> Measured:
-        """Memory for what is found of each row."""
+        """Allocate memory for the row splits and the spans of the rows' values."""
         splits = _offsets(rows) if self._has_splits else None
         return None, splits, np.empty(2 * rows, np.uint32)
 
     def filled(self, measured: Measured, size: Size, allocate: Allocate) -> Filled:
-        """Memory for just what was found."""
+        """Allocate memory of exactly the measured size."""
         values, octets, steps = size
         spans = measured[2]
         assert spans is not None
@@ -109,7 +115,7 @@ class Filler:
         return memory((values,), self._dtype, allocate), None, step_ends, spans
 
     def column(self, measured: Measured, filled: Filled) -> Column:
-        """The memory as the column of its kind."""
+        """Put the memory together as a column of the plan's kind."""
         numbers, ends, step_ends, _ = filled
         values: npt.NDArray[Any] | BytesColumn = numbers
         if ends is not None:
@@ -123,15 +129,15 @@ class Filler:
         return Ragged(values, splits)
 
 
-def column_of(plan: ColumnPlan) -> Place | Filler:
-    """The column of a plan."""
+def column_of(plan: ColumnPlan) -> PreallocatedColumn | MeasuredColumn:
+    """Create the column of a plan."""
     has_place = plan.kind is Kind.RAW
     has_place |= plan.kind is Kind.FIXED and plan.dtype is not DataType.BYTES
-    return Place(plan) if has_place else Filler(plan)
+    return PreallocatedColumn(plan) if has_place else MeasuredColumn(plan)
 
 
 def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> npt.NDArray[Any]:
-    """Memory for values: what is large comes from where the caller has it."""
+    """Allocate memory for values, from :data:`LARGE` bytes on by the caller's ``allocate``."""
     size = prod(shape) * dtype.itemsize
     if size < LARGE:
         return np.empty(shape, dtype)
@@ -139,21 +145,29 @@ def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> 
 
 
 def _described(plan: ColumnPlan, default: bytes, ends: bytes = b"") -> tuple[Any, ...]:
-    """(name, kind, type, count, whether it may lack, the default's values, its strings' ends)."""
+    """Return (name, kind, type, count, may lack, the default's values, its strings' ends)."""
     count = plan.count if plan.kind in (Kind.FIXED, Kind.RAW) else 0
     may_lack = plan.default is not None
-    return plan.name.encode(), _KINDS[plan.kind], _TYPES[plan.dtype], count, may_lack, default, ends
+    return (
+        plan.name.encode(),
+        _KINDS[plan.kind],
+        _TYPES[plan.dtype],
+        count,
+        may_lack,
+        default,
+        ends,
+    )
 
 
 def _offsets(count: int) -> Indices:
-    """Room for a leading 0 and ``count`` ends."""
+    """Allocate offsets: a leading 0 and room for ``count`` ends."""
     offsets = np.empty(count + 1, np.int64)
     offsets[0] = 0
     return offsets
 
 
 def _whole(ends: Indices) -> Indices:
-    """The offsets of which these ends are all but the leading 0."""
+    """Return the array of offsets whose part behind the leading 0 is ``ends``."""
     offsets = ends.base
     assert isinstance(offsets, np.ndarray)
     return offsets

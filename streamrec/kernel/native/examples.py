@@ -1,4 +1,4 @@
-"""Examples and SequenceExamples to columns, by the extension."""
+"""The parser of Examples and SequenceExamples, by the extension."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Parser"]
 
 
 class Parser:
-    """Serialized messages to columns: :class:`streamrec.kernel.contract.Parser`."""
+    """The parser in C; see :class:`streamrec.kernel.contract.Parser`."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Parser:
             rows: The serialized messages.
 
         Returns:
-            One column a plan, then one a list.
+            One column for each of ``plans``, then one for each of ``lists``.
 
         Raises:
-            KernelFault: Of the first row that does not fit.
+            KernelFault: For the first row that does not fit.
         """
         columns, held, allocate = self._columns, hold(rows), self._allocate
         size = int(held[3].sum())
@@ -53,7 +53,9 @@ class Parser:
         parts = zip(columns, measured, sizes, strict=True)
         filled = tuple([column.filled(memory, found, allocate) for column, memory, found in parts])
         if any(filled) and not _native.fill(self._schema, held, filled):
-            raise RuntimeError("the records' memory changed while they were parsed")
+            raise RuntimeError(
+                "the memory of the records changed during the parse; write to it only afterwards"
+            )
         wholes = zip(columns, measured, filled, strict=True)
         return [column.column(first, then) for column, first, then in wholes]  # type: ignore[arg-type]
 

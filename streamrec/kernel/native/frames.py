@@ -1,4 +1,4 @@
-"""CRCs, frames and gathering, by the extension."""
+"""CRC32C, TFRecord frames and the copying of records, by the extension."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 __all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 
 _FIRST_CAPACITY = 1024
-"""Records for which a scan sets room aside before it has seen how long they are."""
+"""Records for which a scan allocates arrays before it knows how long records are."""
 
 
 def crc32c(data: Bytes, value: int = 0) -> int:
-    """CRC32C (Castagnoli; RFC 3720, appendix B.4).
+    """Return the CRC32C (Castagnoli; RFC 3720, appendix B.4).
 
     Args:
         data: The bytes, contiguous.
-        value: The CRC of the bytes before these, to go on from.
+        value: The CRC of the bytes before these.
     """
     return _native.crc32c(data, value)
 
 
 def masked_crc32c(data: Bytes) -> int:
-    """CRC32C in the form in which a TFRecord stores it."""
+    """Return the CRC32C in the masked form that a TFRecord stores."""
     return mask(_native.crc32c(data, 0))
 
 
 def scan_frames(
     buffer: Octets, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
 ) -> FrameScan:
-    """Find the TFRecord frames that stand end to end in a buffer.
+    """Find the TFRecord frames that lie end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
 
     Args:
         buffer: uint8, one dimension, contiguous.
-        begin: Where the first frame begins in it, in bytes.
-        end: Where to stop, in bytes.
-        check_crc: Check both CRCs of every frame; else neither.
-        large: Bytes from which on a payload is not checked: :func:`corrupt_row` may do so later.
+        begin: The byte at which the first frame begins.
+        end: The byte before which to stop.
+        check_crc: ``True`` to check both CRCs of every frame, ``False`` to check neither.
+        large: Bytes from which a payload is not checked: :func:`corrupt_row` may check it later.
     """
     offsets: list[Indices] = []
     lengths: list[Indices] = []
@@ -63,39 +63,39 @@ def scan_frames(
         offsets.append(arrays[0][:records])
         lengths.append(arrays[1][:records])
         full = records == capacity
-        # What is left holds as many records a byte as what was seen, or a few more.
+        # The rest is expected to hold as many records a byte as the part before, and some more.
         capacity = (end - stop) * records // max(stop - before, 1) * 9 // 8 + _FIRST_CAPACITY
     return FrameScan(_joined(offsets), _joined(lengths), stop, needed, Fault(fault))
 
 
 def _joined(arrays: list[Indices]) -> Indices:
-    """One array of just the size: a view would keep what was set aside too."""
+    """Join arrays into one of exactly their size; a view would keep the unused capacity."""
     return arrays[0].copy() if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
-    """The first row that does not match the CRC behind it, or has none there; else -1.
+    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
 
     Args:
-        rows: Payloads that stand in frames.
-        large: Bytes from which on a payload is checked; those that are smaller are not.
+        rows: Payloads inside of their frames.
+        large: Bytes from which a payload is checked; smaller ones are not.
     """
     return _native.corrupt_row(hold(rows), large)
 
 
 def frame_records(rows: RecordRows) -> Octets:
-    """Write the TFRecord frames of all rows, end to end, into memory of their own."""
+    """Write the TFRecord frames of all rows, end to end, into new memory."""
     frames = np.empty(rows.nbytes + len(rows) * (HEADER + FOOTER), np.uint8)
     _native.frame(hold(rows), frames)
     return frames
 
 
 def gather(rows: RecordRows, allocate: Allocate = fresh) -> BytesColumn:
-    """Copy the rows' payloads into one column of its own memory.
+    """Copy the payloads of rows into one column.
 
     Args:
         rows: The records.
-        allocate: Where the memory of a large column comes from.
+        allocate: The source of memory for a large column.
     """
     values = memory((rows.nbytes,), np.dtype(np.uint8), allocate)
     offsets = np.empty(len(rows) + 1, np.int64)

@@ -23,11 +23,12 @@ def interleave(lanes: Sequence[Sequence[Run[RecordRows]]], keys: Indices) -> Int
     """Put the rows of several lanes into the order of their keys.
 
     Args:
-        lanes: What each lane gives, its rows in their order.
-        keys: int64 ``[rows]``, contiguous: a row of the lane ``key % len(lanes)`` each.
+        lanes: The runs of each lane, in order.
+        keys: int64 ``[rows]``, contiguous: each stands for the next row of lane
+            ``key % len(lanes)``.
 
     Raises:
-        ValueError: The runs or the keys contradict themselves.
+        ValueError: A run is outside of its rows, or the keys do not match the runs.
     """
     runs: list[_native.Run] = []
     buffers: list[Octets] = []

@@ -1,4 +1,4 @@
-"""Rows as the extension takes them."""
+"""Rows in the form that the extension takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Held: TypeAlias = "tuple[Any, Any, Any, Any]"
 
 
 def hold(rows: RecordRows) -> Held:
-    """The arrays of the rows, contiguous and of the right types."""
+    """Return the arrays of the rows, contiguous and of the extension's types."""
     return (
         rows.buffers,
         np.ascontiguousarray(rows.buffer_index, np.int32),

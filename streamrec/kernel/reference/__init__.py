@@ -1,7 +1,7 @@
-"""The kernel in Python: its executable specification, and what runs where no compiler is.
+"""The kernel in Python: the executable specification, which runs where the one in C was not built.
 
-Readable first. NumPy, ``crc32c`` and protobuf's own C code do the work on the bytes; what Python
-does is counted per record, never per byte.
+It is written to be read. NumPy, ``crc32c`` and protobuf's own C code do the work on the bytes;
+Python's part is per record, never per byte.
 """
 
 from __future__ import annotations

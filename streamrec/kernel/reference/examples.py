@@ -1,4 +1,4 @@
-"""Serialized Examples and SequenceExamples to columns, by way of protobuf's own messages."""
+"""The parser of Examples and SequenceExamples, by protobuf's own messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Parser"]
 
 
 class Parser:
-    """Serialized messages to columns; see :class:`streamrec.kernel.contract.Parser`."""
+    """The parser in Python; see :class:`streamrec.kernel.contract.Parser`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Parser:
         self._parse = _example if lists is None else _sequence_example
 
     def parse(self, rows: RecordRows) -> list[Column]:
-        """Parse records into columns; the contract says how."""
+        """Parse records into columns, as the contract specifies."""
         plans = (*self._plans, *self._lists)
         builders = [_BUILDERS[plan.kind](plan, len(rows)) for plan in plans]
         split = len(self._plans)
@@ -46,7 +46,7 @@ class Parser:
         return [builder.column() for builder in builders]
 
     def _messages(self, rows: RecordRows) -> Any:
-        """Of each row its number, its features and its feature lists."""
+        """Yield the number, the features and the feature lists of each row."""
         from google.protobuf.message import DecodeError
 
         parse = self._parse()
@@ -92,11 +92,11 @@ _LISTS = {
     DataType.BYTES: "bytes_list",
 }
 _LONG = 64
-"""Values from which on one NumPy call a list (2 us) beats one Python object a value (33 ns)."""
+"""Values of a list from which one NumPy call (2 us) beats a Python object a value (33 ns)."""
 
 
 class _Numbers:
-    """Collects numbers into one array."""
+    """A collector of numbers for one array."""
 
     def __init__(self, dtype: type[np.int64 | np.float32]) -> None:
         self._dtype = dtype
@@ -121,7 +121,7 @@ class _Numbers:
 
 
 class _Strings(list[Any]):
-    """Collects byte strings into one column."""
+    """A collector of byte strings for one column."""
 
     def array(self, item_shape: tuple[int, ...] = ()) -> BytesColumn:
         return BytesColumn.of(self, item_shape)
@@ -134,7 +134,7 @@ def _collector(dtype: DataType) -> Any:
 
 
 class _Builder(ABC):
-    """Collects one column's values, row by row."""
+    """A builder of one column, row by row."""
 
     def __init__(self, plan: ColumnPlan, rows: int) -> None:
         self.plan = plan
@@ -145,18 +145,16 @@ class _Builder(ABC):
 
     @abstractmethod
     def add(self, features: Any) -> Fault:
-        """Take the row's values, or say what is wrong with them."""
+        """Append the row's values, or return their fault."""
 
     @abstractmethod
     def column(self) -> Column:
-        """All rows' values."""
+        """Return the column of all rows."""
 
     def why_empty(self, feature: Any) -> Fault:
-        """What it means that a feature has no value of the plan's type; ``NONE``: an empty list.
-
-        A feature of which no list is set counts as absent, as TensorFlow has it.
-        """
+        """Return the fault of a feature without values of the plan's type; ``NONE``: empty list."""
         kind = feature.WhichOneof("kind")
+        # As in TensorFlow, a feature without a list is absent.
         if kind is None:
             return Fault.MISSING
         return Fault.NONE if kind == self.list_name else Fault.WRONG_KIND
@@ -164,7 +162,7 @@ class _Builder(ABC):
 
 class _FixedBuilder(_Builder):
     def add(self, features: Any) -> Fault:
-        # Indexing a protobuf map makes what it lacks: an absent feature is one without values.
+        # Indexing a protobuf map creates a missing key: an absent feature is one without values.
         feature = features[self.plan.name]
         values = getattr(feature, self.list_name).value
         count = len(values)
@@ -215,7 +213,7 @@ class _VarLenBuilder(_Builder):
         return Fault.NONE if fault is Fault.MISSING else fault
 
     def add_one(self, feature: Any) -> Fault:
-        """Take one list's values."""
+        """Append one list's values."""
         values = getattr(feature, self.list_name).value
         self._lengths.append(len(values))
         if values:

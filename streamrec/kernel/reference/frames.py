@@ -23,33 +23,33 @@ _CRC = struct.Struct("<I")
 
 
 def crc32c(data: Bytes, value: int = 0) -> int:
-    """CRC32C (Castagnoli; RFC 3720, appendix B.4).
+    """Return the CRC32C (Castagnoli; RFC 3720, appendix B.4).
 
     Args:
         data: The bytes, contiguous.
-        value: The CRC of the bytes before these, to go on from.
+        value: The CRC of the bytes before these.
     """
     return int(_crc32c.crc32c(data, value))
 
 
 def masked_crc32c(data: Bytes) -> int:
-    """CRC32C in the form in which a TFRecord stores it."""
+    """Return the CRC32C in the masked form that a TFRecord stores."""
     return mask(_crc32c.crc32c(data))
 
 
 def scan_frames(
     buffer: Octets, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
 ) -> FrameScan:
-    """Find the TFRecord frames that stand end to end in a buffer.
+    """Find the TFRecord frames that lie end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
 
     Args:
         buffer: uint8, one dimension, contiguous.
-        begin: Where the first frame begins in it, in bytes.
-        end: Where to stop, in bytes.
-        check_crc: Check both CRCs of every frame; else neither.
-        large: Bytes from which on a payload is not checked: :func:`corrupt_row` may do so later.
+        begin: The byte at which the first frame begins.
+        end: The byte before which to stop.
+        check_crc: ``True`` to check both CRCs of every frame, ``False`` to check neither.
+        large: Bytes from which a payload is not checked: :func:`corrupt_row` may check it later.
     """
     offsets: list[int] = []
     lengths: list[int] = []
@@ -77,18 +77,18 @@ def scan_frames(
 
 
 def _is_intact(view: memoryview, begin: int, end: int) -> bool:
-    """Whether there is a CRC behind a payload, and it matches."""
+    """Return ``True`` if a CRC stands behind the payload and matches it."""
     if end + FOOTER > len(view):
         return False
     return bool(mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack_from(view, end)[0])
 
 
 def corrupt_row(rows: RecordRows, large: int = 0) -> int:
-    """The first row that does not match the CRC behind it, or has none there; else -1.
+    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
 
     Args:
-        rows: Payloads that stand in frames.
-        large: Bytes from which on a payload is checked; those that are smaller are not.
+        rows: Payloads inside of their frames.
+        large: Bytes from which a payload is checked; smaller ones are not.
     """
     views = [buffer.data for buffer in rows.buffers]
     ends = (rows.offsets + rows.lengths).tolist()
@@ -100,7 +100,7 @@ def corrupt_row(rows: RecordRows, large: int = 0) -> int:
 
 
 def frame_records(rows: RecordRows) -> Octets:
-    """Write the TFRecord frames of all rows, end to end, into memory of their own."""
+    """Write the TFRecord frames of all rows, end to end, into new memory."""
     parts: list[Bytes] = []
     for payload in rows.payloads():
         length = _LENGTH.pack(len(payload))
@@ -113,10 +113,10 @@ def gather(
     rows: RecordRows,
     allocate: Allocate = fresh,  # noqa: ARG001 - joining brings its own memory
 ) -> BytesColumn:
-    """Copy the rows' payloads into one column of its own memory.
+    """Copy the payloads of rows into one column.
 
     Args:
         rows: The records.
-        allocate: Where the memory of a large column may come from.
+        allocate: Not used: joining brings its own memory.
     """
     return BytesColumn.of(list(rows.payloads()))

@@ -22,11 +22,12 @@ def interleave(lanes: Sequence[Sequence[Run[RecordRows]]], keys: Indices) -> Int
     """Put the rows of several lanes into the order of their keys.
 
     Args:
-        lanes: What each lane gives, its rows in their order.
-        keys: int64 ``[rows]``, contiguous: a row of the lane ``key % len(lanes)`` each.
+        lanes: The runs of each lane, in order.
+        keys: int64 ``[rows]``, contiguous: each stands for the next row of lane
+            ``key % len(lanes)``.
 
     Raises:
-        ValueError: The runs or the keys contradict themselves.
+        ValueError: A run is outside of its rows, or the keys do not match the runs.
     """
     runs = [run for given in lanes for run in given]
     if any(not 0 <= run.first <= run.last <= len(run.rows) for run in runs):
@@ -39,7 +40,7 @@ def interleave(lanes: Sequence[Sequence[Run[RecordRows]]], keys: Indices) -> Int
 
 
 def _order(keys: Indices, counts: Sequence[int]) -> Indices:
-    """For each key its row, as an index into the lanes' rows end to end."""
+    """Return the row of each key, as an index into the lanes' rows end to end."""
     if len(keys) != sum(counts):
         raise ValueError("there is not a key for each row")
     owners = keys % max(1, len(counts))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, OtherVersion, StateError
-from streamrec.plan.place import LAST_STEP, Beginning, for_rank, read_place
 from streamrec.plan.position import LAST_EPOCH, Position
+from streamrec.plan.resume_point import LAST_STEP, Beginning, for_rank, read_resume_point
 from tests.plan.test_position import FINGERPRINT, JSON, positions
 
 BEGINNINGS = st.one_of(
@@ -19,8 +19,8 @@ BEGINNINGS = st.one_of(
 
 
 @given(st.one_of(BEGINNINGS, positions()))
-def test_round_trip_through_json(place: Any) -> None:
-    assert read_place(json.loads(json.dumps(place.to_dict()))) == place
+def test_round_trip_through_json(resume_point: Any) -> None:
+    assert read_resume_point(json.loads(json.dumps(resume_point.to_dict()))) == resume_point
 
 
 def test_the_beginning_of_all() -> None:
@@ -32,37 +32,37 @@ def test_the_beginning_of_all() -> None:
 @given(JSON)
 def test_hostile_data_is_refused(data: Any) -> None:
     with pytest.raises(StateError):
-        read_place(data)
+        read_resume_point(data)
 
 
 @given(st.one_of(BEGINNINGS, positions()), st.data())
-def test_damage_is_refused_or_read(place: Any, data: st.DataObject) -> None:
-    """A field replaced, left out or added: a StateError, or a place that can be written again."""
-    fields = place.to_dict()
+def test_damage_is_refused_or_read(resume_point: Any, data: st.DataObject) -> None:
+    """A field replaced, left out or added: a StateError, or one that can be written again."""
+    fields = resume_point.to_dict()
     name = data.draw(st.sampled_from([*fields, "epoch", "more"]))
     if data.draw(st.booleans()):
         fields.pop(name, None)
     else:
         fields[name] = data.draw(JSON)
     try:
-        again = read_place(fields)
+        again = read_resume_point(fields)
     except StateError:
         return
-    assert read_place(again.to_dict()) == again
+    assert read_resume_point(again.to_dict()) == again
 
 
 @given(positions(), st.data())
-def test_damage_deep_inside(place: Position, data: st.DataObject) -> None:
+def test_damage_deep_inside(resume_point: Position, data: st.DataObject) -> None:
     """One number of one lane, or one field of the fingerprint."""
-    fields = place.to_dict()
+    fields = resume_point.to_dict()
     inner = data.draw(st.sampled_from([v for v in fields.values() if isinstance(v, list | dict)]))
     keys = list(inner) if isinstance(inner, dict) else range(len(inner))
     inner[data.draw(st.sampled_from(keys))] = data.draw(JSON)
     try:
-        again = read_place(fields)
+        again = read_resume_point(fields)
     except StateError:
         return
-    assert read_place(again.to_dict()) == again
+    assert read_resume_point(again.to_dict()) == again
 
 
 @pytest.mark.parametrize("lanes", [24, 1 << 16, 1 << 40])
@@ -72,19 +72,19 @@ def test_a_claim_of_many_lanes_costs_nothing(lanes: int) -> None:
     fields = start.to_dict()
     fields["fingerprint"]["lanes"] = lanes
     with pytest.raises(MalformedPosition, match=r"lanes"):
-        read_place(fields)
+        read_resume_point(fields)
 
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_later_version(version: int) -> None:
     with pytest.raises(OtherVersion, match=f"version {version}, .* upgrade"):
-        read_place({"version": version, "whatever": {}})
+        read_resume_point({"version": version, "whatever": {}})
 
 
 @pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
 def test_a_version_that_never_was(version: Any) -> None:
     with pytest.raises(MalformedPosition, match="version"):
-        read_place({"version": version})
+        read_resume_point({"version": version})
 
 
 class TestForRank:
@@ -105,16 +105,16 @@ class TestForRank:
     @pytest.mark.parametrize("epochs", [(0, 1), (None, 1)])
     def test_what_does_not_belong_together(self, epochs: tuple[int | None, int]) -> None:
         start = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1)
-        places = [start if epoch is None else Beginning(epoch) for epoch in epochs]
+        resume_points = [start if epoch is None else Beginning(epoch) for epoch in epochs]
         with pytest.raises(MalformedPosition, match="same step"):
-            for_rank(places, 0, 1)
+            for_rank(resume_points, 0, 1)
 
 
 def test_a_step_from_the_very_start() -> None:
     assert Beginning(step=5).to_dict() == {"version": 2, "step": 5}
     assert (Beginning(step=5).epoch, Beginning(step=5).step) == (0, 5)
     for wrong in (-1, 1.5, True, LAST_STEP + 1):
-        with pytest.raises(MalformedPosition, match="is none"):
-            read_place({"version": 2, "step": wrong})
+        with pytest.raises(MalformedPosition, match="there is no step"):
+            read_resume_point({"version": 2, "step": wrong})
     with pytest.raises(MalformedPosition, match="not both"):
-        read_place({"version": 2, "step": 1, "epoch": 1})
+        read_resume_point({"version": 2, "step": 1, "epoch": 1})

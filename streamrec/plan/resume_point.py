@@ -1,8 +1,8 @@
-"""Where to begin or go on: a saved position, the beginning of an epoch, or a step.
+"""The point from which a stream reads on: a saved position, the beginning of an epoch, or a step.
 
 The beginning of an epoch needs no coordinates, so its state is the same for every dataset, rank and
-world size: ``{"version": 2, "epoch": 3}``, and ``{"version": 2}`` for the very first. So it is with
-a step from the very start, ``{"version": 2, "step": 500}``, which only an index can find.
+world size: ``{"version": 2, "epoch": 3}``, or ``{"version": 2}`` for the first epoch. The same is
+true of a step from the very start, ``{"version": 2, "step": 500}``, which only an index can find.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamrec.plan.position import LARGEST, LAST_EPOCH, VERSION, Position, chec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Beginning", "Place", "for_rank", "read_place"]
+__all__ = ["Beginning", "ResumePoint", "for_rank", "read_resume_point"]
 
 LAST_STEP = LARGEST
 FIELDS = {"version", "epoch", "step"}
@@ -24,24 +24,25 @@ FIELDS = {"version", "epoch", "step"}
 
 @dataclass(frozen=True)
 class Beginning:
-    """The beginning of an epoch, of whatever dataset and order, or a step from the very start."""
+    """The beginning of an epoch, or a step from the very start, of any dataset and order."""
 
     epoch: int = 0
     step: int = 0
-    """Steps from the very start; 0 where an epoch is named, whose steps are counted from there."""
+    """Steps from the very start; 0 beside an epoch, from whose beginning steps then count."""
 
     def __post_init__(self) -> None:
         if type(self.epoch) is not int or not 0 <= self.epoch <= LAST_EPOCH:
             raise MalformedPosition(
-                f"epoch {self.epoch!r} is none: give a number from 0 to {LAST_EPOCH}"
+                f"there is no epoch {self.epoch!r}; give a number from 0 to {LAST_EPOCH}"
             )
-
         if type(self.step) is not int or not 0 <= self.step <= LAST_STEP:
             raise MalformedPosition(
-                f"step {self.step!r} is none: give a number from 0 to {LAST_STEP}"
+                f"there is no step {self.step!r}; give a number from 0 to {LAST_STEP}"
             )
         if self.epoch and self.step:
-            raise MalformedPosition("give an epoch to begin with, or a step, not both")
+            raise MalformedPosition(
+                f"epoch {self.epoch} and step {self.step} are two beginnings; give one, not both"
+            )
 
     @property
     def run_epoch(self) -> int:
@@ -49,20 +50,20 @@ class Beginning:
         return self.epoch
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data."""
+        """Return plain data for JSON."""
         named = {"epoch": self.epoch, "step": self.step}
         return {"version": VERSION, **{name: value for name, value in named.items() if value}}
 
 
-Place: TypeAlias = "Position | Beginning"
+ResumePoint: TypeAlias = "Position | Beginning"
 
 
-def read_place(data: Any) -> Place:
-    """Read what ``to_dict`` of either gave; nothing about it is taken on trust.
+def read_resume_point(data: Any) -> ResumePoint:
+    """Decode the data of ``to_dict``, which is checked as untrusted input.
 
     Raises:
         OtherVersion: A later version of streamrec saved it.
-        MalformedPosition: It is no state of streamrec.
+        MalformedPosition: The data is not a state of streamrec.
     """
     check_version(data)
     if data.keys() <= FIELDS:
@@ -70,17 +71,17 @@ def read_place(data: Any) -> Place:
     return Position.from_dict(data)
 
 
-def for_rank(places: Sequence[Place], rank: int, world_size: int) -> Place:
-    """Where a rank goes on, from its own place or from those of all former ranks.
+def for_rank(resume_points: Sequence[ResumePoint], rank: int, world_size: int) -> ResumePoint:
+    """Return the resume point of a rank, from its own or from those of all former ranks.
 
     Raises:
-        MalformedPosition: They are not those of all ranks of one step.
+        MalformedPosition: The points are not those of all ranks at one step.
         ConfigError: The world size does not divide the lanes.
     """
-    positions = [place for place in places if isinstance(place, Position)]
-    if not positions and len(set(places)) == 1:
-        return places[0]
-    if len(positions) < len(places):
+    positions = [point for point in resume_points if isinstance(point, Position)]
+    if not positions and len(set(resume_points)) == 1:
+        return resume_points[0]
+    if len(positions) < len(resume_points):
         raise MalformedPosition(
             "some of the states stand at the beginning of an epoch and others do not; give those "
             "of all ranks, saved after the same step"

@@ -1,4 +1,4 @@
-"""Many small pieces of work of one thread, shared with whatever threads of a pool are idle."""
+"""Many small pieces of one thread's work, shared with the idle threads of a pool."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["Crew"]
+__all__ = ["WorkSharing"]
 
 
-class Crew:
-    """Lends the threads of a pool, also to who works in one of them.
+class WorkSharing:
+    """A pool whose idle threads help a thread with its work; that thread may be of the pool itself.
 
-    Who shares work does it, too, so nobody ever waits for a thread that is not there.
+    The thread that shares work also does it, so it never waits for a thread that is not free.
 
     Args:
         threads: The pool.
-        most: How many may help at a time.
+        most: The most threads that help at a time.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, most: int) -> None:
@@ -27,15 +27,15 @@ class Crew:
         self._most = most
 
     def share(self, work: Callable[[int], None], count: int) -> None:
-        """Call ``work`` with every number from 0 to below ``count``, in several threads.
+        """Call ``work`` with every number of ``range(count)``, in several threads.
 
-        After a failure no more work is begun. Numbers are given out in their order, so the lowest
+        After a failure no more work is begun. Numbers are handed out in order, so the lowest one
         that fails is always the same.
 
         Raises:
-            Exception: What the call with the lowest number raised, of those that failed.
+            Exception: The error of the failed call with the lowest number.
         """
-        numbers = iter(range(count))  # whose steps the interpreter does not interleave
+        numbers = iter(range(count))  # next() on it is atomic under the interpreter's lock
         failures: dict[int, Exception] = {}
 
         def pull() -> None:
@@ -61,5 +61,5 @@ class Crew:
             for _ in range(min(self._most, useful)):
                 helpers.append(self._threads.submit(pull))  # noqa: PERF401 - it may end early
         except RuntimeError:
-            pass  # the pool shuts down: what is begun is ended by this thread alone
+            pass  # the pool shuts down: this thread does the work alone
         return helpers
