@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "ByteArray",
     "Bytes",
     "BytesColumn",
     "Column",
     "Indices",
-    "Octets",
     "Pictures",
     "Ragged",
     "Sparse",
@@ -32,7 +32,7 @@ __all__ = [
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
-Octets: TypeAlias = "npt.NDArray[np.uint8]"
+ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
 Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
 
@@ -68,7 +68,7 @@ class BytesColumn:
             the offsets.
     """
 
-    values: Octets
+    values: ByteArray
     offsets: Indices
     item_shape: tuple[int, ...] = ()
     rows: int = 0
@@ -127,23 +127,23 @@ class Pictures:
         shapes: int64 ``[count, 3]``: the heights, widths and channels.
     """
 
-    values: Octets
+    values: ByteArray
     offsets: Indices
     shapes: Indices
 
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __getitem__(self, row: int) -> Octets:
+    def __getitem__(self, row: int) -> ByteArray:
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         first, last = self.offsets[row % len(self) :][:2].tolist()
         return self.values[first:last].reshape(self.shapes[row])
 
-    def __iter__(self) -> Iterator[Octets]:
+    def __iter__(self) -> Iterator[ByteArray]:
         return (self[row] for row in range(len(self)))
 
-    def to_list(self) -> list[Octets]:
+    def to_list(self) -> list[ByteArray]:
         """All pictures, as views."""
         return list(self)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.columns import (
+    ByteArray,
     Bytes,
     BytesColumn,
     Column,
     Indices,
-    Octets,
     Pictures,
     Ragged,
     Sparse,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "ByteArray",
     "Bytes",
     "BytesColumn",
     "Column",
     "Components",
     "Indices",
-    "Octets",
     "Origin",
     "Pictures",
     "Ragged",
@@ -56,7 +56,7 @@ class RecordBlock:
     of them is gone the memory goes back to its pool.
     """
 
-    buffer: Octets
+    buffer: ByteArray
     """uint8, one dimension; holds at least the frames of all records of the block."""
     offsets: Indices
     """int64 ``[n]``: where each record's payload begins in ``buffer``."""
@@ -82,7 +82,7 @@ class RecordRows:
     The arrays are contiguous.
     """
 
-    buffers: tuple[Octets, ...]
+    buffers: tuple[ByteArray, ...]
     buffer_index: npt.NDArray[np.int32]
     """int32 ``[n]``: the buffer of each row."""
     offsets: Indices

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["ShardReport", "check", "index_of"]
 
@@ -225,9 +225,9 @@ class _ShardReader:
         """Learns from the answers."""
         self._stores = stores
         self._next = 0
-        self._tasks: deque[asyncio.Task[Octets]] = deque()
+        self._tasks: deque[asyncio.Task[ByteArray]] = deque()
 
-    async def pieces(self) -> AsyncGenerator[Octets]:
+    async def pieces(self) -> AsyncGenerator[ByteArray]:
         """All bytes, as uint8 arrays."""
         self._start_more()
         try:
@@ -250,7 +250,7 @@ class _ShardReader:
             self._tasks.append(asyncio.create_task(self._range(self._next, stop)))
             self._next = stop
 
-    async def _range(self, start: int, stop: int) -> Octets:
+    async def _range(self, start: int, stop: int) -> ByteArray:
         memory, filled, backoff = np.empty(stop - start, np.uint8), 0, Backoff(Random())
         while True:
             try:
@@ -284,7 +284,7 @@ class _Scan:
         self._report = report
         self._scanner = FrameScanner(url=report.url, most=largest)
 
-    def add(self, piece: Octets) -> None:
+    def add(self, piece: ByteArray) -> None:
         """The next bytes."""
         while len(piece) or self._scanner.pending:
             piece = piece[self._scan(piece) :]
@@ -301,7 +301,7 @@ class _Scan:
             else:
                 return
 
-    def _scan(self, piece: Octets) -> int:
+    def _scan(self, piece: ByteArray) -> int:
         """Look at the next bytes; how many of them are done with."""
         self._scanner.size = self.size
         try:
@@ -335,7 +335,7 @@ class _InflatedScan(_Scan):
         self._memory = np.empty(INFLATED, np.uint8)
         self._is_over = False
 
-    def add(self, piece: Octets) -> None:
+    def add(self, piece: ByteArray) -> None:
         """The next bytes, as they are stored."""
         source = piece.data
         while not self._is_over and (len(source) or self._inflater.pending):

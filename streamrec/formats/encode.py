@@ -29,7 +29,7 @@ from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.types import BytesColumn, Ragged, RecordRows, offsets_of
 
 if TYPE_CHECKING:
-    from streamrec.types import Indices, Octets
+    from streamrec.types import ByteArray, Indices
 
 __all__ = ["encode_examples"]
 
@@ -42,7 +42,7 @@ _HEAD = 6
 class _Slices(NamedTuple):
     """Byte strings that stand anywhere in a buffer."""
 
-    buffer: Octets
+    buffer: ByteArray
     offsets: Indices
     lengths: Indices
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.types import Indices, Octets
+    from streamrec.types import ByteArray, Indices
 
 __all__ = ["LARGEST", "LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
 
@@ -88,14 +88,14 @@ class Resync:
     def __init__(self, most: int = LARGEST) -> None:
         self._most = most
         self._rest = 0  # of the record that is passed over
-        self._look: Callable[[Octets, int | None], Answer] = self._at_header
+        self._look: Callable[[ByteArray, int | None], Answer] = self._at_header
         self._guesses: list[int] = []
         self._next = 1
         self._step = FIRST_STEP
         self._tries = 0
         self._records = 1
 
-    def look(self, held: Octets, left: int | None) -> Answer:
+    def look(self, held: ByteArray, left: int | None) -> Answer:
         """Look at what is there.
 
         Args:
@@ -106,7 +106,7 @@ class Resync:
         """
         return self._look(held, left)
 
-    def _at_header(self, held: Octets, left: int | None) -> Answer:
+    def _at_header(self, held: ByteArray, left: int | None) -> Answer:
         if len(held) < HEADER:
             return self._lose(len(held)) if len(held) == left else HEADER
         length, crc = _HEADER.unpack_from(held.data)
@@ -122,7 +122,7 @@ class Resync:
             return self._whole(_frame_size(length), held)
         return self._look(held, left)
 
-    def _at_guesses(self, held: Octets, left: int | None) -> Answer:
+    def _at_guesses(self, held: ByteArray, left: int | None) -> Answer:
         while self._guesses:
             size = self._guesses[0]
             fits = left is None or size <= left
@@ -132,11 +132,11 @@ class Resync:
         self._look = self._search
         return self._search(held, left)
 
-    def _whole(self, size: int, held: Octets) -> Answer:
+    def _whole(self, size: int, held: ByteArray) -> Answer:
         """One record, once all of its bytes are there."""
         return Verdict(size, 1, exact=True, done=True) if len(held) >= size else size
 
-    def _pass_over(self, held: Octets, left: int | None) -> Answer:
+    def _pass_over(self, held: ByteArray, left: int | None) -> Answer:
         """Give up a record that is too large, part by part."""
         size = min(self._rest, LARGEST_PART)
         if len(held) < size and len(held) != left:
@@ -146,12 +146,12 @@ class Resync:
         verdict = self._lose(size, done=not self._rest or size == left)
         return verdict._replace(exact=is_first)
 
-    def _to_the_end(self, held: Octets, left: int | None) -> Answer:
+    def _to_the_end(self, held: ByteArray, left: int | None) -> Answer:
         if len(held) == left or len(held) >= LARGEST_PART:
             return self._give_up(held, left)
         return self._more(held, left)
 
-    def _search(self, held: Octets, left: int | None) -> Answer:
+    def _search(self, held: ByteArray, left: int | None) -> Answer:
         stop = min(len(held) - HEADER - FOOTER + 1, LARGEST_PART)
         while self._next < stop:
             last = min(self._next + STRIDE, stop)
@@ -164,7 +164,7 @@ class Resync:
             return self._give_up(held, left)
         return self._more(held, left)
 
-    def _try(self, held: Octets, place: int) -> int:
+    def _try(self, held: ByteArray, place: int) -> int:
         """Where the frame at an intact header ends, if it is not yet there, or intact; else 0.
 
         One that may not be held ends behind its header: who takes it from there finds out.
@@ -182,12 +182,12 @@ class Resync:
         self._next += size if self._tries > MOST_TRIES else 1
         return 0
 
-    def _more(self, held: Octets, left: int | None) -> int:
+    def _more(self, held: ByteArray, left: int | None) -> int:
         wanted = len(held) + self._step
         self._step = min(2 * self._step, LARGEST_STEP)
         return wanted if left is None else min(wanted, left)
 
-    def _give_up(self, held: Octets, left: int | None) -> Verdict:
+    def _give_up(self, held: ByteArray, left: int | None) -> Verdict:
         """Nothing intact begins in what is held, or in the first part of it."""
         size = min(len(held), LARGEST_PART)
         self._next = max(0, self._next - size)
@@ -234,13 +234,13 @@ def _frame_size(length: int) -> int:
     return HEADER + length + FOOTER
 
 
-def _is_payload_intact(held: Octets, place: int, size: int) -> bool:
+def _is_payload_intact(held: ByteArray, place: int, size: int) -> bool:
     footer = place + size - FOOTER
     (stored,) = _CRC.unpack_from(held.data, footer)
     return bool(kernel.masked_crc32c(held[place + HEADER : footer].data) == stored)
 
 
-def _intact_headers(held: Octets, first: int, last: int, left: int | None) -> list[int]:
+def _intact_headers(held: ByteArray, first: int, last: int, left: int | None) -> list[int]:
     """Where in ``first … last-1`` a length stands that fits the shard and matches its CRC."""
     places = np.arange(first, last)
     room = LARGEST if left is None else left - HEADER - FOOTER - places
@@ -250,7 +250,7 @@ def _intact_headers(held: Octets, first: int, last: int, left: int | None) -> li
     return [int(place) for place in places[_masked_crcs(held, places) == stored]]
 
 
-def _masked_crcs(held: Octets, places: Indices) -> npt.NDArray[np.uint32]:
+def _masked_crcs(held: ByteArray, places: Indices) -> npt.NDArray[np.uint32]:
     """The masked CRC32Cs of the 8 bytes at each of the places."""
     crcs = np.full(len(places), _crc_of_length(0), np.uint32)
     for k, table in enumerate(_tables()):

@@ -28,7 +28,7 @@ from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import Bytes, Octets, RecordRows
+    from streamrec.types import ByteArray, Bytes, RecordRows
 
 __all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
 
@@ -64,7 +64,7 @@ class Lost(NamedTuple):
 
     offset: int
     """Where it begins in the shard, in bytes."""
-    content: Octets
+    content: ByteArray
     """Its bytes, in memory of their own."""
     record: int
     """The number in the shard of the record that it is, or begins with."""
@@ -140,7 +140,7 @@ class FrameScanner:
     def __repr__(self) -> str:
         return f"<FrameScanner of {masked(self.url)} at record {self.ordinal}, byte {self.offset}>"
 
-    def scan(self, view: Octets, *, more: bool) -> tuple[list[RecordBlock], int]:
+    def scan(self, view: ByteArray, *, more: bool) -> tuple[list[RecordBlock], int]:
         """Find the records that end in the next bytes of the shard.
 
         Args:
@@ -182,7 +182,7 @@ class FrameScanner:
         """
         self._fault, self._cause, self._search = None, fault, Resync(self._most)
 
-    def abandon(self, rest: Octets, fault: DataError, unread: int) -> None:
+    def abandon(self, rest: ByteArray, fault: DataError, unread: int) -> None:
         """Give up what is left of the shard: its bytes cannot be had.
 
         Args:
@@ -225,7 +225,7 @@ class FrameScanner:
         if self._fault:
             raise self._fault
 
-    def _step_over(self, view: Octets, search: Resync) -> tuple[list[RecordBlock], int]:
+    def _step_over(self, view: ByteArray, search: Resync) -> tuple[list[RecordBlock], int]:
         """Look for the next intact record; scan what was read of the shard to find it."""
         taken = 0
         blocks: list[RecordBlock] = []
@@ -255,7 +255,7 @@ class FrameScanner:
             self._search = None
 
     def _scan(
-        self, buffer: Octets, begin: int, end: int, blocks: list[RecordBlock]
+        self, buffer: ByteArray, begin: int, end: int, blocks: list[RecordBlock]
     ) -> tuple[int, int]:
         """Append a block of the whole records in ``buffer[begin:end]``.
 
@@ -275,7 +275,7 @@ class FrameScanner:
         self._fault = self._fault_of(buffer, found)
         return found.stop, found.needed
 
-    def _complete_tail(self, view: Octets, blocks: list[RecordBlock]) -> int:
+    def _complete_tail(self, view: ByteArray, blocks: list[RecordBlock]) -> int:
         """Add to the record that straddles views what it lacks, first its header.
 
         Returns:
@@ -301,7 +301,7 @@ class FrameScanner:
         stop, needed = int(found.offsets[first]) - HEADER, _frame_size(int(found.lengths[first]))
         return FrameScan(offsets, lengths, stop, needed, Fault.NONE)
 
-    def _fault_of(self, buffer: Octets, found: FrameScan) -> DataError | None:
+    def _fault_of(self, buffer: ByteArray, found: FrameScan) -> DataError | None:
         """The error for what is wrong with the frame at which a scan stopped, if anything is."""
         may_come = found.needed <= _frame_size(self._most) and self._fits(found.needed)
         if not found.fault and (may_come or not found.needed):
@@ -316,7 +316,7 @@ class FrameScanner:
     def _fits(self, needed: int) -> bool:
         return needed <= (LARGEST if self.size is None else self.size - self.offset)
 
-    def _corrupt_record(self, buffer: Octets, stop: int) -> DataError:
+    def _corrupt_record(self, buffer: ByteArray, stop: int) -> DataError:
         (length,) = _LENGTH.unpack_from(buffer.data, stop)
         payload = buffer[stop + HEADER : stop + HEADER + length].data
         (stored,) = _CRC.unpack_from(buffer.data, stop + HEADER + length)
@@ -374,17 +374,17 @@ class _Tail:
     def __init__(self, allocate: Allocate, share: int) -> None:
         self._allocate = allocate
         self._share = share
-        self._buffer: Octets = np.empty(HEADER, np.uint8)
+        self._buffer: ByteArray = np.empty(HEADER, np.uint8)
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     @property
-    def bytes(self) -> Octets:
+    def bytes(self) -> ByteArray:
         return self._buffer[: self._length]
 
-    def fill(self, view: Octets, target: int, room: int) -> int:
+    def fill(self, view: ByteArray, target: int, room: int) -> int:
         """Take bytes until there are ``target``, or the view ends; returns how many."""
         count = max(0, min(target - self._length, len(view)))
         self.take(view[:count], room)
@@ -396,7 +396,7 @@ class _Tail:
         rest.take(self.bytes[first:], room)
         return rest
 
-    def take(self, view: Octets, room: int) -> None:
+    def take(self, view: ByteArray, room: int) -> None:
         """Append bytes, of ``room`` in all, for which memory is set aside as they come."""
         length = self._length + len(view)
         if length > len(self._buffer):

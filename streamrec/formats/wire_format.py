@@ -14,7 +14,7 @@ from streamrec.types import BytesColumn
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["FIRST", "SECOND", "framed", "varint", "varints"]
 
@@ -58,7 +58,7 @@ _PART = 1 << 14
 """Integers at once: what is computed on the way stays in the processor's cache."""
 
 
-def _varints(left: npt.NDArray[np.uint64]) -> tuple[Octets, Octets]:
+def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
     """The bytes end to end, and how many each integer takes."""
     groups = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
     octets = np.empty((len(left), groups), np.uint8)

@@ -23,7 +23,7 @@ from tests.pipeline.own import careless, squared, summed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 POSITION = Position.start(
     Fingerprint("0" * 16, 1, "shard", 1, False, 0, 0, None), [0], rank=0, world_size=1
@@ -162,7 +162,7 @@ class TestAllocate:
         """Of what was allocated for a batch."""
         sizes: list[int] = []
 
-        def allocate(size: int) -> Octets:
+        def allocate(size: int) -> ByteArray:
             sizes.append(size)
             return fresh(size)
 
