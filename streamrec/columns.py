@@ -107,7 +107,7 @@ class BytesColumn:
 
 
 def _no_row(row: int, rows: int) -> IndexError:
-    return IndexError(f"the column has {rows} rows, and none with the index {row}")
+    return IndexError(f"there is no row {row} in a column of {rows}")
 
 
 def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:

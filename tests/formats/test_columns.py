@@ -219,7 +219,7 @@ class TestSequence:
         assert "holds 3 values, which is no multiple of the 2 that shape (2,)" in str(error)
 
     def test_a_list_may_always_be_missing(self) -> None:
-        with pytest.raises(ConfigError, match=r"feature 'a': .* allow_missing=True"):
+        with pytest.raises(ConfigError, match=r"feature 'a' .* allow_missing=True"):
             parse([], sr.FixedLenSequenceFeature((), int))
 
 

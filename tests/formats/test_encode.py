@@ -175,7 +175,7 @@ def test_the_result_is_its_own_memory() -> None:
         ([1, -(2**64), 2], 1, "beyond the range of int64"),
         ([0.5, 1e39, 2.0], 1, "beyond the range of float32"),
         (["a", "b", "\ud800"], 2, "surrogates not allowed"),
-        ([[1, "a"], [2], [3]], 0, "strings and numbers are mixed"),
+        ([[1, "a"], [2], [3]], 0, "mixes strings and numbers"),
         ([[[1], [2, 3]], [[1]], [[2]]], 0, "."),
         (np.array([1, 2**63, 3], np.uint64), 1, "beyond the range of int64"),
         (np.array([[1.0, 2], [3, 4], [5, -1e39]]), 2, "beyond the range of float32"),

@@ -149,7 +149,7 @@ def test_feature_messages_are_taken_as_they_are() -> None:
         (iter([1]), "iterator is no value"),
         (1j, "a complex is no value"),
         (object(), "a object is no value"),
-        ([1, "a"], "strings and numbers are mixed"),
+        ([1, "a"], "mixes strings and numbers"),
         ([[1, 2], [3]], "."),
         (2**63, "beyond the range of int64"),
         ([1, -(2**63) - 1], "beyond the range of int64"),

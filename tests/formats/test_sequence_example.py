@@ -105,7 +105,7 @@ def test_names_are_in_the_order_of_their_bytes(names: set[str]) -> None:
     [
         ([1, None], "step 1: a NoneType is no value"),
         ([1, 2, 2**63], "step 2: an integer is beyond the range of int64"),
-        ([[1, "a"]], "step 0: strings and numbers are mixed"),
+        ([[1, "a"]], "step 0: mixes strings and numbers"),
         (b"abc", "a bytes is no sequence of steps"),
         ("abc", "a str is no sequence of steps"),
         (3, "a int is no sequence of steps"),
