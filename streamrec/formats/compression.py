@@ -264,7 +264,7 @@ class Decompressor:
             raise self._error(
                 DecompressionBomb,
                 f"the shard's first {self.consumed} bytes decompress to more than the "
-                f"{limits.total} that are allowed; write it as several smaller shards",
+                f"{limits.total} bytes that are allowed; write it as several smaller shards",
             )
         if produced > limits.free and produced > limits.ratio * self.consumed:
             raise self._error(

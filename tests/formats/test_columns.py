@@ -79,7 +79,7 @@ class TestNarrowing:
         ):
             error = refusal(records, spec)
             assert error.fields() == {"record": 1, "feature": "a"}
-            assert f"{dtype} is {least} to {greatest}; give the spec dtype" in str(error)
+            assert f"{dtype} is {least} to {greatest}; give the spec the dtype" in str(error)
             assert f"holds {float(np.float32(wrong)) if beyond != greatest + 1 else wrong}," in str(
                 error
             )
@@ -255,7 +255,7 @@ class TestSharing:
         ],
     )
     def test_specs_that_contradict(self, features: Any, words: str) -> None:
-        with pytest.raises(ConfigError, match=f"{words}; a feature can be parsed in one way"):
+        with pytest.raises(ConfigError, match=f"{words}, but can be parsed in one way"):
             FeatureParser(features)
 
 

@@ -120,7 +120,11 @@ class TestSparse:
     @pytest.mark.parametrize(
         ("record", "feature", "words"),
         [
-            ({"i": [0, 3], "v": [1, 2]}, "i", "holds place 3, but the spec's size is 3; correct the size"),
+            (
+                {"i": [0, 3], "v": [1, 2]},
+                "i",
+                "holds place 3, but the spec's size is 3; correct the size",
+            ),
             ({"i": [0, -1], "v": [1, 2]}, "i", "holds place -1, but the spec's size is 3"),
             ({"i": [0], "v": [1, 2]}, "i", "holds 1 places for 2 values; write one place for each"),
             ({"v": [1, 2]}, "i", "holds 0 places for 2 values"),

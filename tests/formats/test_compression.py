@@ -180,7 +180,9 @@ class TestDamage:
         if kind == "gzip" and not junk.strip(b"\0"):
             pytest.skip("zeros may follow")
         data = compress(kind, TEXT)
-        with pytest.raises(CorruptCompression, match="the streams before \\(1\\) are intact") as caught:
+        with pytest.raises(
+            CorruptCompression, match="the streams before \\(1\\) are intact"
+        ) as caught:
             decompress(kind, [data + junk])
         assert caught.value.offset == len(data)
 

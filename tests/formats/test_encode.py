@@ -193,13 +193,16 @@ def test_refusals_name_the_feature_and_the_row(column: Any, row: int, reason: st
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (np.array(3), "the column is one value, without rows"),
-        (3, "a column is an array, .* not int"),
-        (b"abc", "a column is an array, .* not bytes"),
-        ("abc", "a column is an array, .* not str"),
-        ({"a": 1}, "a column is an array, .* not dict"),
-        (None, "a column is an array, .* not NoneType"),
-        (Sparse(np.zeros((0, 2), np.int64), np.zeros(0), (3, 2)), "a column is .* not Sparse"),
+        (np.array(3), "the column is one value without rows"),
+        (3, "the column must be an array, .* not int"),
+        (b"abc", "the column must be an array, .* not bytes"),
+        ("abc", "the column must be an array, .* not str"),
+        ({"a": 1}, "the column must be an array, .* not dict"),
+        (None, "the column must be an array, .* not NoneType"),
+        (
+            Sparse(np.zeros((0, 2), np.int64), np.zeros(0), (3, 2)),
+            "the column must be .* not Sparse",
+        ),
     ],
 )
 def test_what_is_no_column(column: Any, reason: str) -> None:
@@ -214,7 +217,7 @@ def test_columns_of_different_length_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", [3, None, b"x"])
 def test_a_name_is_a_str(name: Any) -> None:
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not"):
         encode_examples({name: [1]})
 
 

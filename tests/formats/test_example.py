@@ -164,12 +164,14 @@ def test_feature_messages_are_taken_as_they_are() -> None:
     ],
 )
 def test_refusals_name_the_feature(value: Any, reason: str) -> None:
-    with pytest.raises(WrongFeatureType, match=f"feature x: cannot be encoded: .*{reason}"):
+    with pytest.raises(
+        WrongFeatureType, match=f"feature x: the value cannot be encoded: .*{reason}"
+    ):
         encode_example({"good": 1, "x": value})
 
 
 def test_a_name_is_a_str() -> None:
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not 3"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not 3"):
         encode_example({3: 1})  # type: ignore[dict-item]
 
 

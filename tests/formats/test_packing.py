@@ -231,8 +231,14 @@ def test_positions_that_cannot_be(pack: Pack) -> None:
         ({"length": 4, "documents": 0}, "integers from 1 up"),
         ({"length": "4"}, "integers from 1 up"),
         ({"length": 4, "overlong": "keep"}, "overlong of a Pack is 'keep'"),
-        ({"length": 4, "split": True, "documents": 2}, "one length for all features, and no documents"),
-        ({"length": {"a": 4, "b": 5}, "split": True}, "one length for all features, and no documents"),
+        (
+            {"length": 4, "split": True, "documents": 2},
+            "one length for all features, and no documents",
+        ),
+        (
+            {"length": {"a": 4, "b": 5}, "split": True},
+            "one length for all features, and no documents",
+        ),
     ],
 )
 def test_settings_that_contradict(values: Any, why: str) -> None:
