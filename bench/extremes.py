@@ -49,7 +49,7 @@ from tests.kernel.wire_bytes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 MOST = 3.0
 """Times as long for twice as much. Quadratic work takes 4 times as long."""
@@ -74,7 +74,7 @@ class Case:
     """Makes the work for that much, which is measured then."""
 
 
-def scanning(shard: Octets) -> Callable[[], object]:
+def scanning(shard: ByteArray) -> Callable[[], object]:
     return lambda: kernel.scan_frames(shard, 0, len(shard), True)
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the public functions: places as text, whatever kind of path they come as."""
+"""Checks of the public functions' arguments; paths and URLs become text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def place_text(given: object) -> str:
         return text
     raise ConfigError(
         f"{kind_of(given)} names no shard; give a URL or a path, such as "
-        "'s3://bucket/train-*.tfrecord', or where several are read a list of them"
+        "'s3://bucket/train-*.tfrecord', or a list of them where several are read"
     )
 
 
@@ -38,7 +38,7 @@ def source_texts(given: object) -> str | list[str]:
 
 
 def options_of(given: object) -> dict[str, Any]:
-    """Return storage options as a mapping of their own.
+    """Return a copy of the storage options; ``None`` gives an empty one.
 
     Raises:
         ConfigError: They are something else; what they hold is not shown.
@@ -52,10 +52,10 @@ def options_of(given: object) -> dict[str, Any]:
 
 
 def count_of(given: object, name: str) -> int:
-    """Return a number from 0 up.
+    """Return the argument ``name`` if it is an integer from 0 up.
 
     Raises:
-        ConfigError: It is something else; the error calls it by its name.
+        ConfigError: It is something else; the error says ``name``.
     """
     if isinstance(given, int) and given >= 0:
         return given
@@ -63,6 +63,6 @@ def count_of(given: object, name: str) -> int:
 
 
 def kind_of(given: object) -> str:
-    """Return the kind of a value in words, without the value."""
+    """Return a value's type with its article ("a list"), without the value."""
     name = type(given).__name__
     return "None" if given is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

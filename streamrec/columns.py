@@ -1,6 +1,6 @@
-"""Columns: what the values of a feature are in for all rows of a batch.
+"""The column types: the values of one feature for all rows of a batch.
 
-Others import them from :mod:`streamrec.types`, with all values that cross layers.
+Other modules import them from :mod:`streamrec.types`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "ByteArray",
     "Bytes",
     "BytesColumn",
     "Column",
     "Indices",
-    "Octets",
     "Pictures",
     "Ragged",
     "Sparse",
@@ -32,24 +32,22 @@ __all__ = [
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Indices: TypeAlias = "npt.NDArray[np.int64]"
-Octets: TypeAlias = "npt.NDArray[np.uint8]"
+ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
 Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
 Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
 
 
 def rising(first: int, count: int) -> Indices:
-    """int64 ``[count]``: the numbers from ``first`` on.
-
-    ``np.arange`` lets go of the interpreter, however few they are, and where others wait for it
-    that takes longer than all else.
-    """
+    """Return int64 ``[count]``: the numbers from ``first`` on."""
+    # np.arange releases the GIL, however few the numbers are; to have it back takes long where
+    # other threads want it.
     if count > len(_NUMBERS):
         return np.arange(first, first + count)
     return _NUMBERS[:count] + first
 
 
 def offsets_of(lengths: Indices) -> Indices:
-    """Running sums with a leading 0: ``[n]`` lengths to ``[n + 1]`` offsets."""
+    """Return running sums with a leading 0: of ``[n]`` lengths ``[n + 1]`` offsets."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -68,7 +66,7 @@ class BytesColumn:
             the offsets.
     """
 
-    values: Octets
+    values: ByteArray
     offsets: Indices
     item_shape: tuple[int, ...] = ()
     rows: int = 0
@@ -82,7 +80,7 @@ class BytesColumn:
 
     @property
     def strings_per_row(self) -> int:
-        """How many strings one row holds."""
+        """The number of strings in one row."""
         return int(np.prod(self.item_shape, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -91,7 +89,7 @@ class BytesColumn:
 
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
+            raise _no_row(row, len(self))
         first = (row % len(self)) * self.strings_per_row
         return _nest(self._strings(first, first + self.strings_per_row), self.item_shape)
 
@@ -99,13 +97,17 @@ class BytesColumn:
         return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[Any]:
-        """All rows: ``bytes``, or nested lists of them."""
+        """Return all rows: ``bytes``, or nested lists of them."""
         return list(self) if self.item_shape else self._strings(0, len(self))
 
     def _strings(self, first: int, last: int) -> list[bytes]:
         bounds = self.offsets[first : last + 1].tolist()
         view = self.values.data
         return [bytes(view[a:b]) for a, b in pairwise(bounds)]
+
+
+def _no_row(row: int, rows: int) -> IndexError:
+    return IndexError(f"there is no row {row} in a column of {rows}")
 
 
 def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
@@ -127,24 +129,24 @@ class Pictures:
         shapes: int64 ``[count, 3]``: the heights, widths and channels.
     """
 
-    values: Octets
+    values: ByteArray
     offsets: Indices
     shapes: Indices
 
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __getitem__(self, row: int) -> Octets:
+    def __getitem__(self, row: int) -> ByteArray:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
+            raise _no_row(row, len(self))
         first, last = self.offsets[row % len(self) :][:2].tolist()
         return self.values[first:last].reshape(self.shapes[row])
 
-    def __iter__(self) -> Iterator[Octets]:
+    def __iter__(self) -> Iterator[ByteArray]:
         return (self[row] for row in range(len(self)))
 
-    def to_list(self) -> list[Octets]:
-        """All pictures, as views."""
+    def to_list(self) -> list[ByteArray]:
+        """Return all pictures, as views."""
         return list(self)
 
 
@@ -166,7 +168,7 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
+            raise _no_row(row, len(self))
         first, last = self.row_splits[row % len(self) :][:2].tolist()
         part = cut(self.values, first, last)
         return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
@@ -175,14 +177,14 @@ class Ragged:
         return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[list[Any]]:
-        """Each row as a list, at every depth."""
+        """Return the rows as lists, at every depth."""
         first = int(self.row_splits[0])
         values = cut(self.values, first, int(self.row_splits[-1]))
         items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
         return [items[a:b] for a, b in pairwise((self.row_splits - first).tolist())]
 
     def to_dense(self, default: Any = None, width: int | None = None) -> npt.NDArray[Any]:
-        """One array ``[rows, width, ...]``, short rows filled up; every ragged dimension is.
+        """Return one array ``[rows, width, ...]``, with short rows filled up at every depth.
 
         Args:
             default: The filling; ``None`` means 0 for numbers and ``b""`` for strings.
@@ -199,7 +201,7 @@ class Ragged:
 
 
 def cut(values: Values, first: int, last: int) -> Values:
-    """The values ``first … last-1``, as views of the same memory."""
+    """Return the values ``first … last-1`` as views of the same memory."""
     if isinstance(values, Ragged):
         return Ragged(values.values, values.row_splits[first : last + 1])
     if isinstance(values, BytesColumn):
@@ -212,27 +214,29 @@ def cut(values: Values, first: int, last: int) -> Values:
 
 
 def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
-    """The values as an array that NumPy can index: strings as objects, ragged ones filled up."""
+    """Return the values as a NumPy array: strings become objects, ragged rows are filled up."""
     if isinstance(values, Ragged):
         return values.to_dense(default)
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Pictures):
-        raise TypeError("pictures of any size make no array; give sr.Image a shape")
+        raise TypeError(
+            "pictures of different sizes do not fit into one array; give sr.Image a shape"
+        )
     objects = np.empty(len(values.offsets) - 1, object)
     objects[:] = BytesColumn(values.values, values.offsets).to_list()
     return objects.reshape(len(values), *values.item_shape)
 
 
 def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
-    """An array for such values, filled with the default, or with their kind's own."""
+    """Make an array of the values' dtype, filled with ``default`` (``None``: 0 or ``b""``)."""
     none = b"" if values.dtype == object else 0
     return np.full(shape, none if default is None else default, values.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sparse:
-    """Coordinates and values.
+    """A sparse column: the coordinates of its values, and the values.
 
     Args:
         indices: int64 ``[count, dimensions]``, sorted.
@@ -249,7 +253,7 @@ class Sparse:
 
     def __getitem__(self, row: int) -> Sparse:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
+            raise _no_row(row, len(self))
         places = np.flatnonzero(self.indices[:, 0] == row % len(self))
         return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
 
@@ -257,7 +261,7 @@ class Sparse:
         return (self[row] for row in range(len(self)))
 
     def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
-        """One array of ``dense_shape``; what has no value gets ``default`` (0 or ``b""``)."""
+        """Return one array of ``dense_shape``; places without a value get ``default``."""
         values = _array(self.values)
         dense = _filled(self.dense_shape, values, default)
         dense[tuple(self.indices.T)] = values

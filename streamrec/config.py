@@ -1,8 +1,9 @@
 """Validated configuration: the settings of a stream and of the daemon, under the same names.
 
 Settings are plain values (JSON-able), so that they can be sent to the engine process, written in
-TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError` with one sentence
-that names the setting, what is wrong with it, and the nearest right name.
+TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError`. Its message has one
+sentence for each wrong setting, which begins "the setting 'name' ": a validator's message goes on
+from there, and says what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -51,23 +52,24 @@ MIB = 1 << 20
 DEFAULT_LANES = 48
 """Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
 MOST_OPEN_SHARDS = 144
-"""How many shards the lanes of a shuffle by shard have open together, if there are as many, and if
-lanes are not more: a batch has records of each of them. Three for each of 48 lanes."""
+"""The most shards that all lanes of a shuffle by shard have open together (or one for each lane, if
+there are more lanes). A batch draws records from each of them. Three for each of 48 lanes."""
 FEWEST_OPEN_SHARDS = 16
-"""The same of a small window: what is read ahead of many would take more memory than it does."""
+"""The fewest open shards. A small window has no more, as their read-ahead would take more memory
+than the window itself."""
 WINDOW_A_SHARD = MIB // 2
-"""Bytes of the window for each shard that is open, between the two."""
+"""Bytes of the shuffle window for each open shard, between these two numbers."""
 
 Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
 
 Function: TypeAlias = Callable[..., Any] | str
-"""Of the user: itself, or its name as ``module:function``."""
+"""A function of the user, or its name as ``module:function``."""
 
 _Wait: TypeAlias = Annotated[float, Field(gt=0, le=1e7)]
-"""Seconds for which an event loop can set a timer: up to 115 days."""
+"""Seconds, up to 115 days: an event loop cannot set a longer timer."""
 
 _SECRETS = ("storage_options", "token")
-"""Settings whose values no error shows."""
+"""The settings whose values errors do not show."""
 
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -82,18 +84,18 @@ class _Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Pack:
-    """How sequences are packed into rows of one length: ``streamrec.Pack``.
+    """The settings for packing sequences into rows of one length: ``streamrec.Pack``.
 
     Args:
-        length: Values of a pack; or that of each feature to pack, by name.
-        split: Cut sequences where a pack is full; else each is whole, in one pack.
-        bins: How many packs are filled side by side; more of them leave less padding.
-        overlong: What becomes of a sequence that no pack can hold: cut, or left out.
-        documents: How many sequences share a pack at most; 1 pads each to the length.
-        padding: The value behind the last sequence.
+        length: The number of values in a pack; or a mapping with that of each feature to pack.
+        split: Cut a sequence where its pack is full; else each sequence stays whole in one pack.
+        bins: The number of packs that are filled side by side; more of them leave less padding.
+        overlong: Cut a sequence that is longer than a pack (``"truncate"``), or leave it out.
+        documents: The most sequences in one pack; 1 pads each sequence to the length.
+        padding: The value behind the last sequence of a pack.
 
     Raises:
-        ConfigError: These contradict each other.
+        ConfigError: An argument is wrong, or two contradict each other.
     """
 
     length: int | dict[str, int]
@@ -105,28 +107,38 @@ class Pack:
 
     @property
     def held_bytes(self) -> int:
-        """What a lane holds for its packs, about: those it fills, and as many that are ready."""
+        """The bytes, about, that a lane holds for its packs."""
         lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
+        # Twice: the packs being filled, and as many that are ready. A place takes a value of 8
+        # bytes, its segment id and its position of 4 each.
         return 2 * (1 if self.split else self.bins) * sum(lengths) * (8 + 4 + 4)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse wrong and contradictory arguments."""
         lengths = self.length.values() if isinstance(self.length, dict) else [self.length]
         numbers = [*lengths, self.bins, 1 if self.documents is None else self.documents]
         if not lengths or not all(isinstance(n, int) and n > 0 for n in numbers):
-            raise ConfigError(f"needs lengths and numbers from 1 up: {self}")
+            raise ConfigError(
+                "a Pack takes integers from 1 up as length, bins and documents, "
+                f"but this one is {self}; correct them"
+            )
         if self.overlong not in ("truncate", "drop"):
-            raise ConfigError(f'has overlong {self.overlong!r}, not "truncate" or "drop"')
+            raise ConfigError(
+                f'overlong of a Pack is {self.overlong!r}; choose "truncate" or "drop"'
+            )
         if self.split and (self.documents is not None or len(set(lengths)) > 1):
-            raise ConfigError("splits sequences, so it takes one length and no documents")
+            raise ConfigError(
+                "a Pack with split=True takes one length for all features, and no documents; "
+                "correct these, or set split to False"
+            )
 
 
 class DatasetSettings(_Settings):
-    """What is read, in which order and how: the part that a daemon's dataset has too."""
+    """The settings of one dataset: the source, the order and the batches; a daemon has them too."""
 
     source: str | list[str] | dict[str, str | list[str]]
-    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; of a mix, those of
-    each component by its name."""
+    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; for a mix, a mapping
+    with one of these for each component by its name."""
     features: dict[str, Any] | Literal["infer"] | None = None
     """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
     batch_size: PositiveInt | None = None
@@ -134,48 +146,52 @@ class DatasetSettings(_Settings):
     shuffle: bool = False
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
-    """Bytes over all lanes."""
+    """Bytes of all lanes' windows together."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
     index: Literal[True] | str | None = None
-    """The index that the order by record needs: its URL, or ``True``: beside the shards."""
+    """The index, which gives the order by record: its URL, or ``True`` for the one beside the
+    shards."""
     epochs: PositiveInt | None = 1
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
-    """The last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for several."""
+    """The treatment of the last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for
+    several."""
     weights: list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None = None
-    """Of a mix: from which record on, of all ranks, each component has which part of the records.
-    """
+    """The stages of a mix: the record (of all ranks) at which each begins, and its components'
+    weights."""
     exhausted: Literal["repeat", "stop", "rest"] = "repeat"
-    """Of a mix: a component at its end begins anew, ends the lane, or leaves it to the rest."""
+    """The treatment, in a mix, of a component at its end: it begins anew, ends the lane, or leaves
+    the lane to the other components."""
     ordered: bool = True
-    """False: first come, first served. A slow lane stalls nothing, and no order is kept."""
+    """False: batches take what comes first, so a slow lane stalls nothing and no order is kept."""
     filter: Function | None = None
-    """Columns to a boolean mask of the records to keep; record by record, vectorised."""
+    """A vectorised function from columns to a boolean mask of the records to keep."""
     map: Function | None = None
-    """Columns to columns of as many rows; record by record, vectorised."""
+    """A vectorised function from columns to columns with as many rows."""
     transform: Function | None = None
-    """A batch to the columns that are delivered."""
+    """A function from a batch to the columns that are delivered."""
     pack: Pack | None = None
-    """Sequences into packs of one length; a batch is then one of packs."""
+    """The packing of sequences into rows of one length; a batch then consists of packs."""
     length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
-    """How many buckets of records of like length; a batch is then of one of them."""
+    """The number of buckets for records of similar length; a batch is drawn from one of them."""
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
-    """What is done where a record is damaged."""
+    """The treatment of damaged records."""
     corrupt_budget: NonNegativeInt | Annotated[float, Field(ge=0, le=1)] = 0
-    """How many records may be skipped: a number, or a fraction of those that are read."""
+    """The most records that may be skipped: a number, or a fraction of the records read."""
     quarantine: str | None = None
-    """A URL under which what is skipped is kept."""
+    """The URL under which the bytes of skipped records are kept."""
     compression: Literal["auto"] | Compression = "auto"
-    """Of the shards; auto: what each begins with. TensorFlow's names are taken too."""
+    """The shards' compression; auto: by the first bytes of each. TensorFlow's names are taken too.
+    """
     memory_budget: ByteSize | Literal["auto"] = "auto"
-    """Bytes in flight."""
+    """The most bytes in flight."""
     max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
-    """Bytes of the longest record that is read; auto: those of the memory budget."""
+    """Bytes of the longest record that is read; auto: the memory budget."""
     max_concurrency: PositiveInt | Literal["auto"] = "auto"
-    """Requests in flight."""
+    """The most requests in flight."""
     prefetch: PositiveInt | Literal["auto"] = "auto"
-    """Batches that may wait for the consumer; auto: as many as the budget's reserve holds."""
+    """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
@@ -183,18 +199,18 @@ class DatasetSettings(_Settings):
 
     @property
     def components(self) -> dict[str, str | list[str]]:
-        """The sources of a mix by name, sorted; one without a name where nothing is mixed."""
+        """The sources of a mix, sorted by name; without a mix, one source with an empty name."""
         source = self.source
         return dict(sorted(source.items())) if isinstance(source, dict) else {"": source}
 
     @property
     def has_windows(self) -> bool:
-        """Whether lanes hold windows of ``shuffle_window``, and change the order inside them."""
+        """True where lanes hold windows of ``shuffle_window`` and change the order inside them."""
         return self.shuffle or self.length_buckets is not None
 
     @property
     def urls(self) -> list[str]:
-        """All that the source names."""
+        """All URLs, globs and ranges of the source."""
         parts = self.components.values()
         return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
 
@@ -203,9 +219,9 @@ class DatasetSettings(_Settings):
     def _not_empty(cls, source: str | list[str] | dict[str, Any]) -> Any:
         parts = list(source.values()) if isinstance(source, dict) else [source]
         if not parts or not all(part and all(part) for part in parts):
-            raise ValueError("names no shard")
+            raise ValueError("names no shard; give a URL, a glob or a list of them")
         if isinstance(source, dict) and not all(source):
-            raise ValueError("has a component without a name")
+            raise ValueError("has a component without a name; give each component one")
         return source
 
     @field_validator("weights", mode="before")
@@ -219,12 +235,14 @@ class DatasetSettings(_Settings):
         source = known.data.get("source", "")
         if not isinstance(source, dict):
             if weights is not None:
-                raise ValueError("has no effect: the source has no components to mix")
+                raise ValueError(_NO_MIX)
             return None
         if not weights:
-            raise ValueError(f"is missing; say how much of each is mixed: {', '.join(source)}")
+            raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
         if known.data.get("index") is not None:
-            raise ValueError("are of a mix, which takes shards as they come: leave out the index")
+            raise ValueError(
+                "makes a mix, which cannot be read in the order by record; leave out the index"
+            )
         check_schedule(weights, set(source))
         return weights
 
@@ -232,7 +250,9 @@ class DatasetSettings(_Settings):
     @classmethod
     def _order_fits(cls, ordered: bool, known: ValidationInfo) -> bool:
         if not ordered and isinstance(known.data.get("source"), dict):
-            raise ValueError("is False, which keeps no order, and a mix is one: leave it out")
+            raise ValueError(
+                "is False, but a mix takes its components in a fixed order; leave ordered out"
+            )
         return ordered
 
     @field_validator("exhausted")
@@ -241,7 +261,7 @@ class DatasetSettings(_Settings):
         if isinstance(known.data.get("source"), dict):
             check_ends(choice, known.data)
         elif choice != "repeat":
-            raise ValueError("has no effect: the source has no components to mix")
+            raise ValueError(_NO_MIX)
         return choice
 
     @field_validator("filter", "map", "transform", mode="before")
@@ -258,11 +278,12 @@ class DatasetSettings(_Settings):
     def _buckets_fit(cls, buckets: int | None, known: ValidationInfo) -> int | None:
         if buckets is not None and known.data.get("pack") is not None:
             raise ValueError(
-                "has no effect on packs, which are all of one length; leave one of the two out"
+                "has no effect on packs, which are all of one length; leave out length_buckets or "
+                "pack"
             )
         if buckets is not None and not known.data.get("ordered", True):
             raise ValueError(
-                "needs all lanes in step, and ordered is False; leave one of the two out"
+                "needs all lanes in step, but ordered is False; leave out length_buckets or ordered"
             )
         return buckets
 
@@ -275,7 +296,10 @@ class DatasetSettings(_Settings):
     @classmethod
     def _checked(cls, choice: str, known: ValidationInfo) -> str:
         if choice != "raise" and known.data.get("check_crc") is False:
-            raise ValueError(f"is {choice!r}, but check_crc is off: no damage would be noticed")
+            raise ValueError(
+                f"is {choice!r}, but with check_crc=False no damage would be noticed; set "
+                'check_crc to True, or on_corrupt to "raise"'
+            )
         return choice
 
     @field_validator("corrupt_budget")
@@ -283,10 +307,13 @@ class DatasetSettings(_Settings):
     def _budget_fits(cls, budget: float, known: ValidationInfo) -> float:
         choice = known.data.get("on_corrupt", "raise")
         if choice == "raise" and budget:
-            raise ValueError('has no effect while on_corrupt is "raise"; choose "skip"')
+            raise ValueError(
+                'has no effect while on_corrupt is "raise"; set on_corrupt to "skip" or '
+                '"quarantine", or leave corrupt_budget out'
+            )
         if choice != "raise" and not budget:
             raise ValueError(
-                f"is 0, so that on_corrupt={choice!r} may skip nothing; set a number of records, "
+                f"is 0, so that on_corrupt={choice!r} may skip nothing; give a number of records, "
                 "or a fraction such as 0.001"
             )
         return budget
@@ -296,9 +323,13 @@ class DatasetSettings(_Settings):
     def _quarantine_fits(cls, url: str | None, known: ValidationInfo) -> str | None:
         wanted = known.data.get("on_corrupt", "raise") == "quarantine"
         if wanted and not url:
-            raise ValueError("is missing; on_corrupt='quarantine' needs a URL to write to")
+            raise ValueError(
+                "is missing, but on_corrupt is 'quarantine'; give a URL to write damaged records to"
+            )
         if url and not wanted:
-            raise ValueError("has no effect unless on_corrupt is 'quarantine'")
+            raise ValueError(
+                "has no effect unless on_corrupt is 'quarantine'; set that, or leave quarantine out"
+            )
         return url
 
     @field_validator("compression", mode="before")
@@ -310,7 +341,9 @@ class DatasetSettings(_Settings):
     @classmethod
     def _large_enough(cls, budget: ByteSize | str) -> ByteSize | str:
         if isinstance(budget, int) and budget < 8 * MIB:
-            raise ValueError("is less than the 8 MiB that one range and one batch need")
+            raise ValueError(
+                "is less than the 8 MiB that one range and one batch need; give 8 MiB or more"
+            )
         return budget
 
 
@@ -320,10 +353,11 @@ class StreamSettings(DatasetSettings):
     rank: int | Literal["auto"] = "auto"
     world_size: PositiveInt | Literal["auto"] = "auto"
     engine: Literal["process", "thread"] | None = None
-    """Who reads for a plain ``for``; ``None``: a process where the source can be read from one."""
+    """The reader behind a plain ``for`` loop; ``None``: a process where the source can be read from
+    one, else a thread."""
 
     def dataset(self) -> DatasetSettings:
-        """The part that does not depend on who reads."""
+        """Return the settings that do not depend on the reading rank or engine."""
         own = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
         return DatasetSettings.model_construct(
             **{name: value for name, value in self if name not in own}
@@ -334,28 +368,29 @@ class DaemonSettings(_Settings):
     """The configuration of ``streamrec serve``: ``[server]`` and ``[datasets.NAME]`` tables."""
 
     class Server(_Settings):
-        """Where the daemon listens, and how it ends."""
+        """The settings of the daemon itself: its addresses, limits and timeouts."""
 
         listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
         """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
         status: str | None = "127.0.0.1:7071"
         """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
         token: SecretStr | None = None
-        """What clients must present; over TCP beyond loopback it needs TLS, and is refused."""
+        """The token that clients must present. Over TCP beyond loopback it is refused, since it
+        would need TLS."""
         insecure: bool = False
-        """Listen beyond this machine, where whoever can connect can read."""
+        """True: listen beyond this machine, though anybody who can connect can read."""
         grace: PositiveFloat = 30.0
-        """Seconds that SIGTERM gives to batches already under way."""
+        """Seconds after SIGTERM in which batches already under way are finished."""
         max_connections: PositiveInt = 1024
-        """Clients; more are sent elsewhere."""
+        """The most clients; others are sent elsewhere."""
         max_connections_per_address: PositiveInt = 256
-        """Clients at one address of another machine."""
+        """The most clients at one address of another machine."""
         max_handshakes: PositiveInt = 256
-        """Connections that are no clients yet; of more, the oldest are cut."""
+        """The most connections that have not finished their handshake; the oldest are closed."""
         handshake_timeout: _Wait = 10.0
-        """Seconds for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
+        """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
         idle_timeout: _Wait = 7200.0
-        """Seconds that a client may give no sign of life."""
+        """Seconds that a client may be silent before its connection is closed."""
 
         @field_validator("status")
         @classmethod
@@ -371,11 +406,11 @@ def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") ->
 
     Args:
         model: The settings class.
-        values: By name.
-        where: What to call the whole in an error, such as the configuration file's path.
+        values: The values by the settings' names.
+        where: The source of the values for errors, such as the configuration file's path.
 
     Raises:
-        ConfigError: One sentence a wrong setting, all of them at once.
+        ConfigError: Settings are wrong; the message has one sentence for each of them.
     """
     try:
         return model.model_validate(values)
@@ -391,7 +426,7 @@ def byte_size(name: str, text: str) -> int:
     """Read a number of bytes, at least one, as settings write it (``"4MiB"``).
 
     Raises:
-        ConfigError: It is none; the error calls it by its name.
+        ConfigError: It is none; the error says ``name``.
     """
     try:
         size = TypeAdapter(ByteSize).validate_python(text)
@@ -411,24 +446,30 @@ def load_daemon(path: str | Path) -> DaemonSettings:
     try:
         values = tomllib.loads(Path(path).read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name a readable TOML file") from None
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}); name a readable TOML file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
+        raise ConfigError(f"{path} is not TOML ({error}); correct the file") from None
     return validate(DaemonSettings, values, where=str(path))
 
 
 def ends(settings: DatasetSettings) -> dict[str, Any]:
-    """What decides where runs end: ranks that differ in it wait for each other for ever."""
+    """Return the settings that decide where runs end."""
+    # Ranks that differ in these would wait for each other for ever.
     return settings.model_dump(include={"epochs", "steps_per_epoch", "remainder"})
 
 
 def compression_name(name: str | None) -> str:
-    """The plain name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
+    """Return our name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
     return (name or "none").lower()
 
 
+_NO_MIX = "has no effect, since the source has no components to mix; leave it out"
+
+
 def _setting(model: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, ...]:
-    """The setting's own name, without the members of unions that pydantic appends."""
+    """Return the path of a setting's name, without the union members that pydantic appends."""
     in_table = issubclass(model, DaemonSettings)
     depth = {"server": 2, "datasets": 3}.get(str(location[0]), 1) if in_table else 1
     return tuple(str(part) for part in location[:depth])
@@ -439,9 +480,11 @@ def _sentence(model: type[BaseModel], path: tuple[str, ...], faults: list[Any]) 
     if first["type"] == "extra_forbidden":
         return f"there is no setting {name!r}{_nearest(model, path)}"
     if first["type"] == "missing":
-        return f"the setting {name!r} is missing"
+        return f"the setting {name!r} is missing; add it"
     if first["type"] == "value_error":
-        return f"the setting {name!r} {first['msg'].removeprefix('Value error, ')}"
+        error = first["ctx"]["error"]
+        # A validator's message goes on from the name; that of Pack is a sentence of its own.
+        return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
     wanted = " or ".join(fault["msg"].removeprefix("Input should be ") for fault in faults)
     given = first["input"]
     said = type(given).__name__ if path[-1] in _SECRETS else repr(given)

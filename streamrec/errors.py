@@ -109,7 +109,7 @@ class StreamrecError(Exception):
     """The root of the tree.
 
     Args:
-        message: What happened, and what to do next; the location is added from the fields.
+        message: What happened and what to do next; the location is added from the fields.
     """
 
     retryable: ClassVar[bool] = False
@@ -124,7 +124,7 @@ class StreamrecError(Exception):
         return printable(located(self.message, facts))
 
     def fields(self) -> dict[str, Any]:
-        """The facts that are known, by name."""
+        """Return the known fields by name."""
         values = ((name, getattr(self, name)) for name in self.field_names)
         return {name: value for name, value in values if value is not None}
 
@@ -137,9 +137,9 @@ class StoreError(StreamrecError):
     """The object store refused or failed.
 
     Args:
-        message: What happened, and what to do next.
+        message: What happened and what to do next.
         url: The object or bucket.
-        offset: From where on the object could not be read, in bytes, as it is stored.
+        offset: The first byte of the stored object that could not be read.
     """
 
     field_names: ClassVar[tuple[str, ...]] = ("url", "offset")
@@ -150,11 +150,8 @@ class StoreError(StreamrecError):
         self.offset = offset
 
     def at(self, offset: int) -> Self:
-        """Return a copy that says where in the object reading failed.
-
-        A copy, since several reads may share one error, such as that of a token; it has neither
-        traceback nor cause.
-        """
+        """Return a copy, without traceback and cause, that says at which byte reading failed."""
+        # A copy, since several reads may share one error, such as that of a token.
         error = copy(self)
         error.offset = offset
         return error
@@ -173,7 +170,7 @@ class ObjectChanged(StoreError):
 
 
 class StaleIndex(StoreError):
-    """The index that is named does not describe this shard as the store has it now."""
+    """The index describes another version of this shard than the store has now."""
 
 
 class StoreMisbehaved(StoreError):
@@ -184,11 +181,11 @@ class StoreUnavailable(StoreError, ConnectionError):
     """The store cannot be reached, or asks to slow down.
 
     Args:
-        message: What happened, and what to do next.
+        message: What happened and what to do next.
         url: The object or bucket.
-        offset: From where on the object could not be read, in bytes, as it is stored.
-        retry_after: Seconds that the store asks to wait; ``None``: it names none.
-        throttled: Whether it asks to slow down.
+        offset: The first byte of the stored object that could not be read.
+        retry_after: Seconds that the store asks to wait; ``None`` where it names none.
+        throttled: True where the store asks to slow down.
     """
 
     retryable = True
@@ -211,9 +208,9 @@ class DataError(StreamrecError, ValueError):
     """The bytes are not what they should be.
 
     Args:
-        message: What is wrong, and what to do next.
+        message: What is wrong and what to do next.
         url: The shard.
-        offset: Where the record's frame begins in the shard, in bytes.
+        offset: The byte of the shard at which the record's frame begins.
         record: The record's number in the shard, or the row's number in the input, from 0.
         feature: The feature's name.
     """
@@ -252,13 +249,13 @@ class CorruptBudgetExceeded(DataError):
     """More records are damaged than ``corrupt_budget`` allows to skip.
 
     Args:
-        message: What happened, and what to do next.
-        url: The shard of the last one.
-        offset: Where it begins in the shard, in bytes.
-        record: Its number in the shard.
+        message: What happened and what to do next.
+        url: The shard of the last damaged record.
+        offset: The byte of the shard at which that record begins.
+        record: That record's number in the shard.
         feature: Not used.
-        skipped_records: How many records were skipped, with the last one.
-        skipped_bytes: How many bytes.
+        skipped_records: The number of skipped records, with the last one.
+        skipped_bytes: The size of the skipped records in bytes.
     """
 
     field_names = (*DataError.field_names, "skipped_records", "skipped_bytes")
@@ -280,11 +277,11 @@ class CorruptBudgetExceeded(DataError):
 
 
 class CorruptCompression(DataError):
-    """The shard is no intact compressed stream; ``offset`` is one in the object as it is stored."""
+    """The shard is no intact compressed stream; ``offset`` counts bytes of the stored object."""
 
 
 class DecompressionBomb(DataError):
-    """More comes out of a compressed shard than is allowed; ``offset`` as in the former."""
+    """The shard decompresses to more than is allowed; ``offset`` counts bytes of the object."""
 
 
 class RecordTooLarge(DataError):
@@ -312,13 +309,13 @@ class WrongFeatureType(DataError):
 
 
 class FunctionFailed(StreamrecError):
-    """A function of the user raised, or gave something that it must not; the cause is chained.
+    """A function of the user raised, or returned a wrong value; the cause is chained.
 
     Args:
-        message: What it did, and what to do next.
-        setting: What the function is set as: ``"filter"``, ``"map"``, ``"transform"``.
-        url: The shard of the first of the records that it was called with.
-        record: The number of that one in its shard, from 0.
+        message: What the function did and what to do next.
+        setting: The setting that names the function: ``"filter"``, ``"map"``, ``"transform"``.
+        url: The shard of the first record that the function was called with.
+        record: That record's number in its shard, from 0.
     """
 
     field_names = ("setting", "url", "record")
@@ -341,10 +338,11 @@ class OutOfMemory(StreamrecError, MemoryError):
     """The operating system gives no memory to read with.
 
     Args:
-        message: For what it was asked, and what to do next.
+        message: What the memory was for and what to do next.
         url: The shard that was being read.
-        offset: How far, in bytes.
-        record: The number in the shard of the record at hand, or of the first of several, from 0.
+        offset: The byte of the shard up to which it was read.
+        record: The number in the shard, from 0, of the record (or the first of the records) that
+            needed the memory.
     """
 
     field_names = ("url", "offset", "record")
@@ -371,11 +369,12 @@ class OutOfMemory(StreamrecError, MemoryError):
         offset: int | None = None,
         record: int | None = None,
     ) -> Self:
-        """The error for an allocation that failed; what was on its way there is let go of."""
+        """Make the error for a failed allocation."""
+        # The traceback's frames hold memory that is needed now.
         error.__traceback__ = None
         return cls(
-            f"the system gives no memory ({error}); give the process more, or set memory_budget "
-            "or max_record_bytes to less",
+            f"the system gives no memory ({error}); give the process more, or lower memory_budget "
+            "or max_record_bytes",
             url=url,
             offset=offset,
             record=record,
@@ -398,9 +397,9 @@ class FeedError(StreamrecError):
     """A feeder, or the engine process, no longer delivers.
 
     Args:
-        message: What happened, and what to do next.
-        position: The state to resume from: of the last batch that was taken, or the one that was
-            loaded; plain JSON-able data. ``None``: nothing was, so begin anew.
+        message: What happened and what to do next.
+        position: The state to resume from, as plain JSON-able data: that of the last batch taken,
+            or the state that was loaded. ``None``: there is neither, so begin anew.
     """
 
     field_names = ("position",)
@@ -427,12 +426,12 @@ class FeederRefused(FeedError):
 
 
 class Stalled(StreamrecError, TimeoutError):
-    """A stage of the stream stood still for ``stall_timeout``; the store's is `StoreUnavailable`.
+    """A stage stood still for ``stall_timeout``; for a stalled store it is `StoreUnavailable`.
 
     Args:
-        message: What happened, and what to do next.
-        stage: Which one, such as ``decode``; ``feeder``: a feeder sends nothing of the stream.
-        position: From a feeder's stream, the state to resume from; as of `FeedError`.
+        message: What happened and what to do next.
+        stage: The stage's name, such as ``decode``; ``feeder`` where a feeder sends no batches.
+        position: The state to resume from, of a feeder's stream, as in `FeedError`.
     """
 
     field_names = ("stage", "position")
@@ -446,11 +445,11 @@ class Stalled(StreamrecError, TimeoutError):
 
 
 class BatchOutOfOrder(StreamrecError):
-    """A batch came that is not the one after the last: the stream delivers nothing then.
+    """A batch came that does not follow the last one, so the stream delivers nothing.
 
     Args:
-        message: What happened, and what to do next.
-        step: How many steps lie before what came.
+        message: What happened and what to do next.
+        step: The number of the step that came, from 0.
     """
 
     field_names = ("step",)
@@ -477,7 +476,7 @@ class OtherDataset(StateError):
 
 
 class OtherOrder(StateError):
-    """The state was saved with other settings of those that determine the order."""
+    """The state was saved with other settings that determine the order."""
 
 
 class OtherVersion(StateError):
@@ -492,7 +491,7 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("url", "feature", "setting", "stage"), str),
     "position": dict,
 }
-"""Of fields; all others are numbers."""
+"""The types of the fields; those not named here are integers."""
 
 _BY_NAME: dict[str, type[StreamrecError]] = {
     name: value
@@ -502,7 +501,7 @@ _BY_NAME: dict[str, type[StreamrecError]] = {
 
 
 def located(message: str, facts: Mapping[str, Any]) -> str:
-    """Return the message behind the facts that say where, as an error's text has them."""
+    """Return an error's text: the fields that say where, and then the message."""
     where = ", ".join(
         f"{name} {value}" if name != "url" else str(value) for name, value in facts.items()
     )
@@ -520,9 +519,10 @@ def to_fields(error: BaseException) -> dict[str, Any]:
 
 
 def from_fields(fields: dict[str, Any]) -> StreamrecError:
-    """Rebuild the error that :func:`to_fields` described; unknown types and fields are dropped.
+    """Rebuild the error that :func:`to_fields` described.
 
-    Nothing is taken on trust: so is a field of another type than it should have.
+    The fields may come from an untrusted peer: unknown names and values of a wrong type are
+    dropped, and an error of an unknown type becomes a ``StreamrecError``.
     """
     kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
     known = {name: _fact(name, fields.get(name)) for name in kind.field_names}
@@ -530,7 +530,7 @@ def from_fields(fields: dict[str, Any]) -> StreamrecError:
 
 
 def _fact(name: str, value: Any) -> Any:
-    """Return a field's value; ``None`` where it cannot be one."""
+    """Return a field's value, or ``None`` where it has a wrong type or size."""
     if type(value) is not _TYPES.get(name, int):
         return None
     if isinstance(value, int) and abs(value) >= 1 << 63:

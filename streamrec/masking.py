@@ -1,8 +1,8 @@
-"""Text that may be shown: without what lets somebody in, and without what steers a terminal.
+"""Masking: removes credentials and terminal control characters from text that is shown.
 
-A URL is read as it is. Wherever it is shown (in an error, a log, a ``repr``, a report, or to the
-client of a feeder) it is masked here: without its user, and of http without its query, since no
-list of names would hold every signature.
+Shards are read by their whole URLs. Wherever a URL is shown (in an error, a log, a ``repr``, a
+report, or to the client of a feeder), its user is left out, and the query of an http URL too,
+since no list of parameter names would hold every signature.
 """
 
 from __future__ import annotations
@@ -27,54 +27,56 @@ __all__ = [
 
 HIDDEN = "**********"
 MOST = 8 << 10
-"""Characters of a text that are shown: a few screens, whatever a peer sends."""
+"""The most characters of a text that are shown: a few screens, however much a peer sends."""
 
 _QUERIED = r"\b((?:https?|tcp|tls)://"
 _QUERY = re.compile(rf"(?is){_QUERIED}[^?#]*)(\?[^#]*)?(?:#.*)?")
 _QUERY_IN_TEXT = re.compile(
-    # A query that is masked already stays; what ends a clause of the text is no part of the URL.
+    # A query that is masked already is left alone. Punctuation behind a URL is no part of it.
     rf"(?i){_QUERIED}[^?#\s'\">]*[?#])(?!\.\.\.[:;,.)]*(?:[\s'\">]|\Z))[^\s'\">]*[^\s'\">:;,.)]"
 )
 _USER = re.compile(
     r"(?i)\b((?:https?|ftps?|sftp|ssh|smb|tcp|tls|unix|webdavs?|webhdfs)://)[^/?#\s]*@"
 )
-"""Elsewhere a name before an ``@`` is no user: a container of Azure's, a branch of GitHub's."""
+"""Schemes whose URLs may name a user. In others the name before ``@`` is none: with Azure it is a
+container, with GitHub a branch."""
 _PASSWORD = re.compile(
-    # Before the @ of these stand a repository and a branch.
+    # In github: and git: URLs, a repository and a branch stand before the @.
     r"(?i)\b((?!github:|git:)[a-z][a-z0-9+.-]*://)[^/?#:\s]*:[^/?#\s]*@"
 )
 _PARAMETER = re.compile(
     r"(?i)([?&;#](?:[\w.-]*(?:signature|token|secret|passw|credential|key|auth)[\w.-]*|sig)=)"
     r"[^&#\s'\">]+"
 )
-"""Of a query of any other scheme, or of a URL whose beginning is not there."""
+"""Secret parameters in the query of any other scheme, or of a URL whose beginning was cut off."""
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""C0 and C1 without tab and line feed, what turns the direction of writing, and halves of pairs."""
+"""C0 and C1 controls but tab and line feed, marks of writing direction, and lone surrogates."""
 _SUSPICIOUS = re.compile(rf"[?@#;&]|{_CONTROL.pattern}")
 _OPTION = re.compile(
     r"secret|token|passw|credential|private|signature|auth|cookie|headers|sas_|connection_string"
     r"|\bkey\b|_key\b",
     re.IGNORECASE,
 )
-"""Names of options whose values let somebody in."""
+"""The names of options whose values are credentials."""
 
 
 def masked(url: str) -> str:
-    """Return a URL as it may be shown: it names the object, and lets nobody in."""
-    if not _SUSPICIOUS.search(url):  # there may be a million of them
+    """Return a URL without credentials and control characters."""
+    if not _SUSPICIOUS.search(url):  # A dataset may have a million URLs: most end here.
         return url
     plain = _QUERY.sub(lambda found: found[1] + ("?..." if found[2] else ""), url)
     return _CONTROL.sub("?", _without_users(plain))
 
 
 def printable(text: str) -> str:
-    """Return a text as it may be shown, of whatever origin: its URLs masked, and not too long.
+    """Return a text that may be shown: its URLs masked, and cut behind ``MOST`` characters.
 
-    What would steer a terminal becomes a question mark.
+    Control characters become question marks.
     """
-    plain = text[: 2 * MOST]  # a secret that the cut divides is masked before
+    # Twice as much is masked as is shown, so that the cut divides no secret.
+    plain = text[: 2 * MOST]
     plain = _without_users(_QUERY_IN_TEXT.sub(r"\1...", plain))
     if len(text) > MOST:
         plain = f"{plain[:MOST]}... (cut: there are {len(text)} characters)"
@@ -86,7 +88,7 @@ def _without_users(text: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return options without what their names call secret, at every depth, and with masked URLs."""
+    """Hide the options with secret names, at every depth, and mask the URLs in the others."""
     if isinstance(value, dict):
         return {
             name: HIDDEN
@@ -100,7 +102,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def without_values(text: str, options: Mapping[str, Any]) -> str:
-    """Return a text, as of an error about options, without those of their values that it quotes."""
+    """Hide the values of options that a text (an error about them, say) quotes."""
     for value in options.values():
         if isinstance(value, str) and len(value) > 3:
             text = text.replace(value, HIDDEN)
@@ -115,7 +117,7 @@ class Hidden(dict[str, Any]):
 
 
 def shown(value: Any) -> Any:
-    """Return a value with every URL in it masked, in lists, tuples and mappings, too."""
+    """Mask every URL in a value, inside lists, tuples and mappings too."""
     if isinstance(value, str):
         return masked(value)
     if type(value) in (list, tuple):
@@ -124,7 +126,7 @@ def shown(value: Any) -> Any:
 
 
 def masked_repr(self: Any) -> str:
-    """Show a dataclass with masked URLs; to be set as its ``__repr__``."""
+    """Return a dataclass's ``repr`` with masked URLs; a class sets this as its ``__repr__``."""
     parts = (
         f"{field.name}={shown(getattr(self, field.name))!r}" for field in fields(self) if field.repr
     )

@@ -1,4 +1,4 @@
-"""How much memory a stream, and a record in it, may use, by the machine and the ranks on it."""
+"""The memory that a stream and a single record may use, from the settings and the machine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["automatic_budget", "memory_budget", "record_limit"]
 
 
 def memory_budget(settings: DatasetSettings) -> int:
-    """The budget in bytes: as set, or that of the machine."""
+    """Return the stream's budget in bytes: the setting, or a share of the machine's memory."""
     budget = settings.memory_budget
     return automatic_budget() if budget == "auto" else int(budget)
 
 
 def record_limit(settings: DatasetSettings) -> int:
-    """The bytes of the longest record: as set, or as many as the budget has.
+    """Return the length of the longest record in bytes: the setting, or the memory budget.
 
-    Such a record overdraws its lane's share, and the budget can hold it alone.
+    A record of that length overdraws its lane's share; the budget can hold it alone.
     """
     limit = settings.max_record_bytes
     return memory_budget(settings) if limit == "auto" else int(limit)
@@ -43,7 +43,7 @@ def _local_ranks() -> int:
 
 
 def _memory_limit() -> int:
-    """Bytes: the cgroup's limit where one is set (v2, then v1), else the machine's memory."""
+    """Return, in bytes, the cgroup's limit (v2, then v1), or else the machine's memory."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:

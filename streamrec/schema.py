@@ -42,7 +42,7 @@ class Field(NamedTuple):
     number: int
     """The tag on the wire: never change one that has been released."""
     oneof: str | None = None
-    """The name of the group of which one field at most is set."""
+    """The name of the ``oneof`` group, of whose fields at most one is set."""
 
 
 def build(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, Any]:
@@ -106,7 +106,10 @@ def _set_type(proto: Any, kind: str, package: str, messages: Mapping[str, Any]) 
         proto.type = _SCALARS[kind]
         return
     if kind not in messages and not kind.startswith("."):
-        raise ValueError(f"field {proto.name!r}: {kind!r} is no scalar and no message of the table")
+        raise ValueError(
+            f"field {proto.name!r} has the type {kind!r}, which is no scalar and no message of the "
+            "table; correct the type, or add the message"
+        )
     proto.type = _Kind.TYPE_MESSAGE
     proto.type_name = kind if kind.startswith(".") else f"{package}.{kind}"
 

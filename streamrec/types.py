@@ -1,4 +1,4 @@
-"""The values that cross layers: blocks of records, rows that refer to them, columns and batches."""
+"""The values that all layers pass on: blocks and rows of records, columns and batches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.columns import (
+    ByteArray,
     Bytes,
     BytesColumn,
     Column,
     Indices,
-    Octets,
     Pictures,
     Ragged,
     Sparse,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "ByteArray",
     "Bytes",
     "BytesColumn",
     "Column",
     "Components",
     "Indices",
-    "Octets",
     "Origin",
     "Pictures",
     "Ragged",
@@ -56,10 +56,10 @@ class RecordBlock:
     of them is gone the memory goes back to its pool.
     """
 
-    buffer: Octets
+    buffer: ByteArray
     """uint8, one dimension; holds at least the frames of all records of the block."""
     offsets: Indices
-    """int64 ``[n]``: where each record's payload begins in ``buffer``."""
+    """int64 ``[n]``: the byte in ``buffer`` at which each record's payload begins."""
     lengths: Indices
     """int64 ``[n]``: the payloads' sizes in bytes."""
     shard: int
@@ -69,7 +69,7 @@ class RecordBlock:
     base: int
     """The offset in the shard, in bytes, of ``buffer[0]``."""
     lost: bool = False
-    """Whether its records are damaged, and only their places are left; ``buffer`` is then empty."""
+    """True for damaged records, of which only the numbers are kept; ``buffer`` is then empty."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -82,11 +82,11 @@ class RecordRows:
     The arrays are contiguous.
     """
 
-    buffers: tuple[Octets, ...]
+    buffers: tuple[ByteArray, ...]
     buffer_index: npt.NDArray[np.int32]
     """int32 ``[n]``: the buffer of each row."""
     offsets: Indices
-    """int64 ``[n]``: where each payload begins in its buffer."""
+    """int64 ``[n]``: the byte at which each payload begins in its buffer."""
     lengths: Indices
     """int64 ``[n]``: the payloads' sizes in bytes."""
     shards: npt.NDArray[np.int32]
@@ -96,14 +96,14 @@ class RecordRows:
 
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
-        """Rows over records that stand in memory of their own, numbered from 0."""
+        """Copy records into one buffer, and number them from 0."""
         lengths = np.fromiter((len(record) for record in records), np.int64, len(records))
         joined = np.frombuffer(b"".join(records), np.uint8)
         return cls.from_column(BytesColumn(joined, offsets_of(lengths)))
 
     @classmethod
     def from_column(cls, column: BytesColumn) -> RecordRows:
-        """Rows over a column of serialized records, numbered from 0."""
+        """Refer to a column of serialized records, numbered from 0."""
         n = len(column.offsets) - 1
         return cls(
             (column.values,),
@@ -116,7 +116,7 @@ class RecordRows:
 
     @classmethod
     def from_block(cls, block: RecordBlock, first: int = 0, last: int | None = None) -> RecordRows:
-        """Rows over the records ``first … last-1`` of a block, in their order."""
+        """Refer to the records ``first … last-1`` of a block, in their order."""
         lengths, offsets = block.lengths[first:last], block.offsets[first:last]
         n = len(lengths)
         ordinals = rising(block.first_ordinal + first, n)
@@ -127,7 +127,7 @@ class RecordRows:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RecordRows]) -> RecordRows:
-        """All rows of all parts, in that order."""
+        """Join the rows of all parts, in that order."""
         if len(parts) == 1:
             return parts[0]
         counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
@@ -143,22 +143,23 @@ class RecordRows:
         )
 
     def part(self, first: int, last: int | None) -> RecordRows:
-        """The rows from ``first`` to before ``last``, as views; holds all the buffers."""
+        """Return the rows ``first … last-1`` as views; the result holds all buffers."""
         return self._pick(slice(first, last))
 
     def take(self, rows: Indices) -> RecordRows:
-        """Some of the rows, in the order of the indices; holds the buffers of these alone."""
+        """Return some rows, in the order of the indices; the result holds their buffers alone."""
         return self._pick(rows).prune()
 
     def reorder(self, order: Indices) -> RecordRows:
-        """All of the rows in another order, which is a permutation of them."""
+        """Return all rows in another order; ``order`` is a permutation of their indices."""
         return self._pick(order)
 
     def prune(self) -> RecordRows:
-        """The same rows, without the buffers that none of them is in."""
+        """Return the same rows without the buffers that no row refers to."""
         if len(self.buffers) <= 1 and len(self):
             return self
-        index = self.buffer_index.astype(np.intp)  # of others NumPy lets go of the interpreter
+        # NumPy releases the GIL to convert any other index type, and waits to have it back.
+        index = self.buffer_index.astype(np.intp)
         used = np.zeros(len(self.buffers), np.bool_)
         used[index] = True
         buffers = tuple(self.buffers[k] for k in np.flatnonzero(used).tolist())
@@ -180,11 +181,11 @@ class RecordRows:
 
     @property
     def nbytes(self) -> int:
-        """The payloads' sizes together."""
+        """The size of all payloads, in bytes."""
         return int(self.lengths.sum())
 
     def payloads(self) -> Iterator[memoryview]:
-        """Each row's payload, without a copy."""
+        """Yield each row's payload, without a copy."""
         views = [buffer.data for buffer in self.buffers]
         rows = zip(
             self.buffer_index.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True
@@ -194,7 +195,7 @@ class RecordRows:
 
 
 class Origin(NamedTuple):
-    """Where the rows of a batch came from."""
+    """The shard and the record that each row of a batch came from."""
 
     shards: npt.NDArray[np.int32]
     """int32 ``[n]``: the shard's number in ``stream.shards``; -1 for padding."""
@@ -203,18 +204,18 @@ class Origin(NamedTuple):
 
 
 class Components(NamedTuple):
-    """Those of a mix, sorted by name; each has a stretch of the shards' numbers."""
+    """The components of a mix, sorted by name; each has a range of consecutive shard numbers."""
 
     names: tuple[str, ...]
     first_shards: tuple[int, ...]
-    """The number of each one's first shard; they do not fall."""
+    """The number of each component's first shard, in ascending order."""
 
     def of(self, shards: npt.NDArray[np.int32]) -> Indices:
-        """Which one each shard belongs to; -1 where the shard is."""
+        """Return the index of the component that each shard belongs to; -1 for shard -1."""
         return np.searchsorted(np.array(self.first_shards), shards, "right") - 1
 
     def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:
-        """How many of the shards, named once a row, are of each."""
+        """Count the rows of each component, given the shard of every row."""
         counts = np.bincount(self.of(shards) + 1, minlength=len(self.names) + 1)
         return dict(zip(self.names, counts[1:].tolist(), strict=True))
 
@@ -237,7 +238,7 @@ class Batch(Mapping[str, Any]):
     """bool ``[rows]``: False where a row is padding, or takes the place of a damaged record, which
     ``origin`` then names; ``None`` where nothing is ever padded."""
     components: Components | None = None
-    """Of a mix; ``None`` where nothing is mixed."""
+    """The components of a mix; ``None`` where nothing is mixed."""
 
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]
@@ -254,7 +255,8 @@ class Batch(Mapping[str, Any]):
         column = self.columns["records"]
         if not isinstance(column, BytesColumn):
             raise AttributeError(  # noqa: TRY004 - the attribute is not there
-                "this stream is parsed into features, not raw"
+                "this batch is parsed into features and has no raw records; "
+                "open the stream with features=None, or take a feature by its name"
             )
         return column
 
@@ -262,7 +264,10 @@ class Batch(Mapping[str, Any]):
     def source(self) -> npt.NDArray[np.str_]:
         """``[rows]``: the name of the component that each row came from; ``""`` for padding."""
         if self.components is None:
-            raise AttributeError("this stream is of one source; sr.mix mixes several")
+            raise AttributeError(
+                "this batch is of a stream with one source, so its rows name none; "
+                "only streams of streamrec.mix have batch.source"
+            )
         names = np.array([*self.components.names, ""])
         return names[self.components.of(self.origin.shards)]
 

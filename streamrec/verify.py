@@ -1,4 +1,4 @@
-"""Reads every byte of a dataset's shards, names every fault, and finds what an index holds."""
+"""The check of a dataset: it reads every byte, reports every fault, and builds an index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["ShardReport", "check", "index_of"]
 
@@ -44,34 +44,36 @@ SHARDS_AT_ONCE = 8
 RANGE = 4 << 20
 """Bytes of a request."""
 AHEAD = 4
-"""Ranges of a shard that are under way: eight shards with four of 4 MiB take 128 MiB."""
+"""Ranges of a shard in flight: eight shards with four ranges of 4 MiB each take 128 MiB."""
 ATTEMPTS = 8
-"""Failures of one range in a row, none of which brought a byte, before it is given up."""
+"""Consecutive failures without a received byte after which a range is given up."""
 INFLATED = 4 << 20
+"""Bytes of decompressed data that are scanned at a time."""
 
 
 @dataclass
 class ShardReport:
-    """What reading one shard wholly has found."""
+    """The results of reading one whole shard."""
 
     url: str
     size: int = 0
-    """Bytes as it is stored."""
+    """The size in bytes, as the shard is stored."""
     etag: str | None = None
     compression: str = "none"
     faults: list[StreamrecError] = field(default_factory=list)
     records: int = 0
-    """Records that are intact, and damaged stretches that are provably one record."""
+    """The number of intact records, and of damaged stretches that are provably one record."""
     lost: int = 0
-    """Bytes from each fault to the next intact record; decompressed, if the shard is compressed."""
+    """Bytes between a fault and the next intact record, of all faults; of a compressed shard,
+    decompressed bytes."""
     unread: int = 0
-    """Bytes of a compressed shard that cannot be decompressed."""
+    """Stored bytes of a compressed shard that cannot be decompressed."""
     finder: ChunkFinder = field(default_factory=ChunkFinder)
 
     __repr__ = masked_repr
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the report as plain data."""
         return {
             "url": masked(self.url),
             "bytes": self.size,
@@ -95,14 +97,14 @@ async def check(
 
     Args:
         urls: As ``streamrec.open`` takes them.
-        storage_options: fsspec's.
-        chunk_bytes: What the chunks of an index are to hold.
-        largest: ``max_record_bytes``: a longer record is a fault, and is passed over; ``None``: as
-            many as a stream's memory budget has by default.
-        progress: Called with a word, the bytes read, and how many there are, as far as is known.
+        storage_options: The options for fsspec.
+        chunk_bytes: The size of an index's chunks in bytes.
+        largest: ``max_record_bytes``: a longer record is a fault and is skipped; ``None``: the
+            default memory budget of a stream.
+        progress: Called with a word, the bytes read, and all bytes as far as they are known.
 
     Returns:
-        A report for each shard, sorted by URL; a shard that cannot be read is a fault, too.
+        A report for each shard, sorted by URL; for a shard that cannot be read it has a fault.
 
     Raises:
         ConfigError: A URL cannot be understood.
@@ -127,7 +129,7 @@ async def check(
 
 
 async def _all_of(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all; the first error cancels the others and is raised itself."""
+    """Wait for all tasks; the first error cancels the others and is raised."""
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -137,11 +139,11 @@ async def _all_of(tasks: Sequence[asyncio.Future[None]]) -> None:
 
 
 def index_of(reports: Sequence[ShardReport]) -> Index:
-    """The index of shards that were read without a fault.
+    """Build the index of shards that were read without a fault.
 
     Raises:
-        ConfigError: A shard is compressed: no record in it can be begun with.
-        StreamrecError: The first fault.
+        ConfigError: A shard is compressed, so that reading cannot begin inside it.
+        StreamrecError: A shard has a fault; this is the first one.
     """
     for report in reports:
         if report.compression != "none":
@@ -170,7 +172,7 @@ def index_of(reports: Sequence[ShardReport]) -> Index:
 
 @dataclass
 class _Checker:
-    """Checks shards; counts the bytes of all of them."""
+    """A checker of shards, which counts the bytes read of all of them."""
 
     stores: Stores
     total: int
@@ -179,7 +181,7 @@ class _Checker:
     read: int = 0
 
     async def check(self, found: ObjectInfo, report: ShardReport, limit: asyncio.Semaphore) -> None:
-        """Read one shard; what is wrong with it is in its report."""
+        """Read one shard, and add its faults to its report."""
         async with limit:
             try:
                 await self._scan(found, report)
@@ -218,17 +220,17 @@ class _Checker:
 
 
 class _ShardReader:
-    """The bytes of one shard in order, some ranges ahead; of one version."""
+    """A reader of one version of a shard, which requests some ranges ahead."""
 
     def __init__(self, stores: Stores, found: ObjectInfo) -> None:
         self.info = found
-        """Learns from the answers."""
+        """The shard's size, version and encoding, as the latest response gave them."""
         self._stores = stores
         self._next = 0
-        self._tasks: deque[asyncio.Task[Octets]] = deque()
+        self._tasks: deque[asyncio.Task[ByteArray]] = deque()
 
-    async def pieces(self) -> AsyncGenerator[Octets]:
-        """All bytes, as uint8 arrays."""
+    async def pieces(self) -> AsyncGenerator[ByteArray]:
+        """Yield all bytes in order, as uint8 arrays."""
         self._start_more()
         try:
             while self._tasks:
@@ -243,14 +245,15 @@ class _ShardReader:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start_more(self) -> None:
-        """The first range tells the size, where the listing did not."""
+        """Request ranges until ``AHEAD`` of them are in flight."""
+        # Where the listing gave no size, the first range's response does.
         size = self.info.size
         while len(self._tasks) < AHEAD and (self._next < (size or 0) or not self._next):
             stop = self._next + RANGE if size is None else min(max(size, 1), self._next + RANGE)
             self._tasks.append(asyncio.create_task(self._range(self._next, stop)))
             self._next = stop
 
-    async def _range(self, start: int, stop: int) -> Octets:
+    async def _range(self, start: int, stop: int) -> ByteArray:
         memory, filled, backoff = np.empty(stop - start, np.uint8), 0, Backoff(Random())
         while True:
             try:
@@ -261,7 +264,9 @@ class _ShardReader:
                     while filled < end:
                         count = await body.readinto(memory.data[filled:end])
                         if not count:
-                            raise StoreUnavailable("the response ended early", url=self.info.url)
+                            raise StoreUnavailable(
+                                "the store's response ended early; try again", url=self.info.url
+                            )
                         filled += count
                         backoff.reset()
                 return memory[:filled]
@@ -276,21 +281,21 @@ class _ShardReader:
 
 
 class _Scan:
-    """Looks for records in a shard's bytes, and behind damage for the next one that is intact."""
+    """A scan of a shard's bytes for records; behind damage it looks for the next intact one."""
 
     def __init__(self, report: ShardReport, largest: int) -> None:
         self.size: int | None = None
-        """Bytes of all frames, once known."""
+        """The size of all frames in bytes; ``None`` while it is not known."""
         self._report = report
         self._scanner = FrameScanner(url=report.url, most=largest)
 
-    def add(self, piece: Octets) -> None:
-        """The next bytes."""
+    def add(self, piece: ByteArray) -> None:
+        """Scan the shard's next bytes."""
         while len(piece) or self._scanner.pending:
             piece = piece[self._scan(piece) :]
 
     def finish(self) -> None:
-        """The shard ends here."""
+        """Conclude the scan at the shard's end."""
         while True:
             while self._scanner.searching or self._scanner.pending:
                 self._scan(_NOTHING)
@@ -301,8 +306,8 @@ class _Scan:
             else:
                 return
 
-    def _scan(self, piece: Octets) -> int:
-        """Look at the next bytes; how many of them are done with."""
+    def _scan(self, piece: ByteArray) -> int:
+        """Scan the next bytes, and return how many of them were consumed."""
         self._scanner.size = self.size
         try:
             blocks, consumed = self._scanner.scan(piece, more=False)
@@ -327,7 +332,7 @@ class _Scan:
 
 
 class _InflatedScan(_Scan):
-    """The same, of compressed bytes; of a stream that is damaged, those before its fault."""
+    """A scan of a compressed shard: of a damaged stream, it scans the bytes before the fault."""
 
     def __init__(self, report: ShardReport, largest: int, kind: Compression) -> None:
         super().__init__(report, largest)
@@ -335,8 +340,8 @@ class _InflatedScan(_Scan):
         self._memory = np.empty(INFLATED, np.uint8)
         self._is_over = False
 
-    def add(self, piece: Octets) -> None:
-        """The next bytes, as they are stored."""
+    def add(self, piece: ByteArray) -> None:
+        """Decompress and scan the next bytes of the stored object."""
         source = piece.data
         while not self._is_over and (len(source) or self._inflater.pending):
             try:
@@ -348,7 +353,7 @@ class _InflatedScan(_Scan):
                 super().add(self._memory[:given].copy())
 
     def finish(self) -> None:
-        """The object ends here."""
+        """Conclude the scan at the object's end."""
         self._inflater.end()
         self.add(_NOTHING)
         if self._is_over:

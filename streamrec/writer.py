@@ -1,4 +1,4 @@
-"""Writing one shard: it appears whole under its name, or not at all."""
+"""The writer of one shard, which appears whole under its name or not at all."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ Record: TypeAlias = Bytes | Mapping[str, Any]
 
 
 class TFRecordWriter:
-    """Writes one TFRecord shard.
+    """A writer of one TFRecord shard.
 
-    The bytes go to a temporary file, and under the shard's name only on :meth:`close`: beside it
-    and renamed for a local path, uploaded for a URL. An exception inside ``with`` discards them.
+    The bytes go to a temporary file; only :meth:`close` makes them appear under the shard's name.
+    A local file is then renamed, and for a URL the bytes are uploaded. An exception inside ``with``
+    discards them.
 
     Args:
         path: A local path, ``file://``, or a URL of any fsspec filesystem.
-        compression: ``None``, ``"gzip"``, ``"zlib"``, ``"zstd"``, or ``"auto"``: what the path's
-            suffix says (``.gz``, ``.zst``, ...). TensorFlow's names are taken too.
-        storage_options: fsspec's, for a URL.
+        compression: ``None``, ``"gzip"``, ``"zlib"``, ``"zstd"``, or ``"auto"``: by the path's
+            suffix (``.gz``, ``.zst``, ...). TensorFlow's names are taken too.
+        storage_options: The options for fsspec, for a URL.
 
     Raises:
         ConfigError: The scheme or the compression is not known.
@@ -58,9 +59,9 @@ class TFRecordWriter:
         self.url = place_text(path)
         self._compressor = _compressor(compression, self.url)
         self.records = 0
-        """Records written."""
+        """The number of records written."""
         self.nbytes = 0
-        """Bytes written, frames included, before they are compressed."""
+        """The number of bytes written, frames included, before compression."""
         with translated(self.url):
             self._target = open_target(self.url, options_of(storage_options))
 
@@ -99,7 +100,7 @@ class TFRecordWriter:
             self.write(record)
 
     def flush(self) -> None:
-        """Hand what is buffered to the operating system; the shard still does not appear."""
+        """Hand buffered bytes to the operating system; the shard still does not appear."""
         file = self._open_target().file
         with translated(self.url):
             if self._compressor is not None:
@@ -124,7 +125,7 @@ class TFRecordWriter:
             target.discard()
 
     def discard(self) -> None:
-        """Forget what was written; the shard does not appear, one of before stays as it is."""
+        """Discard the bytes written; an older shard of the same name stays as it is."""
         if self._target is not None:
             target, self._target = self._target, None
             target.discard()
@@ -146,12 +147,15 @@ class TFRecordWriter:
     def __del__(self) -> None:
         if getattr(self, "_target", None) is not None:
             self.discard()
-            message = f"{self!r} was never closed: what was written is discarded"
+            message = (
+                f"{self!r} was never closed, so its records are discarded; call close(), or use "
+                "it in a with statement"
+            )
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def _open_target(self) -> Target:
         if self._target is None:
-            raise ValueError(f"{self!r} takes no more records")
+            raise ValueError(f"{self!r} takes no more records; make a new writer")
         return self._target
 
     def _append(self, frames: Bytes, records: int) -> None:
@@ -168,7 +172,7 @@ def _compressor(name: Any, url: str) -> Compressor | None:
         kind = of_name(url)
     if kind not in get_args(Compression):
         known = ", ".join(map(repr, get_args(Compression)))
-        raise ConfigError(f"there is no compression {name!r}; there are 'auto', {known}")
+        raise ConfigError(f"there is no compression {name!r}; choose 'auto', {known} or None")
     return None if kind == "none" else Compressor(kind)
 
 
@@ -179,4 +183,7 @@ def _payload(record: Record) -> Bytes:
         return record.cast("B")
     if isinstance(record, Mapping):
         return encode_example(record)
-    raise TypeError(f"a record is bytes or a mapping of features, not {type(record).__name__}")
+    raise TypeError(
+        f"a record must be bytes or a mapping of features, not {type(record).__name__}; "
+        "serialize it, or give its features as a dict"
+    )

@@ -43,7 +43,7 @@ class TestBytesColumn:
 
     @pytest.mark.parametrize("row", [2, -3])
     def test_rows_beyond_are_refused(self, row: int) -> None:
-        with pytest.raises(IndexError, match=f"row {row} of 2"):
+        with pytest.raises(IndexError, match=f"no row {row} in a column of 2"):
             BytesColumn.of([b"a", b"b"])[row]
 
     def test_rows_of_several_strings(self) -> None:
@@ -61,7 +61,7 @@ class TestBytesColumn:
         assert len(column) == 3
         assert column.to_list() == [[], [], []]
         assert column[-3] == []
-        with pytest.raises(IndexError, match="row 3 of 3"):
+        with pytest.raises(IndexError, match="no row 3 in a column of 3"):
             column[3]
         part: Any = cut(column, 1, 3)
         assert (len(part), part.item_shape) == (2, (0, 2))
@@ -100,7 +100,7 @@ class TestRagged:
 
     @pytest.mark.parametrize("row", [1, -2])
     def test_rows_beyond_are_refused(self, row: int) -> None:
-        with pytest.raises(IndexError, match=f"row {row} of 1"):
+        with pytest.raises(IndexError, match=f"no row {row} in a column of 1"):
             ragged([[1]])[row]
 
     @given(rows=ROWS, default=st.none() | st.integers(-99, 99), width=st.none() | st.integers(0, 7))
@@ -233,7 +233,7 @@ class TestSparse:
         assert column[-1].dense_shape == (3,)
         words = Sparse(column.indices, BytesColumn.of([b"a", b"b", b"c"]), (3, 3))
         assert words[2].values.to_list() == [b"b", b"c"]  # type: ignore[union-attr]
-        with pytest.raises(IndexError, match="row 3 of 3"):
+        with pytest.raises(IndexError, match="no row 3 in a column of 3"):
             column[3]
 
     def test_numbers(self) -> None:

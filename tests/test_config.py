@@ -91,7 +91,7 @@ def test_every_wrong_setting_is_named(values: dict[str, Any], message: str) -> N
 
 
 def test_a_missing_setting() -> None:
-    with pytest.raises(ConfigError, match=r"^the setting 'source' is missing$"):
+    with pytest.raises(ConfigError, match=r"^the setting 'source' is missing; add it$"):
         validate(DatasetSettings, {})
 
 

@@ -103,5 +103,5 @@ class TestBatch:
         assert self.batch(records=records).records is records
 
     def test_a_parsed_batch_has_no_raw_records(self) -> None:
-        with pytest.raises(AttributeError, match="not raw"):
+        with pytest.raises(AttributeError, match="has no raw records"):
             _ = self.batch(records=np.arange(2)).records

@@ -243,7 +243,7 @@ class TestRefusals:
             TFRecordWriter(tmp_path / "x")
 
     def test_an_unknown_compression(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="no compression 'bzip2'; there are 'auto', 'none'"):
+        with pytest.raises(ConfigError, match="no compression 'bzip2'; choose 'auto', 'none'"):
             TFRecordWriter(tmp_path / "x", "bzip2")
         assert list(tmp_path.iterdir()) == []
 

@@ -27,7 +27,7 @@ from streamrec.wire.frame import ALIGNMENT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
     from streamrec.wire import BatchMessage
 
 __all__ = ["Inbox", "Outbox", "Places", "created"]
@@ -51,7 +51,7 @@ def created(size: int) -> Iterator[int | None]:
         os.close(fd)
 
 
-def _mapped(fd: int) -> Octets:
+def _mapped(fd: int) -> ByteArray:
     return np.frombuffer(mmap.mmap(fd, 0), np.uint8)
 
 
@@ -111,16 +111,16 @@ class Outbox:
         self._lock = threading.Lock()
         self._sizes: dict[int, int] = {}
         self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
-        self._sent: dict[int, Octets] = {}
+        self._sent: dict[int, ByteArray] = {}
 
-    def allocate(self, size: int) -> Octets:
+    def allocate(self, size: int) -> ByteArray:
         """An array of ``size`` bytes with undefined contents; not shared where that is full."""
         place = self._lend(size)
         return self._overflow.allocate(size) if place is None else place
 
     def put(self, message: BatchMessage) -> Shared | BatchMessage:
         """See that the payload lies in the memory; the message itself, if it does not fit in."""
-        places: dict[int, Octets] = {}
+        places: dict[int, ByteArray] = {}
         for piece in self._pieces(message.payload):
             place = self._copied(piece) if isinstance(piece, list) else piece
             if place is None:
@@ -140,9 +140,9 @@ class Outbox:
             if self._sent.pop(offset, None) is None:
                 raise RemoteProtocolError(f"nothing is shared at {offset} that could be released")
 
-    def _pieces(self, payload: Iterable[memoryview]) -> Iterator[Octets | list[Octets]]:
+    def _pieces(self, payload: Iterable[memoryview]) -> Iterator[ByteArray | list[ByteArray]]:
         """Arrays that stay where they are, and what is between them, to be copied to one place."""
-        loose: list[Octets] = []
+        loose: list[ByteArray] = []
         stay, size = set(self._sent), 0
         for buffer in payload:
             array, is_padding = np.frombuffer(buffer, np.uint8), size % ALIGNMENT
@@ -160,7 +160,7 @@ class Outbox:
         if loose:
             yield loose
 
-    def _copied(self, arrays: list[Octets]) -> Octets | None:
+    def _copied(self, arrays: list[ByteArray]) -> ByteArray | None:
         size = sum(map(len, arrays))
         place = self._lend(size)
         if place is None or size > FEW:
@@ -168,7 +168,7 @@ class Outbox:
         place.data[:] = b"".join(array.data for array in arrays)
         return place
 
-    def _lend(self, size: int) -> Octets | None:
+    def _lend(self, size: int) -> ByteArray | None:
         with self._lock:
             while self._ended:
                 ended = self._ended.popleft()
@@ -180,11 +180,11 @@ class Outbox:
             self._sizes[begin] = size
         return lent(self._memory[begin : begin + size], partial(self._ended.append, begin))
 
-    def _offset(self, array: Octets) -> int:
+    def _offset(self, array: ByteArray) -> int:
         return _address(array) - self._address
 
 
-def _address(array: Octets) -> int:
+def _address(array: ByteArray) -> int:
     return int(array.__array_interface__["data"][0])
 
 

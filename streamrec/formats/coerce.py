@@ -1,4 +1,4 @@
-"""Values of any kind as a ``Feature``: what is coerced, and what is refused."""
+"""Conversion of Python, NumPy and tensor values to ``Feature`` messages."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ FloatList: Any = MESSAGES["FloatList"]
 Int64List: Any = MESSAGES["Int64List"]
 
 ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
-"""One value, even where it is a sequence of others."""
+"""The types of single values; strings and bytes are no sequences of values here."""
 
 
 def is_message(value: Any, kind: Any) -> bool:
-    """Whether it is such a message, of this package or of TensorFlow."""
+    """Return whether a value is a message of this kind, from this package or from TensorFlow."""
     descriptor = getattr(value, "DESCRIPTOR", None)
     return bool(getattr(descriptor, "full_name", None) == kind.DESCRIPTOR.full_name)
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """What a value gives through ``__array__``."""
+    """Return the array that a value gives through ``__array__``."""
     try:
         return np.asarray(value)
     except ValueError:  # TensorFlow's scalars of bfloat16 give NumPy's scalars there
@@ -50,10 +50,10 @@ def as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def as_feature(value: Any) -> Any:
-    """One value as a ``Feature`` message.
+    """Convert a value to a ``Feature`` message.
 
     Raises:
-        TypeError, ValueError, OverflowError: It has no representation.
+        TypeError, ValueError, OverflowError: The value has no representation.
     """
     if is_message(value, Feature):
         return Feature.FromString(value.SerializeToString())
@@ -71,7 +71,13 @@ def as_feature(value: Any) -> Any:
         return _from_list([value])
     if isinstance(value, Sequence):
         return _from_list(_flatten(value))
-    raise TypeError(f"a {type(value).__name__} is no value of a feature")
+    raise _no_value(value)
+
+
+def _no_value(value: Any) -> TypeError:
+    return TypeError(
+        f"a {type(value).__name__} is no value of a feature; give numbers, strings or bytes"
+    )
 
 
 def _flatten(values: Sequence[Any]) -> list[Any]:
@@ -89,16 +95,18 @@ def _from_array(array: npt.NDArray[Any]) -> Any:
         return _from_ints(array)
     if is_floats(array.dtype):
         return _from_floats(array)
-    raise TypeError(f"an array of {array.dtype} is neither integers, floats nor strings")
+    raise TypeError(
+        f"an array of {array.dtype} holds neither integers, floats nor strings; convert it"
+    )
 
 
 def is_integers(dtype: np.dtype[Any]) -> bool:
-    """Bools are; so are the small integers of ``ml_dtypes``."""
+    """Return whether a dtype is of integers, with bools and the small ones of ``ml_dtypes``."""
     return dtype.kind in "biu" or (dtype.kind == "V" and np.can_cast(dtype, np.int64))
 
 
 def is_floats(dtype: np.dtype[Any]) -> bool:
-    """Bfloat16 and float8 of ``ml_dtypes`` are."""
+    """Return whether a dtype is of floats, with bfloat16 and float8 of ``ml_dtypes``."""
     return dtype.kind == "f" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
 
 
@@ -110,12 +118,12 @@ def _from_list(values: list[Any]) -> Any:
     if kinds == {bytes}:
         return Feature(bytes_list=BytesList(value=[_octets(value) for value in values]))
     if bytes in kinds:
-        raise TypeError("strings and numbers are mixed in one list")
+        raise TypeError("a list mixes strings and numbers; give values of one type")
     return _from_floats(np.array(values, np.float64)) if float in kinds else _from_ints(values)
 
 
 def _plain(value: Any) -> Any:
-    """A scalar as Python's own."""
+    """Convert an ``Enum`` or an array's scalar to a Python value."""
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "__array__"):
@@ -131,7 +139,7 @@ def _kind(value: Any) -> type:
         return int
     if isinstance(value, float):
         return float
-    raise TypeError(f"a {type(value).__name__} is no value of a feature")
+    raise _no_value(value)
 
 
 def _octets(value: str | bytes | bytearray | memoryview) -> bytes:
@@ -145,14 +153,14 @@ def _from_ints(values: Sequence[int] | npt.NDArray[Any]) -> Any:
     return Feature(int64_list=Int64List(value=as_int64(array).tolist()))
 
 
-_NO_INT64 = "an integer is beyond the range of int64"
+_NO_INT64 = "an integer is beyond the range of int64; store it as bytes or as floats"
 
 
 def as_int64(integers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Integers as an Example holds them.
+    """Convert integers to int64, as an Example holds them.
 
     Raises:
-        OverflowError: One is beyond the range.
+        OverflowError: An integer is beyond the range of int64.
     """
     if integers.dtype == np.uint64 and integers.max(initial=0) > np.iinfo(np.int64).max:
         raise OverflowError(_NO_INT64)
@@ -163,20 +171,22 @@ def _from_floats(values: npt.NDArray[Any]) -> Any:
     octets = as_float32(values).tobytes()
     if not octets:
         return Feature(float_list=FloatList())
-    # As bytes: on the way through Python's floats some NaNs would change.
+    # Parsed from bytes, since some NaNs would change on the way through Python's floats.
     packed = FIRST + varint(len(octets)) + octets
     return Feature(float_list=FloatList.FromString(packed))
 
 
 def as_float32(floats: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Floats as an Example holds them: rounded, little-endian.
+    """Round floats to little-endian float32, as an Example holds them.
 
     Raises:
-        OverflowError: One is finite, and beyond the range.
+        OverflowError: A finite number is beyond the range of float32.
     """
     with np.errstate(over="ignore"):
         rounded = floats.astype("<f4", copy=False)
     wider = floats.dtype.itemsize > rounded.dtype.itemsize
     if wider and np.any(np.isinf(rounded) & np.isfinite(floats)):
-        raise OverflowError("a number is beyond the range of float32")
+        raise OverflowError(
+            "a number is beyond the range of float32; scale it, or store float64 values as bytes"
+        )
     return rounded

@@ -1,4 +1,4 @@
-"""From the columns of a kernel to those of the specs: compiled once, applied to every batch."""
+"""Functions that make the columns of the specs from a kernel's: compiled once, called per batch."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ __all__ = ["compile_spec", "compile_steps"]
 
 
 def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
-    """Prepare the column of a spec of an Example, or of a SequenceExample's context.
+    """Return a function that makes the column of an Example's (or a context's) spec.
 
     Args:
         name: The spec's name.
-        spec: What to make.
-        needs: Takes what the kernel has to parse for it.
+        spec: The spec.
+        needs: Receives the columns that the kernel has to parse for it.
         pad: Give :class:`FixedLenSequenceFeature` as an array; else as rows of their own length.
 
     Raises:
-        ConfigError: It cannot be made, or contradicts another spec.
+        ConfigError: The spec is wrong, or contradicts another spec.
     """
     if isinstance(spec, FixedLenFeature):
         return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
@@ -63,16 +63,16 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True
 
 
 def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
-    """Prepare the column of a spec of a SequenceExample's feature lists.
+    """Return a function that makes the column of a spec of a SequenceExample's feature lists.
 
     Args:
         name: The spec's name.
-        spec: What to make.
-        needs: Takes what the kernel has to parse for it.
-        pad: As :func:`compile_spec`'s.
+        spec: The spec.
+        needs: Receives the columns that the kernel has to parse for it.
+        pad: As in :func:`compile_spec`.
 
     Raises:
-        ConfigError: It cannot be made, or contradicts another spec.
+        ConfigError: The spec is wrong, or contradicts another spec.
     """
     if isinstance(spec, VarLenFeature):
         return narrowed(values_of(name, spec.dtype, needs, Kind.STEPS), spec.dtype, name)
@@ -83,8 +83,8 @@ def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = Tru
     if isinstance(spec, Image):
         return compile_frames(name, spec, needs)
     raise ConfigError(
-        f"feature {name!r}: of feature lists there are FixedLenSequenceFeature, VarLenFeature, "
-        f"RaggedFeature and Image, not {type(spec).__name__}"
+        f"feature {name!r} is a feature list, which cannot be read by a {type(spec).__name__}; use "
+        "FixedLenSequenceFeature, VarLenFeature, RaggedFeature or Image"
     )
 
 
@@ -123,14 +123,14 @@ def _check_bools(octets: npt.NDArray[np.uint8], name: str) -> None:
             row,
             name,
             f"the record's byte string holds {octets[row][wrong[row]][0]}, but a bool is 0 or 1; "
-            "give the spec dtype 'uint8'",
+            "give the spec the dtype 'uint8'",
         )
 
 
 def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
     if not spec.allow_missing:
         raise ConfigError(
-            f"feature {name!r}: a list of an Example may always be missing; give "
+            f"feature {name!r} may be missing, as any list of an Example may; give its "
             "FixedLenSequenceFeature allow_missing=True"
         )
     get = narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)

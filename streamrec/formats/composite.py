@@ -1,4 +1,4 @@
-"""Columns that are made of several features: ragged ones with partitions, and sparse ones."""
+"""Columns made of several features: ragged ones with partitions, and sparse ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ __all__ = ["compile_ragged", "compile_sparse"]
 
 
 def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> Make:
-    """Prepare a ragged column: of an Example's features (``VARLEN``), or of steps (``STEPS``)."""
+    """Return a function that makes a ragged column.
+
+    Its values are an Example's list (``VARLEN``) or the steps of a feature list (``STEPS``).
+    """
     key = spec.value_key or name
     get = narrowed(values_of(key, spec.dtype, needs, kind), spec.dtype, key)
     parts = [
@@ -52,7 +55,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
 
 
 def _aligned(numbers: Ragged, outer: Ragged, by: str | None, key: str) -> Any:
-    """The steps of a partition's feature, if each record has as many of them as of the values'."""
+    """Return the steps of a partition's feature; each record must have as many as of values."""
     odd = np.flatnonzero(np.diff(numbers.row_splits) != np.diff(outer.row_splits))
     if len(odd):
         why = "it has another number of steps"
@@ -66,7 +69,7 @@ def _no_fit(by: str | None, key: str, why: str) -> str:
 
 
 def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
-    """Prepare a sparse column."""
+    """Return a function that makes a sparse column."""
     places = [values_of(key, "int64", needs, Kind.VARLEN) for key in spec.index_keys]
     key = spec.value_key
     get = narrowed(values_of(key, spec.dtype, needs, Kind.VARLEN), spec.dtype, key)
@@ -93,7 +96,9 @@ def _checked_places(
     if len(odd):
         held, wanted = (int(np.diff(each.row_splits)[odd[0]]) for each in (places, column))
         raise ColumnFault(
-            int(odd[0]), key, f"the record holds {held} places for {wanted} values; write as many"
+            int(odd[0]),
+            key,
+            f"the record holds {held} places for {wanted} values; write one place for each value",
         )
     numbers: npt.NDArray[np.int64] = places.values
     wrong = (numbers < 0) | (numbers >= size)
@@ -102,13 +107,14 @@ def _checked_places(
         raise ColumnFault(
             int(rows[first]),
             key,
-            f"the record holds place {numbers[first]}, but size is {size}; correct the size",
+            f"the record holds place {numbers[first]}, but the spec's size is {size}; correct the "
+            "size, or the record",
         )
     return numbers
 
 
 def _sorted(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
-    """By place; what has the same place stays in its order."""
+    """Sort the values by their places; values with the same place keep their order."""
     order = np.lexsort(indices.T[::-1])
     if isinstance(values, BytesColumn):
         strings = values.to_list()

@@ -1,4 +1,4 @@
-"""Compressed shards: which compression it is, and its bytes out and in, step by step.
+"""The compression of shards: its detection, and decompressing and compressing step by step.
 
 gzip (RFC 1952), zlib (RFC 1950) and Zstandard (RFC 8878) streams hold members, or frames, end to
 end; TensorFlow's names for the first two are ``GZIP`` and ``ZLIB``. Input may be cut anywhere.
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["LIMITS", "Compressor", "Decompressor", "Limits", "detect", "of_name"]
 
 HEAD = HEADER
-"""Bytes of a shard's beginning that tell its compression."""
+"""The number of a shard's first bytes from which its compression is detected."""
 INPUT = 64 << 10
-"""Bytes that a library is given at a time: zlib copies what it does not use up at each call."""
+"""Bytes that a library is given at a time. Each call of zlib copies the input that it leaves over.
+"""
 OUTPUT = 256 << 10
-"""Bytes that it may give at a time: they are small enough to stay in the processor's cache."""
+"""The most bytes that a library gives at a time: few enough to stay in the processor's cache."""
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"
-"""Behind a byte 0x50 to 0x5f: a skippable frame (RFC 8878, 3.1.2), with which pzstd begins."""
+"""The magic number of a skippable frame behind its first byte, which is 0x50 to 0x5f (RFC 8878,
+3.1.2). pzstd begins with such a frame."""
 _ZLIB = 0x78
 """The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
 _SUFFIXES: dict[str, Compression] = {
@@ -53,43 +55,45 @@ _ENCODINGS: dict[str, Compression] = {
     "deflate": "zlib",
     "zstd": "zstd",
 }
-"""Content-Encoding (RFC 9110, 8.4.1; RFC 8878, 7.2): ``deflate`` is the zlib format."""
+"""Compressions by Content-Encoding (RFC 9110, 8.4.1; RFC 8878, 7.2); ``deflate`` is zlib's format.
+"""
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "zlib": zlib.MAX_WBITS}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may come out of how little."""
+    """The limits that protect from decompression bombs."""
 
     ratio: int = 1100
-    """Bytes out for each byte in. DEFLATE cannot do more than 1,032; zeros in TFRecords come to
-    1,028 with gzip, and to 32,000 with zstd."""
+    """The most bytes out for each byte in. DEFLATE cannot exceed 1,032; zeros in TFRecords reach
+    1,028 with gzip, and 32,000 with zstd."""
     free: int = 256 << 20
-    """Bytes of a shard that may come out at any ratio: small shards of zeros are no attack."""
+    """Bytes of a shard that may come out at any ratio, since small shards of zeros are no attack.
+    """
     total: int | None = None
-    """Bytes of a shard that may come out at all."""
+    """The most bytes of a shard that may come out at all; ``None`` for any number."""
 
 
 LIMITS = Limits()
 
 
 def of_name(url: str, encoding: str | None = None) -> Compression:
-    """What a shard's name, or the store's Content-Encoding, says about its compression."""
+    """Return the compression that the store's Content-Encoding, or else the suffix, names."""
     suffix = PurePosixPath(url.partition("?")[0]).suffix.lower()
     return _ENCODINGS.get(encoding or "") or _SUFFIXES.get(suffix, "none")
 
 
 def detect(head: bytes, named: Compression = "none") -> Compression:
-    """The compression of a shard that begins so.
+    """Detect a shard's compression from its first bytes.
 
-    The bytes say more than names do: some servers decompress on the way and some names lie. The CRC
-    of the first record's length is looked at first, as other first bytes prove less.
+    The bytes are more reliable than names: some servers decompress on the way and some names lie.
 
     Args:
-        head: The first bytes: ``HEAD`` of them, or all there are.
-        named: What the name says; it decides about bytes that are nothing that is known, so that
-            the error about them is the right one.
+        head: The first ``HEAD`` bytes, or all there are.
+        named: The compression that the name says; it is returned for unknown bytes, so that the
+            error about them is the right one.
     """
+    # The CRC of the first record's length proves more than any magic number.
     if len(head) >= HEAD and _is_frame(head):
         return "none"
     if head.startswith(_GZIP):
@@ -106,32 +110,33 @@ def _is_frame(head: bytes) -> bool:
 
 
 class Decompressor:
-    """Decompresses one shard, into memory that the caller gives.
+    """A decompressor of one shard, which writes into the caller's memory.
 
     The library is given the object in steps of ``INPUT`` bytes, counted from its first one, and
-    asked for ``OUTPUT`` bytes at a time. What a call finds before a fault is lost with it; so that
-    this is the same however the bytes come, the calls must follow from the object alone.
+    asked for ``OUTPUT`` bytes at a time. A call that finds a fault loses the bytes before it in
+    that step. The steps depend on the object alone, so that the loss is the same however the bytes
+    arrive.
 
     Args:
         kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
         url: The shard, for errors.
-        limits: What is refused.
+        limits: The limits beyond which a shard is refused.
     """
 
     def __init__(self, kind: Compression, *, url: str, limits: Limits = LIMITS) -> None:
         self.kind = kind
         self.url = url
         self.consumed = 0
-        """Bytes of the shard, as it is stored, that were used up."""
+        """Bytes of the stored shard that were used up."""
         self.produced = 0
         """Bytes that came out."""
         self.members = 0
-        """Members, or frames, that were begun."""
+        """The number of members, or frames, that were begun."""
         self._limits = limits
         self._member: _Member | None = None
-        self._step = bytearray()  # what the library is given next
-        self._used = 0  # how much of it the library has
-        self._out = _NOTHING  # what it gave, and no target has taken
+        self._step = bytearray()  # the library's input
+        self._used = 0  # bytes of it that the library has used
+        self._out = _NOTHING  # output that no target has taken yet
         self._ended = False
         self._fault: DataError | None = None
 
@@ -140,7 +145,7 @@ class Decompressor:
 
     @property
     def pending(self) -> bool:
-        """Whether more can come out without more going in, or a fault be told."""
+        """True while more can come out, or a fault be raised, without more input."""
         return bool(self._out) or self._fault is not None or self._ready
 
     def fill(self, source: memoryview, target: memoryview) -> tuple[int, int]:
@@ -174,16 +179,16 @@ class Decompressor:
         return taken, given
 
     def end(self) -> None:
-        """No more bytes will go in: what waits for others need not wait."""
+        """Say that no more bytes will go in, so that an incomplete step is decompressed too."""
         self._ended = True
 
     def finish(self) -> None:
-        """Say that the shard ends here: after :meth:`end`, and once nothing is pending.
+        """Check that the shard ends between members; called after :meth:`end` with nothing pending.
 
         Raises:
-            TruncatedShard: It ends inside a member.
-            CorruptCompression: A fault that the last ``fill`` found.
-            DecompressionBomb: The same.
+            TruncatedShard: The shard ends inside a member.
+            CorruptCompression: The last ``fill`` found this fault.
+            DecompressionBomb: The last ``fill`` found this fault.
         """
         if self._fault:
             raise self._fault
@@ -196,7 +201,7 @@ class Decompressor:
 
     @property
     def _ready(self) -> bool:
-        """Whether the library can be called: with a whole step, or for what it still holds."""
+        """True where the library can be called: with a whole step, or for output it holds back."""
         is_whole = len(self._step) == INPUT or self._ended
         holds = self._member is not None and self._member.pending
         return holds or (is_whole and self._used < len(self._step))
@@ -217,7 +222,7 @@ class Decompressor:
         return count
 
     def _call(self) -> None:
-        """One call of the library."""
+        """Call the library once."""
         with memoryview(self._step)[self._used :] as data:
             try:
                 self._decompress(data)
@@ -247,7 +252,8 @@ class Decompressor:
         self.consumed += count
 
     def _padding(self, data: memoryview) -> int:
-        """Zeros behind a gzip member fill up blocks of tapes and of disks; gzip skips them too."""
+        """Return the number of zeros behind a gzip member with which the data begin."""
+        # Zeros fill up the blocks of tapes and disks; gzip skips them too.
         if self.kind != "gzip" or not self.members:
             return 0
         return len(data) - len(bytes(data).lstrip(b"\0"))
@@ -257,25 +263,25 @@ class Decompressor:
         if limits.total is not None and produced > limits.total:
             raise self._error(
                 DecompressionBomb,
-                f"more than the {limits.total} bytes that are allowed come out of the shard's "
-                f"first {self.consumed}",
+                f"the shard's first {self.consumed} bytes decompress to more than the "
+                f"{limits.total} bytes that are allowed; write it as several smaller shards",
             )
         if produced > limits.free and produced > limits.ratio * self.consumed:
             raise self._error(
                 DecompressionBomb,
-                f"{produced} bytes come out of the shard's first {self.consumed}, more than "
-                f"{limits.ratio} for one: refused as an attack; if it is none, write the shard "
-                f"with gzip, or as several of less than {limits.free >> 20} MiB",
+                f"the shard's first {self.consumed} bytes decompress to {produced}, more than "
+                f"{limits.ratio} for each, which is refused as an attack; if it is none, write the "
+                f"shard with gzip, or as several of less than {limits.free >> 20} MiB",
             )
 
     def _corrupt(self, error: Exception) -> DataError:
         reason = str(error).rpartition(": ")[2].rstrip(".")
-        advice = "fetch or write the shard again, or set compression to what it is"
+        advice = "fetch or write the shard again, or set compression to its real one"
         if self.members > 1:
-            advice = f"{self.members - 1} whole streams stand before: cut off what follows them"
+            advice = f"the streams before ({self.members - 1}) are intact, so cut off the rest"
         offset = self.consumed - (self._member.held if self._member else 0)
         return CorruptCompression(
-            f"what begins at byte {offset} of the object is no intact {self.kind} "
+            f"the data from byte {offset} of the object on are no intact {self.kind} stream "
             f"({reason}); {advice}",
             url=self.url,
             offset=offset,
@@ -289,22 +295,22 @@ _NOTHING = memoryview(b"")
 
 
 class _Member(Protocol):
-    """One member of a stream, as its library decompresses it."""
+    """A library's decompressor of one member of a stream."""
 
     pending: bool
-    """Whether more can come out without more going in."""
+    """True while more can come out without more input."""
     held: int
-    """Bytes that it has taken, and of which not all has come out."""
+    """Bytes taken of which the output has not all come out."""
 
     @property
     def ended(self) -> bool: ...
 
     @property
     def left(self) -> bytes:
-        """What was taken and, once it has ended, belongs to the next member."""
+        """The bytes taken behind the member's end, which belong to the next member."""
 
     def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
-        """Decompress; returns how many bytes were taken, and at most ``most``."""
+        """Decompress; return the number of bytes taken, and at most ``most`` bytes of output."""
 
 
 class _ZlibMember:
@@ -351,14 +357,14 @@ def _member(kind: Compression) -> _Member:
 
 
 class Compressor:
-    """Compresses one shard at its library's own level; equal data give equal bytes.
+    """A compressor of one shard, at the library's default level; equal data give equal bytes.
 
     Args:
         kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
     """
 
     def __init__(self, kind: Compression) -> None:
-        # Modes: what comes out for all that has gone in so far, and for the stream's end.
+        # The two modes of flush: output all that has gone in so far, and end the stream.
         self._stream: _Stream
         if kind == "zstd":
             options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
@@ -369,20 +375,20 @@ class Compressor:
             self._modes = zlib.Z_SYNC_FLUSH, zlib.Z_FINISH
 
     def compress(self, data: Bytes) -> bytes:
-        """Take more bytes; gives what comes out of them now."""
+        """Take more bytes, and return the compressed bytes that are ready."""
         return self._stream.compress(data)
 
     def flush(self) -> bytes:
-        """The rest of what has gone in so far."""
+        """Return the compressed rest of all bytes taken so far."""
         return self._stream.flush(self._modes[0])
 
     def finish(self) -> bytes:
-        """The stream's end."""
+        """Return the end of the compressed stream."""
         return self._stream.flush(self._modes[1])
 
 
 class _Stream(Protocol):
-    """What the libraries have in common."""
+    """The methods that the libraries' compressors share."""
 
     def compress(self, data: Bytes, /) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""Shapes and default values of specs, in their one normal form."""
+"""The normal form of specs' shapes and default values."""
 
 from __future__ import annotations
 
@@ -25,63 +25,63 @@ __all__ = [
 
 _MOST = 2**63 - 1
 _MOST_DIMENSIONS = 30
-"""NumPy 1 has 32, of which the rows of a batch and the items of a row take one each."""
+"""NumPy 1 allows 32, of which the rows of a batch and the items of a row take one each."""
 
 
 def normal_shape(shape: Any) -> tuple[int, ...]:
-    """The sizes of an array's dimensions, of which a record can hold the values.
+    """Return a shape as a tuple of sizes, if a record can hold so many values.
 
     Args:
         shape: A sequence of sizes, or one size.
 
     Raises:
-        ConfigError: A size is none, or there are too many, or they ask for too many values.
+        ConfigError: A size is no number from 0 up, or there are too many dimensions or values.
     """
     sizes = normal_sizes(shape)
     if len(sizes) > _MOST_DIMENSIONS:
         raise ConfigError(
-            f"shape has {len(sizes)} dimensions, but an array has {_MOST_DIMENSIONS} at most; "
+            f"shape has {len(sizes)} dimensions, but an array has at most {_MOST_DIMENSIONS}; "
             "leave some out"
         )
-    # NumPy wants the sizes beside a 0 to be possible, too.
+    # A size of 0 counts as 1 here: NumPy refuses other sizes that are too large even beside a 0.
     if math.prod(size or 1 for size in sizes) > LARGEST_MESSAGE:
         raise ConfigError(
-            f"shape {sizes} takes more values than a record of {LARGEST_MESSAGE} bytes holds, "
-            "which is the longest; correct the sizes"
+            f"shape {sizes} takes more values than the longest record holds, which has "
+            f"{LARGEST_MESSAGE} bytes; correct the sizes"
         )
     return sizes
 
 
 def normal_sizes(shape: Any) -> tuple[int, ...]:
-    """The sizes of dimensions of which int64 can hold every place.
+    """Return the sizes of dimensions as a tuple of ints, each within int64.
 
     Args:
         shape: A sequence of sizes, or one size.
 
     Raises:
-        ConfigError: A size is none.
+        ConfigError: A size is no integer from 0 up.
     """
     sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for size in sizes:
         is_number = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if not is_number or not 0 <= size <= _MOST:
             raise ConfigError(
-                f"shape is () or sizes from 0 up, not {shape!r}; "
-                "for a number of values that varies use VarLenFeature"
+                f"shape must be () or sizes from 0 up, not {shape!r}; where the number of values "
+                "varies, use VarLenFeature"
             )
     return tuple(int(size) for size in sizes)
 
 
 def normal_default(default: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """A default value as Python's own: one value for shape ``()``, else a flat tuple of them.
+    """Return a default as Python values: one value for shape ``()``, else a flat tuple of them.
 
     Args:
-        default: A value, or a sequence or an array of them, or ``None`` for none.
+        default: A value, or a sequence or an array of them, or ``None`` for no default.
         dtype: The name of the feature's dtype.
-        shape: The shape that it fills.
+        shape: The shape that the default fills.
 
     Raises:
-        ConfigError: It has another number of values, or one is not of the dtype.
+        ConfigError: The number of values does not fit the shape, or a value the dtype.
     """
     if default is None:
         return None
@@ -91,10 +91,10 @@ def normal_default(default: Any, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None:
-    """A default of fixed-size bytes: these bytes themselves, little-endian.
+    """Return the default of a ``raw`` feature as its little-endian bytes.
 
     Raises:
-        ConfigError: It is neither as many bytes nor as many numbers as the shape takes.
+        ConfigError: It has neither as many bytes nor as many numbers as the shape takes.
     """
     if default is None:
         return None
@@ -104,7 +104,8 @@ def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None
         data = default.encode() if isinstance(default, str) else bytes(default)
         if len(data) != size:
             raise ConfigError(
-                f"default_value is {len(data)} bytes, but shape {shape} of {dtype} takes {size}"
+                f"default_value has {len(data)} bytes, but shape {shape} of {dtype} takes {size}; "
+                "correct one of them"
             )
         return data
     values = _flatten(default)
@@ -112,12 +113,14 @@ def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None
     try:
         array = np.array(values, kind)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"default_value {default!r} is no {dtype}: {error}") from None
+        raise ConfigError(
+            f"default_value {default!r} is no {dtype} ({error}); correct it, or the dtype"
+        ) from None
     return array.astype(kind.newbyteorder("<")).tobytes()
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """Whether it is a str that UTF-8 can hold: one may have halves of surrogate pairs."""
+    """Return whether a value is a str that UTF-8 can hold, without lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -130,7 +133,8 @@ def is_text(value: Any) -> TypeGuard[str]:
 def _check_count(count: int, shape: tuple[int, ...]) -> None:
     if count != math.prod(shape):
         raise ConfigError(
-            f"default_value holds {count} values, but shape {shape} takes {math.prod(shape)}"
+            f"default_value holds {count} values, but shape {shape} takes {math.prod(shape)}; "
+            "correct one of them"
         )
 
 
@@ -143,7 +147,7 @@ def _flatten(value: Any) -> list[Any]:
 
 
 def _value(value: Any, dtype: str) -> Any:
-    """One default value as Python's own type for the dtype."""
+    """Convert one default value to the Python type of the dtype."""
     if dtype == "bytes":
         if is_text(value):
             return value.encode()
@@ -151,7 +155,7 @@ def _value(value: Any, dtype: str) -> Any:
             return bytes(value)
     elif isinstance(value, int | float) and _fits(value, dtype):
         return _PYTHON_TYPES.get(numpy_dtype(dtype).kind, float)(value)
-    raise ConfigError(f"default_value {value!r} is no {dtype}")
+    raise ConfigError(f"default_value {value!r} is no {dtype}; correct it, or the dtype")
 
 
 _PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int}
@@ -161,7 +165,7 @@ def _fits(value: float, dtype: str) -> bool:
     least, greatest = range_of(dtype)
     if HELD_AS[dtype] is DataType.FLOAT32:
         return _fits_float(value, dtype)
-    # No list holds what is beyond int64, whatever the dtype.
+    # An Example's list holds int64, so even a uint64 cannot be beyond its range.
     return isinstance(value, int) and least <= value <= min(greatest, 2**63 - 1)
 
 
@@ -178,7 +182,7 @@ def _fits_float(value: float, dtype: str) -> bool:
 
 
 def as_plain(value: Any) -> Any:
-    """A default without bytes: text where they are text, else a table with their base64."""
+    """Return a default in JSON-able form: bytes as text if they are UTF-8, else as base64."""
     if isinstance(value, tuple):
         return [as_plain(item) for item in value]
     if not isinstance(value, bytes):
@@ -190,10 +194,10 @@ def as_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """The default that :func:`as_plain` gave.
+    """Rebuild the default that :func:`as_plain` described.
 
     Raises:
-        ValueError: A table holds no base64.
+        ValueError: A mapping holds no base64.
     """
     if isinstance(value, list | tuple):
         return [from_plain(item) for item in value]

@@ -1,9 +1,9 @@
-"""The plain form of specs, for configuration files and the wire; and their form as Python code.
+"""The plain form of specs, for configuration files and the wire, and their form as Python code.
 
-A spec is a table with ``kind``, which may be left out, ``dtype`` and its other arguments. The specs
-of Examples are a table of such tables by name; those of SequenceExamples a table of just two of
-these tables, ``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype``
-or a ``kind``, and these are no tables.
+A spec is a table with ``kind`` (optional), ``dtype`` and its other arguments. The specs of Examples
+are a table of such tables by name. The specs of SequenceExamples are a table of two of these, named
+``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or a ``kind``,
+and these are no tables.
 """
 
 from __future__ import annotations
@@ -60,44 +60,44 @@ _PARTITIONS: dict[str, Any] = {
 }
 _PARTITION_NAMES = {kind: name for name, kind in _PARTITIONS.items()}
 _SHORTER = {"default_value": "default"}
-"""Arguments that have a shorter name in the plain form."""
+"""The arguments that have a shorter name in the plain form."""
 _USUAL_SHAPE = ()
-"""What ``shape`` is where the plain form leaves it out."""
+"""The ``shape`` of a plain form that leaves it out."""
 LENGTH = "/length"
-"""Behind a name: the column with the numbers of steps of a FixedLenSequenceFeature's rows."""
+"""The suffix of the column with the number of steps in each row of a FixedLenSequenceFeature."""
 
 
 class SequenceFeatures(NamedTuple):
     """The specs of a SequenceExample."""
 
     context: dict[str, FeatureSpec]
-    """Of its context, by name."""
+    """The specs of the context's features, by name."""
     sequence: dict[str, FeatureSpec]
-    """Of its feature lists, by name."""
+    """The specs of the feature lists, by name."""
 
 
 def as_sequence_features(features: Any) -> SequenceFeatures:
-    """A pair (context, sequence) of mappings from names to specs; either may be ``None``.
+    """Check a pair (context, sequence) of mappings from names to specs; either may be ``None``.
 
     Raises:
         ConfigError: It is no such pair, or a spec is wrong.
     """
     if not isinstance(features, tuple | list) or len(features) != 2:
         raise ConfigError(
-            "the features of SequenceExamples are a pair (context, sequence) of mappings from "
+            "the features of SequenceExamples must be a pair (context, sequence) of mappings from "
             f"names to specs, not {features!r}"
         )
     return SequenceFeatures(*(as_specs({} if part is None else part) for part in features))
 
 
 def describe(features: Any) -> dict[str, Any] | None:
-    """The plain, JSON-able form of specs; ``None`` (raw records) stays ``None``.
+    """Return the plain, JSON-able form of specs; ``None`` (raw records) stays ``None``.
 
     Args:
         features: A mapping from names to specs, or a pair of them for SequenceExamples.
 
     Raises:
-        ConfigError: As :func:`streamrec.formats.specs.as_specs`.
+        ConfigError: The features are wrong, as in :func:`streamrec.formats.specs.as_specs`.
     """
     if features is None:
         return None
@@ -109,7 +109,7 @@ def describe(features: Any) -> dict[str, Any] | None:
 
 
 def is_pair(plain: Any) -> bool:
-    """Whether a plain form is that of SequenceExamples: see the module."""
+    """Return whether a plain form describes SequenceExamples rather than Examples."""
     return (
         isinstance(plain, Mapping)
         and bool(plain)
@@ -129,7 +129,7 @@ def from_description(plain: Mapping[str, Any]) -> dict[str, FeatureSpec]:
         ConfigError: A kind, key, dtype, shape or default is wrong; the error names the feature.
     """
     if not isinstance(plain, Mapping):
-        raise ConfigError(f"features is a table of features, not {plain!r}")
+        raise ConfigError(f"features must be a table with one table for each, not {plain!r}")
     return {feature_name(name): _from_plain(name, spec) for name, spec in plain.items()}
 
 
@@ -137,7 +137,8 @@ def pair_from_description(plain: Mapping[str, Any]) -> SequenceFeatures:
     """Build the specs of SequenceExamples from their plain form.
 
     Raises:
-        ConfigError: As :func:`from_description`.
+        ConfigError: A spec is wrong, as in :func:`from_description`, or two columns would have
+            one name.
     """
     pair = SequenceFeatures(
         from_description(plain.get("context", {})), from_description(plain.get("sequence", {}))
@@ -147,7 +148,7 @@ def pair_from_description(plain: Mapping[str, Any]) -> SequenceFeatures:
 
 
 def _check_names(pair: SequenceFeatures) -> None:
-    """A batch has one column of a name."""
+    """Refuse specs that would give a batch two columns of one name."""
     lengths = [
         f"{name}{LENGTH}"
         for name, spec in pair.sequence.items()
@@ -174,7 +175,7 @@ def _describe(spec: FeatureSpec) -> dict[str, Any]:
 
 
 def _arguments(spec: FeatureSpec) -> Iterable[tuple[str, Any]]:
-    """The spec's arguments, without those that have their default."""
+    """Yield the names and values of the spec's arguments, without those at their default."""
     for field in fields(spec):
         value = getattr(spec, field.name)
         if field.default is MISSING or value != field.default:
@@ -195,7 +196,7 @@ def _inner(partition: Partition) -> Any:
 
 def _from_plain(name: str, plain: Any) -> FeatureSpec:
     if not isinstance(plain, Mapping):
-        raise ConfigError(f"feature {name!r}: a table with kind and dtype, not {plain!r}")
+        raise ConfigError(f"feature {name!r} must be a table with kind and dtype, not {plain!r}")
     kind = plain.get("kind", "fixed")
     try:
         _require("kind", kind, _CLASSES)
@@ -214,7 +215,7 @@ def _build(kind: Any, plain: Mapping[str, Any]) -> Any:
         if key in plain:
             arguments[field.name] = _argument(field.name, plain[key])
         elif field.default is MISSING and key not in arguments:
-            raise ConfigError(f"the key {key!r} is missing")
+            raise ConfigError(f"the key {key!r} is missing; add it")
     return kind(**arguments)
 
 
@@ -226,7 +227,9 @@ def _argument(name: str, value: Any) -> Any:
 
 def _partition(table: Any) -> Partition:
     if not isinstance(table, Mapping) or len(table) != 1:
-        raise ConfigError(f'a partition is a table such as {{ row_splits = "key" }}, not {table!r}')
+        raise ConfigError(
+            f'a partition must be a table such as {{ row_splits = "key" }}, not {table!r}'
+        )
     ((name, value),) = table.items()
     _require("partition", name, _PARTITIONS)
     return _PARTITIONS[name](value)  # type: ignore[no-any-return]
@@ -242,7 +245,7 @@ def _require(what: str, word: Any, known: Iterable[str]) -> None:
 
 
 def as_python(features: Any) -> str:
-    """Specs as Python code, ready to paste below ``import streamrec as sr``.
+    """Return specs as Python code, ready to paste below ``import streamrec as sr``.
 
     Args:
         features: A mapping from names to specs, or a pair of them for SequenceExamples.

@@ -1,4 +1,4 @@
-"""The dtypes of features: what an Example holds, and what its values can be narrowed to."""
+"""The dtypes of features: those that an Example holds, and those its values can be narrowed to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELD_AS = {
     "bfloat16": DataType.FLOAT32,
     "float64": DataType.FLOAT32,
 }
-"""The lists of an Example that hold the values of each dtype."""
+"""The type of the Example's list that holds the values of each dtype."""
 RAW = (*(name for name in HELD_AS if name != "bytes"), "complex64", "complex128")
 """The dtypes that fixed-size bytes can hold."""
 
@@ -45,18 +45,18 @@ _BY_PYTHON_TYPE: dict[Any, str] = {
 }
 _ALSO_BYTES = ("string", "str", "object")
 _MEANT = {"float": "float32", "int": "int64", "double": "float64"}
-"""What names mean that leave the size open; NumPy has another opinion, TensorFlow none."""
+"""The dtypes that names without a size most likely mean. NumPy's ``float`` would be float64."""
 
 
 def dtype_name(dtype: Any, *, raw: bool = False) -> str:
-    """The name of a dtype that a spec was given.
+    """Return the name of the dtype that a spec was given.
 
     Args:
         dtype: A name, a NumPy or Python type, or a ``tf.DType``.
-        raw: It is that of fixed-size bytes.
+        raw: True for a feature of fixed-size bytes, which can have more dtypes.
 
     Raises:
-        ConfigError: No feature can have it, or it is of a package that is not installed.
+        ConfigError: No feature can have the dtype, or it needs a package that is not installed.
     """
     name = _name_of(dtype)
     if name in _ALSO_BYTES or name.startswith(("bytes", "str")):
@@ -68,7 +68,7 @@ def dtype_name(dtype: Any, *, raw: bool = False) -> str:
     near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
     holds = "bytes decode to numbers" if raw else "an Example holds int64, float32 and bytes"
-    raise ConfigError(f"dtype {name!r}: {holds}; {hint}")
+    raise ConfigError(f"no feature can have the dtype {name!r}, as {holds}; {hint}")
 
 
 def _name_of(dtype: Any) -> str:
@@ -84,10 +84,10 @@ def _name_of(dtype: Any) -> str:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of this name; that of strings is object.
+    """Return NumPy's dtype of this name; for strings it is object.
 
     Raises:
-        ConfigError: It is a dtype of ``ml_dtypes``, which is not installed.
+        ConfigError: The dtype is one of ``ml_dtypes``, which is not installed.
     """
     if name in ("bytes", "string"):
         return np.dtype(object)
@@ -97,17 +97,17 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
     except (ImportError, AttributeError):
         raise ConfigError(
-            f"dtype {name!r} needs the package ml_dtypes; install it, or a newer one: "
+            f"dtype {name!r} needs the package ml_dtypes, or a newer version of it; install it by "
             "pip install -U ml_dtypes, or use 'float16' or 'float32'"
         ) from None
     return dtype
 
 
 class Overflow(Exception):
-    """A value that its dtype cannot hold.
+    """A value is beyond the range of its dtype.
 
     Args:
-        index: Its place among the values.
+        index: The value's place among all values.
         value: The value.
     """
 
@@ -128,7 +128,7 @@ class Range(NamedTuple):
 
 
 def range_of(name: str) -> Range:
-    """What a number of this dtype can be."""
+    """Return the least and the greatest finite number of a dtype."""
     if name == "bool":
         return Range(0, 1)
     if HELD_AS[name] is DataType.INT64:
@@ -142,14 +142,14 @@ _GREATEST_BFLOAT16 = float.fromhex("0x1.fep127")
 
 
 def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """The numbers of a list, as another dtype; all at once.
+    """Convert the numbers of a list to another dtype.
 
     Args:
         values: int64 or float32, as the list holds them.
         name: The dtype. Floats are rounded to the nearest.
 
     Raises:
-        Overflow: A value is beyond the dtype's range: a float, if it is finite and would not be.
+        Overflow: An integer is beyond the dtype's range, or a finite float would become infinite.
     """
     dtype = numpy_dtype(name)
     if values.dtype == dtype:
@@ -167,7 +167,7 @@ def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 def _narrow_integers(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     least, greatest = range_of(name)
     if values.size and (values.min() < least or values.max() > greatest):
-        # Python's integers: 2**64 - 1 is beyond int64.
+        # Compared as Python integers, since uint64's greatest is beyond int64.
         _refuse(values, (values < least) | (values > min(greatest, 2**63 - 1)))
     return values
 

@@ -1,8 +1,8 @@
-"""Whole columns to serialized Examples.
+"""Encoding of whole columns as serialized Examples.
 
-The wire format is built per column, not per value: what stands before a row's values in a record
-depends on their size alone, so it is made once a size, and the kernel gathers heads and values.
-Source: protobuf.dev/programming-guides/encoding.
+The wire format is built per column, not per value. The bytes before a row's values in a record
+(their head) depend on the values' size alone, so each head is made once, and the kernel gathers
+heads and values. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.types import BytesColumn, Ragged, RecordRows, offsets_of
 
 if TYPE_CHECKING:
-    from streamrec.types import Indices, Octets
+    from streamrec.types import ByteArray, Indices
 
 __all__ = ["encode_examples"]
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 """Tags of the lists in a ``Feature``."""
 _HEAD = 6
-"""Bytes before the features of the largest record: a tag, and a length of five bytes."""
+"""The bytes before the features of the largest record: a tag, and a length of five bytes."""
 
 
 class _Slices(NamedTuple):
     """Byte strings that stand anywhere in a buffer."""
 
-    buffer: Octets
+    buffer: ByteArray
     offsets: Indices
     lengths: Indices
 
@@ -51,10 +51,10 @@ def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
     """Serialize columns as one ``tf.train.Example`` a row, each as :func:`encode_example` would.
 
     Args:
-        columns: By the features' names, all with the same number of rows: an array ``[rows, ...]``,
-            a :class:`BytesColumn`, a :class:`Ragged` (of one kind of values, which are stored flat
-            where it is nested), or a list or other sequence of one value a row. A batch is such a
-            mapping.
+        columns: The columns by the features' names, all with the same number of rows: an array
+            ``[rows, ...]``, a :class:`BytesColumn`, a :class:`Ragged` (of one kind of values, which
+            are stored flat where it is nested), or a list or other sequence of one value a row. A
+            batch is such a mapping.
 
     Returns:
         One record a row.
@@ -88,7 +88,7 @@ def _check_sizes(sizes: Indices) -> None:
 
 
 def _joined(parts: Sequence[_Slices]) -> BytesColumn:
-    """For each row its slices of all parts, end to end."""
+    """Join, for each row, its slices of all parts."""
     count, rows = len(parts), len(parts[0].lengths)
     pieces = RecordRows(
         tuple(part.buffer for part in parts),
@@ -103,14 +103,14 @@ def _joined(parts: Sequence[_Slices]) -> BytesColumn:
 
 
 def _heads(sizes: Indices, head: Callable[[int], bytes]) -> _Slices:
-    """What stands before values of such sizes, made once for each size."""
+    """Return the head of each row's values; each distinct size's head is made once."""
     distinct, place = np.unique(sizes, return_inverse=True)
     made = BytesColumn.of([head(size) for size in distinct.tolist()])
     return _Slices(made.values, made.offsets[place], np.diff(made.offsets)[place])
 
 
 def _encoded(name: str, column: Any) -> tuple[_Slices, _Slices]:
-    """For each row what stands before its values in the record, and the values."""
+    """Return each row's head (the bytes before its values in the record) and its values."""
     begin, values = _by_column(_uniform(name, column)) or _by_row(name, column)
     key = FIRST + framed(name_octets(name))
 
@@ -123,11 +123,11 @@ def _encoded(name: str, column: Any) -> tuple[_Slices, _Slices]:
 
 
 _Begin = Callable[[int], bytes]
-"""The bytes of a ``Feature`` before values of so many bytes."""
+"""Gives the bytes of a ``Feature`` that stand before values of the given size in bytes."""
 
 
 def _numbers(kind: bytes) -> _Begin:
-    """A packed list; an empty one is not written, but its kind is."""
+    """Return the head of packed numbers; of an empty list, only the kind is written."""
 
     def begin(size: int) -> bytes:
         packed = FIRST + varint(size) if size else b""
@@ -142,29 +142,34 @@ def _one_string(size: int) -> bytes:
 
 
 def _strings(size: int) -> bytes:
-    """Strings have tags of their own; a list of none leaves the feature without a kind."""
+    """Return the head of strings that have their own tags; an empty list has no kind."""
     return _BYTES_LIST + varint(size) if size else b""
 
 
 def _whole(_size: int) -> bytes:
-    """The values are whole features."""
+    """Return no bytes, since the values are whole features."""
     return b""
 
 
 def _uniform(name: str, column: Any) -> Any:
-    """A sequence of scalars of one type as an array or a column of strings; others as they are."""
+    """Convert a sequence of scalars of one type to an array or a BytesColumn.
+
+    Other sequences and columns are returned as they are.
+    """
     if isinstance(column, BytesColumn | Ragged):
         return column
     if hasattr(column, "__array__"):
         column = as_array(column)
         if not column.ndim:
-            raise WrongFeatureType("the column is one value, without rows", feature=name)
+            raise WrongFeatureType(
+                "the column is one value without rows; give one value a row", feature=name
+            )
         if column.ndim > 1 or column.dtype.kind not in "OSU":
             return column
         column = column.tolist()
     if isinstance(column, str | bytes | bytearray | memoryview) or not isinstance(column, Sequence):
         raise WrongFeatureType(
-            f"a column is an array, a BytesColumn, a Ragged or a list of one value a row, "
+            f"the column must be an array, a BytesColumn, a Ragged or a list of one value a row, "
             f"not {type(column).__name__}",
             feature=name,
         )
@@ -182,13 +187,14 @@ def _of_scalars(values: Sequence[Any]) -> Any:
             return np.array(values, np.int64)
         if kinds == {float}:
             return np.array(values, np.float64)
-    except (ValueError, OverflowError):  # row by row, which finds the row
+    except (ValueError, OverflowError):  # Encoding row by row then finds the row for the error.
         pass
     return _of_lists(values) if kinds in ({list}, {tuple}) else values
 
 
 def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
-    """Lists of scalars of one type as ragged rows; an empty one has no type, so not these."""
+    """Convert lists of scalars of one type to ragged rows; return others as they are."""
+    # An empty list has no type, so rows with one are not converted.
     inner = _of_scalars(list(chain.from_iterable(rows))) if all(rows) else rows
     if not isinstance(inner, np.ndarray | BytesColumn):
         return rows
@@ -196,7 +202,7 @@ def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
 
 
 def _by_column(column: Any) -> tuple[_Begin, _Slices] | None:
-    """All rows at once; ``None`` where they must be taken one by one."""
+    """Encode all rows at once; return ``None`` where they must be encoded one by one."""
     values, splits = _flat(column)
     if isinstance(values, BytesColumn):
         return _of_strings(values, splits)
@@ -214,7 +220,7 @@ def _by_column(column: Any) -> tuple[_Begin, _Slices] | None:
 
 
 def _flat(column: Any) -> tuple[Any, Indices]:
-    """All values of all rows in one dimension, and where each row's begin and end."""
+    """Return all rows' values in one dimension, and the rows' bounds in them."""
     if isinstance(column, Ragged):
         values, splits = _flat(column.values)
         return values, splits[column.row_splits]
@@ -228,7 +234,7 @@ def _flat(column: Any) -> tuple[Any, Indices]:
 
 
 def _cut(strings: BytesColumn, splits: Indices) -> _Slices:
-    """Rows of strings that stand end to end."""
+    """Return the slices of rows, each of which has several strings end to end."""
     bounds = strings.offsets[splits]
     return _Slices(strings.values, bounds[:-1], np.diff(bounds))
 
@@ -248,7 +254,7 @@ def _by_row(name: str, column: Iterable[Any]) -> tuple[_Begin, _Slices]:
         try:
             features.append(as_feature(value).SerializeToString())
         except (TypeError, ValueError, OverflowError) as error:
-            message = f"cannot be encoded: {error}"
+            message = f"the value cannot be encoded: {error}"
             raise WrongFeatureType(message, feature=name, record=row) from None
     lengths = np.fromiter(map(len, features), np.int64, len(features))
     values = np.frombuffer(b"".join(features), np.uint8)

@@ -1,4 +1,4 @@
-"""``tf.train.Example`` and ``SequenceExample``: the messages, and encoding from plain values.
+"""``tf.train.Example`` and ``SequenceExample``: the message classes, and encoding of plain values.
 
 The messages are wire-compatible with TensorFlow's and live in a descriptor pool of their own, so
 both can be used in one process. Sources: tensorflow/core/example/feature.proto, example.proto.
@@ -99,36 +99,39 @@ _REFUSED = (TypeError, ValueError, OverflowError)
 
 
 def _entries(features: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes:
-    """The entries of a map in the names' order: that of protobuf's own differs by its version."""
+    """Encode the entries of a map, sorted by name."""
+    # By hand, since the order in which protobuf writes a map differs by its version.
     entries = []
     for key, name in sorted((name_octets(name), name) for name in features):
         try:
             value = encode(features[name])
         except _REFUSED as error:
-            raise WrongFeatureType(f"cannot be encoded: {error}", feature=name) from None
+            raise WrongFeatureType(f"the value cannot be encoded: {error}", feature=name) from None
         entries.append(FIRST + framed(FIRST + framed(key) + SECOND + framed(value)))
     return b"".join(entries)
 
 
 def name_octets(name: Any) -> bytes:
-    """A feature's name on the wire.
+    """Return a feature's name as UTF-8.
 
     Raises:
-        WrongFeatureType: It is no ``str``, or has no UTF-8 form.
+        WrongFeatureType: The name is no ``str``, or has no UTF-8 form.
     """
     if not isinstance(name, str):
-        raise WrongFeatureType(f"a feature's name is a str, not {name!r}")
+        raise WrongFeatureType(f"a feature's name must be a str, not {name!r}")
     try:
         return name.encode()
     except UnicodeEncodeError as error:
-        raise WrongFeatureType(f"the name cannot be encoded: {error}", feature=name) from None
+        raise WrongFeatureType(
+            f"the name cannot be encoded: {error}; rename the feature", feature=name
+        ) from None
 
 
 def bounded(message: bytes) -> bytes:
-    """The message, if readers can take it.
+    """Return a serialized message, if it is not too long for readers.
 
     Raises:
-        WrongFeatureType: It is longer than protobuf allows.
+        WrongFeatureType: The message is longer than protobuf allows.
     """
     if len(message) > LARGEST_MESSAGE:
         raise WrongFeatureType(too_large(len(message)))
@@ -136,8 +139,8 @@ def bounded(message: bytes) -> bytes:
 
 
 def too_large(size: int) -> str:
-    """What to say of a record of so many bytes."""
-    return f"the record takes {size} bytes, but a message {LARGEST_MESSAGE} at most; split it"
+    """Return the error's message for a record of ``size`` bytes, which is too large."""
+    return f"the record takes {size} bytes, but a message has at most {LARGEST_MESSAGE}; split it"
 
 
 def _feature(value: Any) -> bytes:
@@ -153,7 +156,9 @@ def _steps(value: Any) -> Iterable[Any]:
         steps: Iterable[Any] = value.feature
         return steps
     if isinstance(value, (*ONE, Mapping, AbstractSet)) or not isinstance(value, Iterable):
-        raise TypeError(f"a {type(value).__name__} is no sequence of steps")
+        raise TypeError(
+            f"a {type(value).__name__} is no sequence of steps; give a list of one value a step"
+        )
     return value
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a record, in words: by a kernel's code, or as no column can hold it."""
+"""Errors for records that cannot be parsed, made from a kernel's fault or a column's."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ UrlOf: TypeAlias = Callable[[int], str]
 DTYPES = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
 """The dtypes of a Feature's lists, by the lists' names."""
 MOST_COMPARED = 10_000
-"""Names that may be the one that was meant: to compare a million with it takes 15 s."""
+"""The most names compared with a missing feature's, to suggest one: a million would take 15 s."""
 PICTURE = "picture"
-"""Stands for the dtype of what holds encoded pictures."""
+"""The dtype of a :class:`Need` of encoded pictures."""
 
 
 class ColumnFault(Exception):
-    """What was parsed makes no column as its spec says.
+    """Parsed values do not make the column that the spec describes.
 
     Args:
         row: The row's number in the input.
         feature: The feature's name in the record.
-        message: What is wrong, and what to do next.
-        kind: The error that it is.
+        message: What is wrong and what to do next.
+        kind: The class of the error to raise.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class ColumnFault(Exception):
 
 
 class Need(NamedTuple):
-    """What a spec asks of one feature."""
+    """A spec's request for one feature: the kernel's column, and the spec's own words for it."""
 
     plan: ColumnPlan
     dtype: str
-    """As the spec says it."""
+    """The spec's dtype."""
     shape: tuple[int, ...] = ()
-    """As the spec says it."""
+    """The spec's shape."""
 
 
 def malformed(what: str, offset: int | None = None) -> str:
-    """The words for a record that cannot be parsed at all."""
+    """Return the error's message for a record that is no such message."""
     where = "" if offset is None else f", which shows at its byte {offset}"
     return (
-        f"not a serialized tf.train.{what}{where}; "
+        f"the record is not a serialized tf.train.{what}{where}; "
         "leave the features out to read the records as they are"
     )
 
@@ -74,14 +74,14 @@ def explain(
     sequence: bool,
     url_of: UrlOf | None,
 ) -> DataError:
-    """The error for a fault; what the record holds instead is read from the record itself.
+    """Make the error for a fault; the record is parsed again to say what it holds instead.
 
     Args:
-        fault: What the kernel, or the making of columns, found.
+        fault: The fault of the kernel or of a column.
         rows: The records.
-        needs: By the feature's name, and by whether it is a feature list.
-        sequence: The records are SequenceExamples.
-        url_of: Gives the URL of a shard's number.
+        needs: The needs by the feature's name and whether it is a feature list.
+        sequence: True where the records are SequenceExamples.
+        url_of: A function from a shard's number to its URL.
     """
     row = fault.record if isinstance(fault, KernelFault) else fault.row
     where: dict[str, Any] = {
@@ -100,7 +100,7 @@ def explain(
 def _whole(fault: KernelFault, size: int, sequence: bool) -> str:
     if fault.code is Fault.TOO_LARGE:
         return (
-            f"the record has {size:,} bytes, and no protobuf message more than "
+            f"the record has {size:,} bytes, but a protobuf message has at most "
             f"{LARGEST_MESSAGE:,}; leave the features out to read the records as they are"
         )
     return malformed("SequenceExample" if sequence else "Example", fault.offset)
@@ -121,7 +121,7 @@ def _words(
     sequence: bool,
 ) -> tuple[type[DataError], str]:
     features, lists = _read(record, sequence)
-    # Of a name in both, the context's is meant, if it is wrong: the kernel looks at it first.
+    # The context goes first: where a name is in both and wrong in both, the kernel means that one.
     for in_lists, there in ((False, features), (True, lists)):
         need = needs.get((name, in_lists))
         if need is not None and _is_wrong(code, need, there):
@@ -141,7 +141,7 @@ def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str
 
 
 def _held(need: Need, there: Mapping[str, Any]) -> list[str | None]:
-    """The kinds of the feature's list, or of all its steps."""
+    """Return the kind of the feature's list, or those of all its steps."""
     name = need.plan.name
     if name not in there:
         return []
@@ -174,7 +174,7 @@ def _words_of(
             return WrongFeatureType, _no_picture(f"{dtype}")
         return WrongFeatureType, (
             f"the record holds {dtype}, but the spec says {need.dtype}; "
-            f"give the spec dtype {dtype!r}"
+            f"give the spec the dtype {dtype!r}"
         )
     feature = there[need.plan.name]
     values = getattr(feature, feature.WhichOneof("kind")).value

@@ -1,4 +1,4 @@
-"""Examples to columns, as feature specs say; and specs from Examples."""
+"""Parsing of Examples into columns by feature specs, and inference of specs from Examples."""
 
 from __future__ import annotations
 
@@ -61,18 +61,19 @@ __all__ = [
 ]
 
 MOST_FEATURES = 1 << 16
-"""Of inferred features: some seconds' work. The widest tables of users have some ten thousand."""
+"""The most features that are inferred, which takes some seconds. Users' widest tables have some
+10,000."""
 
 
 class FeatureParser:
-    """Parses serialized Examples; prepared once, used from any number of threads.
+    """A parser of serialized Examples, which any number of threads may use.
 
     Args:
         features: Specs by feature name.
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
-        allocate: Where the memory of large columns comes from; newly allocated by default.
-        share: Decodes the pictures of a batch; one after the other by default.
+        allocate: A function that gives the memory of large columns; new memory by default.
+        share: A function that decodes a batch's pictures; one after the other by default.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
@@ -97,14 +98,14 @@ class FeatureParser:
 
         Args:
             rows: The records.
-            url_of: Gives the URL of a shard's number, for errors.
+            url_of: A function from a shard's number to its URL, for errors.
 
         Returns:
-            By feature name, as the spec's class says; docs/formats.md has the table.
+            A column for each feature, by name; docs/formats.md has the type for each spec.
 
         Raises:
             MalformedExample: A record is no Example.
-            MissingFeature: A record lacks a feature, and its spec has no default.
+            MissingFeature: A record lacks a feature whose spec has no default.
             WrongFeatureType: A record holds other values than the spec says.
             MalformedImage: A picture cannot be decoded.
         """
@@ -135,19 +136,19 @@ def parse_example(
 def rows_of(
     serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn, single: str
 ) -> RecordRows:
-    """A batch of serialized records as rows.
+    """Return a batch of serialized records as rows.
 
     Args:
         serialized: The records.
-        single: The function that takes one record.
+        single: The name of the function that takes a single record, for the error.
 
     Raises:
-        ConfigError: It is one record.
+        ConfigError: The argument is a single record.
     """
     if isinstance(serialized, BytesColumn):
         return RecordRows.from_column(serialized)
     if isinstance(serialized, bytes | bytearray | memoryview | str):
-        raise ConfigError(f"serialized is a batch of records; for one use {single}")
+        raise ConfigError(f"serialized must be a batch of records; for one record use {single}")
     return RecordRows.of(list(serialized))
 
 
@@ -155,7 +156,7 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
     """Parse one serialized Example, as ``tf.io.parse_single_example`` does.
 
     Returns:
-        By feature name the only row of the column: a NumPy scalar or an array, ``bytes`` or lists
+        The only row of each column, by feature name: a NumPy scalar or an array, ``bytes`` or lists
         of them, or for nested rows a :class:`Ragged`, for :class:`SparseFeature` a
         :class:`Sparse`. :class:`FixedLenSequenceFeature` gives as many items as there are.
     """
@@ -171,12 +172,12 @@ def infer_features(
 
     Args:
         records: Some records; more of them make the guess better. All are read.
-        place_of: Gives what an error's fields say about the record of a number, from 0.
+        place_of: A function from a record's number, from 0, to the fields of an error about it.
 
     Returns:
-        By feature name, sorted: a :class:`FixedLenFeature` where all records have the same number
-        of values (``()`` for one), a :class:`VarLenFeature` where the number differs or a record
-        lacks the feature. A feature that never holds a list is left out.
+        Specs by feature name, sorted: a :class:`FixedLenFeature` where all records have the same
+        number of values (``()`` for one), a :class:`VarLenFeature` where the number differs or a
+        record lacks the feature. A feature that never holds a list is left out.
 
     Raises:
         ConfigError: There are no records, they are SequenceExamples, or they have more than
@@ -194,7 +195,7 @@ def infer_features(
         except ConfigError as error:
             raise ConfigError(located(error.message, place_of(number))) from None
     if not seen.records:
-        raise ConfigError("features cannot be inferred: there are no records")
+        raise ConfigError("features cannot be inferred, since there are no records; name them")
     return {name: _infer(seen.kinds[name], seen.counts[name], seen.records) for name in seen.names}
 
 
@@ -213,7 +214,7 @@ class _Seen:
 
     def add(self, record: Bytes) -> None:
         features = _read(record)
-        # Before they are looked at: a million of them would take a minute.
+        # Checked before the loop, which would take a minute for a million features.
         self._check_number(len(features))
         for name, feature in features.items():
             self._note(name, feature)
@@ -223,7 +224,7 @@ class _Seen:
     def _check_number(self, features: int) -> None:
         if features > MOST_FEATURES:
             raise ConfigError(
-                f"features are not inferred where there are {features:,} of them, as each becomes "
+                f"features cannot be inferred where there are {features:,}, as each becomes "
                 f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
             )
 
@@ -234,7 +235,7 @@ class _Seen:
         before = self.kinds.setdefault(name, kind)
         if before != kind:
             raise WrongFeatureType(
-                f"holds {DTYPES[kind]}, but {DTYPES[before]} in records before; "
+                f"the feature holds {DTYPES[kind]}, but held {DTYPES[before]} in earlier records; "
                 "write one type of value",
                 feature=name,
             )
@@ -248,14 +249,15 @@ def _read(record: Bytes) -> Mapping[str, Any]:
         raise MalformedExample(malformed("Example")) from None
     if _has_feature_lists(record):
         raise ConfigError(
-            "the record is a SequenceExample, whose features are not inferred; give them as a "
+            "the record is a SequenceExample, whose features cannot be inferred; give them as a "
             "pair (context, sequence) of mappings from names to specs"
         )
     return features
 
 
 def _has_feature_lists(record: Bytes) -> bool:
-    """A SequenceExample is an Example, too, with its context for features and a field unknown."""
+    """Return whether a record is a SequenceExample with feature lists."""
+    # It parses as an Example too: its context has the field of an Example's features.
     try:
         return len(SequenceExample.FromString(record).feature_lists.feature_list) > 0
     except DecodeError:

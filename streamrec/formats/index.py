@@ -1,8 +1,8 @@
-"""The index of a dataset: how many records each shard holds, and where some of them begin.
+"""The index of a dataset: the number of records in each shard, and the places where chunks begin.
 
-One small object for a dataset, beside its shards. A chunk is a stretch of a shard that begins at a
+It is one small object beside the dataset's shards. A chunk is a stretch of a shard that begins at a
 record; chunks of about a MiB let one shard be read from many places at once. docs/formats.md has
-the layout. An index comes from outside: :meth:`Index.parse` believes nothing.
+the layout. An index comes from outside, so :meth:`Index.parse` checks all of it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_BYTES", "SUFFIX", "ChunkFinder", "Index", "ShardEntry", "index_url"]
 
 SUFFIX = ".streamrec-index"
-"""What an index's name ends in; patterns for shards never match such names."""
+"""The end of an index's name; patterns for shards never match such names."""
 CHUNK_BYTES = 1 << 20
-"""A lane's window of 256 MiB / 48 holds five of them, so that it draws from five places at once;
-an index takes 16 bytes for each, which is 16 MB for a TB of shards."""
+"""The default size of a chunk. A lane's window of 256 MiB / 48 then holds five chunks, so that it
+draws from five places at once; an index takes 16 bytes for each, which is 16 MB for a TB."""
 LARGEST = 1 << 30
-"""Bytes: an index of 64 million chunks. A larger object is no index, and is not read."""
+"""The most bytes of an index, which has then 64 million chunks. A larger object is not read."""
 
 MAGIC = b"STRMRIDX"
 VERSION = 1
@@ -44,22 +44,22 @@ _HEAD = struct.Struct("<8sIIQQ")
 _DIGEST = 16
 _SHARD = 2 * 8 + 3 * 4
 _CHUNK = 2 * 8
-_DAMAGED = "it is damaged, or no index; write it again with `streamrec index`"
+_DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """What the index knows of one shard."""
+    """The index's entry for one shard."""
 
     name: str
-    """Relative to the directory that the dataset's shards share."""
+    """The shard's path, relative to the directory that all shards of the dataset share."""
     size: int
-    """Bytes."""
+    """The shard's size in bytes."""
     etag: str | None
-    """The version that was indexed, as the store wrote it."""
+    """The ETag of the indexed version, as the store wrote it."""
     records: int
     begins: Sequence[int] | npt.NDArray[np.int64]
-    """The byte at which each chunk begins; the first is 0. None where there is no record."""
+    """The byte at which each chunk begins; the first is 0. Empty where the shard has no records."""
     first_records: Sequence[int] | npt.NDArray[np.int64]
     """The number of each chunk's first record."""
 
@@ -76,13 +76,13 @@ class Chunks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """The shards' entries, by name."""
+    """The entries of all shards, found by name."""
 
     entries: tuple[ShardEntry, ...]
     _places: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Number the names."""
+        """Make the lookup from names to entries."""
         object.__setattr__(self, "_places", {e.name: i for i, e in enumerate(self.entries)})
 
     def __repr__(self) -> str:
@@ -90,16 +90,16 @@ class Index:
 
     @property
     def records(self) -> int:
-        """Of all shards."""
+        """The number of records in all shards."""
         return sum(entry.records for entry in self.entries)
 
     def get(self, name: str) -> ShardEntry | None:
-        """The entry of the shard of that name, if there is one."""
+        """Return the entry of the shard with this name; ``None`` if there is none."""
         place = self._places.get(name)
         return None if place is None else self.entries[place]
 
     def chunks(self) -> Chunks:
-        """All chunks, in the entries' order."""
+        """Return all chunks, in the order of the entries."""
         counts = [len(entry.begins) for entry in self.entries]
         ends = _following([e.begins for e in self.entries], [e.size for e in self.entries])
         after = _following([e.first_records for e in self.entries], self._counts())
@@ -113,9 +113,10 @@ class Index:
         )
 
     def digest(self) -> str:
-        """16 hexadecimal digits for what determines an order: the records and chunks of the shards.
+        """Return 16 hexadecimal digits of a hash over the shards' records and chunks.
 
-        Names and versions have no part in it, so that a mirror's index has the same digest.
+        These determine an order. Names and versions are left out, so that a mirror's index has the
+        same digest.
         """
         chunks = self.chunks()
         hashed = blake2b(digest_size=8)
@@ -124,7 +125,7 @@ class Index:
         return hashed.hexdigest()
 
     def encode(self) -> bytes:
-        """As the bytes of an object."""
+        """Serialize the index."""
         entries = self.entries
         names = [entry.name.encode() for entry in entries]
         etags = [(entry.etag or "").encode() for entry in entries]
@@ -147,14 +148,14 @@ class Index:
 
     @classmethod
     def parse(cls, data: bytes, *, url: str) -> Self:
-        """Read what :meth:`encode` gave.
+        """Parse the bytes that :meth:`encode` gave.
 
         Args:
             data: The object's bytes.
-            url: Where it is, for errors.
+            url: The object's URL, for errors.
 
         Raises:
-            MalformedIndex: It is something else, damaged, or of a later version.
+            MalformedIndex: The bytes are no index, damaged, or of a later version.
         """
         try:
             return cls(tuple(_entries(data)))
@@ -166,10 +167,10 @@ class Index:
 
 
 class ChunkFinder:
-    """Finds where a shard's chunks begin; it is given the shard's blocks in order.
+    """A finder of the places where a shard's chunks begin, from the shard's blocks in order.
 
     Args:
-        chunk_bytes: A chunk ends with the record that reaches so many bytes.
+        chunk_bytes: The size of a chunk: it ends with the record that reaches so many bytes.
     """
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -179,7 +180,7 @@ class ChunkFinder:
         self._chunk_bytes = chunk_bytes
 
     def add(self, block: RecordBlock) -> None:
-        """The next records."""
+        """Look at the shard's next block of records."""
         starts = block.offsets + (block.base - HEADER)
         at = self._next(starts)
         while at < len(starts):
@@ -189,16 +190,16 @@ class ChunkFinder:
         self.records = block.first_ordinal + len(block)
 
     def _next(self, starts: npt.NDArray[np.int64]) -> int:
-        """Which of the records begins the next chunk."""
+        """Return the index, in ``starts``, of the record that begins the next chunk."""
         if not self.begins:
             return 0
         return int(np.searchsorted(starts, self.begins[-1] + self._chunk_bytes))
 
 
 def index_url(urls: Sequence[str]) -> str:
-    """Where a dataset's index is: beside its shards, named after what their names begin with.
+    """Return the URL of a dataset's index: what its shards' URLs begin with, and ``SUFFIX``.
 
-    ``s3://b/train-00000-of-00128.tfrecord`` and those after it have ``s3://b/train`` and the
+    For ``s3://b/train-00000-of-00128.tfrecord`` and the others it is ``s3://b/train`` and the
     suffix.
     """
     shared = os.path.commonprefix([_plain(url) for url in urls])  # noqa: RUF071 - of characters
@@ -209,26 +210,26 @@ def index_url(urls: Sequence[str]) -> str:
 
 
 def _plain(url: str) -> str:
-    """Without the query of an http URL, which may be a signature."""
+    """Return a URL without its query if it is of http, as the query may be a signature."""
     return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
 
 
 class _Malformed(Exception):
-    """What is wrong with an index."""
+    """An index's bytes are malformed; the message says why."""
 
 
 def _entries(data: bytes) -> list[ShardEntry]:
-    """Check everything and take the columns apart."""
+    """Check all of an index's bytes, and return its entries."""
     shards, chunks, text_bytes = _checked(data)
     columns = _Columns(data)
     sizes, records = columns.take("<i8", shards), columns.take("<i8", shards)
     counts, names, etags = (columns.take("<u4", shards).tolist() for _ in range(3))
     if sum(counts) != chunks or sum(names) + sum(etags) != text_bytes:
-        raise _Malformed(f"its parts do not add up: {_DAMAGED}")
+        raise _Malformed(f"the index's parts do not add up, {_DAMAGED}")
     begins, firsts = columns.take("<i8", chunks), columns.take("<i8", chunks)
     strings = _strings(data[columns.offset : -_DIGEST], [*names, *etags])
     if len(set(strings[:shards])) != shards:
-        raise _Malformed(f"two shards have one name: {_DAMAGED}")
+        raise _Malformed(f"two shards of the index have one name, {_DAMAGED}")
     bounds = [0, *accumulate(counts)]
     entries = [
         ShardEntry(
@@ -247,25 +248,25 @@ def _entries(data: bytes) -> list[ShardEntry]:
 
 
 def _checked(data: bytes) -> tuple[int, int, int]:
-    """The numbers of shards, chunks and bytes of text, when the lengths and the digest agree."""
+    """Check length and digest; return the numbers of shards, of chunks, and of bytes of text."""
     if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
-        raise _Malformed(f"it does not begin like an index: {_DAMAGED}")
+        raise _Malformed(f"the object does not begin like an index, {_DAMAGED}")
     _, version, shards, chunks, text = _HEAD.unpack_from(data)
     if version != VERSION:
         raise _Malformed(
-            f"the index has version {version}, this streamrec reads {VERSION}; upgrade it, or "
-            "write the index again"
+            f"the index has version {version}, but this streamrec reads {VERSION}; upgrade "
+            "streamrec, or write the index again"
         )
     if len(data) != _HEAD.size + shards * _SHARD + chunks * _CHUNK + text + _DIGEST:
-        raise _Malformed(f"it has {len(data)} bytes, which is not what it says: {_DAMAGED}")
+        raise _Malformed(f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}")
     if _digest(data[:-_DIGEST]) != data[-_DIGEST:]:
-        raise _Malformed(f"its digest is wrong: {_DAMAGED}")
+        raise _Malformed(f"the index's digest is wrong, {_DAMAGED}")
     return shards, chunks, text
 
 
 @dataclass
 class _Columns:
-    """Takes arrays from the bytes, one after the other."""
+    """A reader that takes arrays from an index's bytes, one after the other."""
 
     data: bytes
     offset: int = _HEAD.size
@@ -281,11 +282,11 @@ def _strings(text: bytes, lengths: list[int]) -> list[str]:
     try:
         return [text[a:b].decode() for a, b in pairwise(bounds)]
     except UnicodeDecodeError:
-        raise _Malformed(f"a name is no text: {_DAMAGED}") from None
+        raise _Malformed(f"a name in the index is no text, {_DAMAGED}") from None
 
 
 def _check_entry(entry: ShardEntry) -> None:
-    """A shard's chunks lie in it, one after the other, and none holds more than it has room for."""
+    """Refuse chunks beyond their shard, out of order, or with more records than have room."""
     begins = np.append(entry.begins, entry.size)
     firsts = np.append(entry.first_records, entry.records)
     if not len(entry.begins):
@@ -300,7 +301,7 @@ def _check_entry(entry: ShardEntry) -> None:
             and (np.diff(firsts) <= np.diff(begins) // (HEADER + FOOTER)).all()
         )
     if not sound:
-        raise _Malformed(f"the chunks of {entry.name} cannot be: {_DAMAGED}")
+        raise _Malformed(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
 
 
 def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
@@ -310,7 +311,7 @@ def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDA
 def _following(
     columns: Iterable[Sequence[int] | npt.NDArray[np.int64]], ends: Iterable[int]
 ) -> npt.NDArray[np.int64]:
-    """For each element the one after it; for the last of each column, its end."""
+    """Replace each element by the next one of its column, and the last one by the column's end."""
     return _joined(
         np.append(np.asarray(column, np.int64)[1:], end) if len(column) else []
         for column, end in zip(columns, ends, strict=True)

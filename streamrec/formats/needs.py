@@ -1,4 +1,4 @@
-"""What specs need of a kernel's columns, and what is common to making their own of them."""
+"""The kernel's columns that specs need, and helpers to make the specs' columns of them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 __all__ = ["Make", "Needs", "Share", "narrowed", "one_by_one", "row_of", "values_of"]
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
-"""Makes a spec's column of the columns of all needs."""
+"""A function that makes a spec's column from the kernel's columns."""
 Share: TypeAlias = "Callable[[Callable[[int], None], int], None]"
-"""Calls a function with every number from 0 to below a count, in whatever threads.
+"""A function that calls another with each number below a count, in any threads.
 
-If calls fail, it raises what the one with the lowest number raised.
+If calls fail, it raises the error of the one with the lowest number.
 """
 
 
 def one_by_one(work: Callable[[int], None], count: int) -> None:
-    """A :data:`Share` without any threads."""
+    """Call ``work`` with each number below ``count``: a :data:`Share` without threads."""
     for number in range(count):
         work(number)
 
 
 class Needs:
-    """The kernel's columns that specs are made of; two that need the same one share it.
+    """The kernel's columns that specs need; two specs that need the same one share it.
 
     Args:
-        allocate: Where the memory of large columns comes from.
-        share: Does many pieces of work, as :func:`one_by_one` does.
+        allocate: A function that gives the memory of large columns.
+        share: A function that does many pieces of work, as :func:`one_by_one` does.
     """
 
     def __init__(self, allocate: Allocate = fresh, share: Share = one_by_one) -> None:
@@ -54,16 +54,16 @@ class Needs:
 
     @property
     def plans(self) -> list[ColumnPlan]:
-        """For the kernel, in the order of the numbers that :meth:`add` gave."""
+        """The plans for the kernel, in the order of the numbers that :meth:`add` gave."""
         return [need.plan for need in self.by_name.values()]
 
     def add(self, plan: ColumnPlan, dtype: str, shape: tuple[int, ...] = ()) -> int:
         """Ask for a column.
 
         Args:
-            plan: Which.
-            dtype: As the spec says it.
-            shape: As the spec says it.
+            plan: The column.
+            dtype: The spec's dtype.
+            shape: The spec's shape.
 
         Returns:
             The column's number.
@@ -74,8 +74,8 @@ class Needs:
         known = self.by_name.setdefault(plan.name, Need(plan, dtype, shape))
         if known.plan != plan:
             raise ConfigError(
-                f"feature {plan.name!r} is needed as {_words(known.plan)} and as {_words(plan)}; "
-                "a feature can be parsed in one way at a time: leave one of the specs out"
+                f"feature {plan.name!r} is needed as {_words(known.plan)} and as {_words(plan)}, "
+                "but can be parsed in one way at a time; leave one of the specs out"
             )
         return self.numbers.setdefault(plan.name, len(self.numbers))
 
@@ -86,18 +86,21 @@ def _words(plan: ColumnPlan) -> str:
 
 
 def values_of(name: str, dtype: str, needs: Needs, kind: Kind) -> Callable[..., Any]:
-    """A column of all values, in the list's own dtype; the feature may be absent."""
+    """Return a getter of a feature's values in their list's own dtype.
+
+    The column has any number of values a row; the feature may be absent.
+    """
     default = () if kind is Kind.STEPS else None
     return itemgetter(needs.add(ColumnPlan(name, kind, HELD_AS[dtype], default=default), dtype))
 
 
 def narrowed(get: Callable[..., Any], dtype: str, name: str) -> Make:
-    """The column that ``get`` gives, as another dtype.
+    """Return a function that gives the column of ``get`` as another dtype.
 
     Args:
-        get: Gives a column as the feature's list holds it.
-        dtype: The name of the other.
-        name: The feature's, for errors.
+        get: A function that gives a column as the feature's list holds it.
+        dtype: The name of the dtype to convert to.
+        name: The feature's name, for errors.
     """
     if dtype == HELD_AS[dtype].value:
         return get
@@ -110,14 +113,14 @@ def narrowed(get: Callable[..., Any], dtype: str, name: str) -> Make:
                 overflow.index,
                 name,
                 f"the record holds {overflow.value}, but {dtype} is {range_of(dtype)}; "
-                f"give the spec dtype {HELD_AS[dtype].value!r}",
+                f"give the spec the dtype {HELD_AS[dtype].value!r}",
             ) from None
 
     return make
 
 
 def _narrow(column: Any, dtype: str) -> npt.NDArray[Any] | Ragged:
-    """As another dtype; the index of an :class:`Overflow` is then the row's."""
+    """Convert a column to another dtype; the index of an :class:`Overflow` is that of the row."""
     try:
         if isinstance(column, Ragged):
             return Ragged(_narrow(column.values, dtype), column.row_splits)
@@ -127,7 +130,7 @@ def _narrow(column: Any, dtype: str) -> npt.NDArray[Any] | Ragged:
 
 
 def row_of(index: int, column: npt.NDArray[Any] | Ragged) -> int:
-    """The row of a value, by the value's place among all."""
+    """Return the row of a value, given the value's place among all."""
     if isinstance(column, Ragged):
         return int(np.searchsorted(column.row_splits, index, "right")) - 1
     return index // (column.size // len(column))

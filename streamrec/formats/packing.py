@@ -1,11 +1,11 @@
-"""Sequences of different lengths, put side by side into packs of one length.
+"""Packing: sequences of different lengths are put side by side into packs of one length.
 
-A pack is a row of values with two rows beside it: the number of the sequence that each value is
-from, from 1 (0: padding), and its place in that sequence's piece, from 0. So attention can be kept
-within a sequence, and positions counted from its beginning.
+A pack is a row of values with two rows beside it: for each value the number of its sequence, from 1
+(0: padding), and its place in that sequence's piece, from 0. So attention can be kept within a
+sequence, and positions counted from its beginning.
 
-Which sequence goes into which pack depends on their order alone: packing may begin anew at the
-first sequence of any group (or, where sequences are split, at any value), and goes on the same way.
+The packs depend on the sequences' order alone. Packing may begin anew at the first sequence of any
+group (or, where sequences are split, at any value), and then makes the same packs.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ __all__ = ["Packer", "Packs", "Sequences"]
 
 
 class Packs(NamedTuple):
-    """Packs, and where to begin to have what comes behind each of them."""
+    """Packs, and for each of them the place from which packing resumes behind it."""
 
     columns: dict[str, npt.NDArray[Any]]
     """``[packs, length]``: a feature's values, ``<name>_segment_ids`` and ``<name>_positions``."""
     first: Indices
-    """int64 ``[packs]``: the number of the first sequence in each."""
+    """int64 ``[packs]``: the number of each pack's first sequence."""
     next: Indices
-    """int64 ``[packs]``: the number of the sequence to begin with."""
+    """int64 ``[packs]``: the number of the sequence with which to resume."""
     part: Indices
-    """int64 ``[packs]``: how many of the packs that begin there are done or, where sequences are
-    split, how many values."""
+    """int64 ``[packs]``: the number of packs to skip after resuming there or, where sequences are
+    split, of values."""
 
     def __len__(self) -> int:
         return len(self.first)
 
 
 class Sequences(NamedTuple):
-    """Documents: of each, a sequence for every feature."""
+    """Documents, each with one sequence for every feature."""
 
     values: dict[str, npt.NDArray[Any]]
     """All sequences' values end to end, by feature."""
     splits: Indices
-    """int64 ``[features, documents + 1]``: where each begins, in the order of ``values``."""
+    """int64 ``[features, documents + 1]``: the bounds of the sequences in ``values``."""
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], names: list[str]) -> Sequences:
-        """Those of some columns.
+        """Take the sequences of the named columns.
 
         Raises:
             ConfigError: A column is missing, or holds no sequences of numbers.
@@ -71,11 +71,11 @@ class Sequences(NamedTuple):
 
     @property
     def lengths(self) -> Indices:
-        """int64 ``[documents, features]``."""
+        """The sequences' lengths: int64 ``[documents, features]``."""
         return np.diff(self.splits).T
 
     def after(self, first: int) -> Sequences:
-        """The documents from ``first`` on, in memory of their own."""
+        """Copy the documents from ``first`` on."""
         begins = self.splits[:, first]
         values = {
             name: array[begin:].copy()
@@ -84,7 +84,7 @@ class Sequences(NamedTuple):
         return Sequences(values, self.splits[:, first:] - begins[:, None])
 
     def joined(self, more: Sequences) -> Sequences:
-        """These documents, and more behind them."""
+        """Return these documents with more behind them."""
         values = {
             name: np.concatenate([array, more.values[name]]) for name, array in self.values.items()
         }
@@ -93,51 +93,57 @@ class Sequences(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Which parts of which documents go where."""
+    """The pieces of documents in packs, in the order of packs and of places in them."""
 
     pack: Indices
-    """int64 ``[pieces]``, as the next three; in the order of packs and of places in them."""
+    """int64 ``[pieces]``: the number of each piece's pack."""
     document: Indices
+    """int64 ``[pieces]``: the number of its document."""
     segment: Indices
-    """The number in its pack, from 1."""
+    """int64 ``[pieces]``: its number in its pack, from 1."""
     start: Indices
-    """int64 ``[pieces, features]``, as the next two: the first value's place in its sequence."""
+    """int64 ``[pieces, features]``: the place of its first value in the sequence."""
     counts: Indices
+    """int64 ``[pieces, features]``: the number of its values."""
     place: Indices
-    """The first value's place in its pack."""
+    """int64 ``[pieces, features]``: the place of its first value in the pack."""
 
 
 class Plan(NamedTuple):
-    """What comes of the documents at hand."""
+    """The packs to make of the documents at hand, and the documents that wait for others."""
 
     pieces: Pieces
     next: Indices
+    """As in :class:`Packs`; so is ``part``."""
     part: Indices
-    """As in :class:`Packs`."""
     held: int
-    """The document from which on they wait for others."""
+    """The number of the first document that waits."""
     used: int
-    """Values of it that are in packs already."""
+    """The number of that document's values that are in packs already."""
 
 
 class Packer:
-    """Packs documents as they come.
+    """A packer of documents as they come.
 
     Args:
-        pack: How.
-        part: How much of what begins with the first document is done already.
+        pack: The settings.
+        part: The packs to skip or, where sequences are split, the first document's values to skip,
+            since they were delivered before.
 
     Raises:
-        MalformedPosition: That is more than there can be.
+        MalformedPosition: ``part`` is more than there can be.
     """
 
     def __init__(self, pack: Pack, part: int = 0) -> None:
         self.dropped_documents = 0
-        """Left out, for they are too long."""
+        """The number of documents left out because they are too long."""
         self.dropped_values = 0
-        """Of these, and of those that were cut."""
+        """The number of values of these, and of those cut off."""
         if part >= pack.bins and not pack.split:
-            raise MalformedPosition(f"the state names {part} packs of a group of {pack.bins}")
+            raise MalformedPosition(
+                f"the state names {part} packs of a group of {pack.bins}; load a state that "
+                "streamrec saved"
+            )
         self._pack = pack
         self._names: list[str] | None = None
         self._held: Sequences | None = None
@@ -148,7 +154,7 @@ class Packer:
         self._skip = 0 if pack.split else part
 
     def add(self, columns: Mapping[str, Any]) -> Packs:
-        """Take documents; give the packs that will not change any more.
+        """Take documents, and return the packs that are complete.
 
         Raises:
             ConfigError: The columns cannot be packed.
@@ -160,7 +166,7 @@ class Packer:
         return self._packed(held, at_end=False)
 
     def flush(self) -> Packs | None:
-        """No document follows: give the packs that wait, ``None`` where none does."""
+        """Return the last packs when no document follows; ``None`` where no document waits."""
         return self._packed(self._held, at_end=True) if self._held is not None else None
 
     def _packed(self, held: Sequences, *, at_end: bool) -> Packs:
@@ -169,7 +175,10 @@ class Packer:
         if self._pack.split:
             self._check_equal(lengths, list(held.values))
             if self._used > lengths[:1, 0].sum():
-                raise MalformedPosition("the state names more of a record than it holds")
+                raise MalformedPosition(
+                    "the state names more values of a record than it holds; load a state that "
+                    "streamrec saved from these shards"
+                )
             plan = split(lengths[:, 0], limits, self._used, at_end=at_end)
         else:
             self._fit = self._fit or FirstFit(self._pack, limits)
@@ -205,24 +214,25 @@ class Packer:
     def _check_equal(self, lengths: Indices, names: list[str]) -> None:
         if (lengths != lengths[:, :1]).any():
             raise ConfigError(
-                f"pack splits documents, so their features ({', '.join(names)}) must be of one "
+                f"pack splits documents, so their features ({', '.join(names)}) must have one "
                 "length in every record; set split to False"
             )
 
 
 def names_of(pack: Pack, columns: Mapping[str, Any]) -> list[str]:
-    """The features that are packed, sorted: the order of a mapping must not matter."""
+    """Return the names of the packed features, sorted."""
+    # Sorted, since packs must not depend on the order of a mapping.
     return sorted(pack.length if isinstance(pack.length, dict) else columns)
 
 
 def limits_of(pack: Pack, names: list[str]) -> Indices:
-    """int64 ``[features]``: the packs' lengths."""
+    """Return the packs' lengths, as int64 ``[features]``."""
     length = pack.length
     return np.array([length[n] if isinstance(length, dict) else length for n in names], np.int64)
 
 
 def _sequence(name: str, columns: Mapping[str, Any]) -> tuple[npt.NDArray[Any], Indices]:
-    """The values of a column end to end, and where each row begins."""
+    """Return a column's values end to end, and the rows' bounds in them."""
     column = columns.get(name)
     if isinstance(column, Sparse) and len(column.dense_shape) == 2:
         rows = np.arange(len(column) + 1)
@@ -236,20 +246,20 @@ def _sequence(name: str, columns: Mapping[str, Any]) -> tuple[npt.NDArray[Any], 
         if isinstance(values, np.ndarray) and values.ndim == 1:
             return values, column.row_splits.astype(np.int64, copy=False) - first
     raise ConfigError(
-        f"pack takes sequences of numbers, and {name!r} is "
-        f"{'no column' if column is None else 'none'}; name those to pack, as in "
+        f"pack takes sequences of numbers, but {name!r} is "
+        f"{'no column' if column is None else 'none'}; name the features to pack, as in "
         'sr.Pack({"tokens": 2048}), or make it one by map'
     )
 
 
 def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan:
-    """Fill each pack to its end; what does not fit goes on in the next one.
+    """Plan packs that are filled to the end; a document that does not fit goes on in the next one.
 
     Args:
         lengths: int64 ``[documents]``.
         limits: int64 ``[features]``: the packs' lengths, all the same.
-        used: Values of the first document that are in packs already.
-        at_end: Whether the last pack may be short.
+        used: The number of the first document's values that are in packs already.
+        at_end: True where no document follows, so that the last pack may be short.
     """
     length, documents = int(limits[0]), len(lengths)
     begins = np.concatenate([[0], np.cumsum(lengths)])
@@ -271,8 +281,8 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan
         np.outer(counts, wide),
         np.outer((starts - used) % length, wide),
     )
-    # Behind a document's last value stands the next one, even if it is empty: whether that is
-    # known already must not show.
+    # A pack that ends with a document resumes at the next document, even if that is empty. So the
+    # place does not depend on whether the next document has come yet.
     after = np.searchsorted(begins, bounds[1:], "left")
     after -= begins[after] > bounds[1:]
     part = bounds[1:] - begins[after]
@@ -284,9 +294,9 @@ def split(lengths: Indices, limits: Indices, used: int, *, at_end: bool) -> Plan
 
 
 class FirstFit:
-    """Each document goes into the first pack that has room for it.
+    """A planner that puts each document into the first open pack with room for it.
 
-    When there is none, and ``pack.bins`` are open, these are a group that is done.
+    Where none has room and ``pack.bins`` packs are open, these are complete: they are a group.
 
     Args:
         pack: The settings.
@@ -304,8 +314,8 @@ class FirstFit:
         """Place the documents that came since the last plan.
 
         Args:
-            lengths: int64 ``[documents, features]``: of those that were held, and of new ones.
-            at_end: Whether the last group is done.
+            lengths: int64 ``[documents, features]``: of the waiting documents, and of new ones.
+            at_end: True where no document follows, so that the last group is complete.
         """
         counts = np.minimum(lengths, self._limits)
         rows, after, first = self._rows, [], 0
@@ -328,7 +338,7 @@ class FirstFit:
         return _plan([row for row in rows if row[0] < base], after, counts, first)
 
     def _places(self, lengths: Indices) -> list[int]:
-        """The documents that are to be placed."""
+        """Return the numbers of the new documents that are to be placed."""
         new = lengths[self._placed :]
         leave_out = (new == 0).all(axis=1)
         if self._pack.overlong == "drop":
@@ -337,18 +347,22 @@ class FirstFit:
         return places
 
     def _close(self, first: int, following: int) -> list[tuple[int, int]]:
-        """The group is done: where to begin to have what comes behind each of its packs."""
+        """End the group; return, for each of its packs, the place from which packing resumes.
+
+        A place is a document, and the number of packs to skip from there.
+        """
         packs = len(self._group)
         self._group = _Group(self._pack, self._limits)
         return [*((first, k) for k in range(1, packs)), (following, 0)]
 
 
 _Row: TypeAlias = tuple[int, int, int, list[int]]
-"""A document's pack, its number in it, its own number, and its places in the pack."""
+"""A placed document: its pack, its number in the pack, its own number, and its places in the pack.
+"""
 
 
 class _Group:
-    """Packs that are open side by side."""
+    """A group of packs that are open side by side."""
 
     def __init__(self, pack: Pack, limits: Indices) -> None:
         self._limits: list[int] = limits.tolist()
@@ -360,8 +374,8 @@ class _Group:
         return len(self._documents)
 
     def room_for(self, need: list[int]) -> int | None:
-        """The first that has room."""
-        if len(need) == 1:  # the usual case, many times faster
+        """Return the number of the first pack with room; ``None`` where none has."""
+        if len(need) == 1:  # the usual case, which is many times faster this way
             wanted = need[0]
             return next((n for n, free in enumerate(self._free[0]) if free >= wanted), None)
         for number, free in enumerate(zip(*self._free, strict=True)):
@@ -370,7 +384,7 @@ class _Group:
         return None
 
     def put(self, need: list[int], number: int | None) -> tuple[int, int, list[int]]:
-        """Add a document; the pack's number, which document of it this is, and its places."""
+        """Add a document; return its pack, its number in the pack from 1, and its places there."""
         if number is None:
             number = len(self)
             self._documents.append(0)
@@ -404,7 +418,7 @@ def _plan(
 def assemble(
     sequences: Sequences, pieces: Pieces, packs: int, limits: Indices, padding: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """The columns of the packs."""
+    """Make the columns of the packs."""
     columns: dict[str, npt.NDArray[Any]] = {}
     for f, (name, values) in enumerate(sequences.values.items()):
         length, counts = int(limits[f]), pieces.counts[:, f]

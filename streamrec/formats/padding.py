@@ -1,4 +1,4 @@
-"""Rows of different lengths as one array, short rows filled up."""
+"""Padding: rows of different lengths become one array, with short rows filled up."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["as_items", "padded"]
 def as_items(
     values: npt.NDArray[Any] | BytesColumn, shape: tuple[int, ...]
 ) -> npt.NDArray[Any] | BytesColumn:
-    """Flat values as items of a shape, in the same memory."""
+    """Return flat values as items of a shape, in the same memory."""
     if isinstance(values, BytesColumn):
         return BytesColumn(values.values, values.offsets, shape)
-    # The number of items is named: NumPy cannot tell it where there are no values.
+    # The number of items is given, since NumPy cannot infer it where there are no values.
     return values.reshape(len(values) // math.prod(shape), *shape)
 
 
 def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
-    """The rows as one column ``[rows, longest, *shape]``.
+    """Return the rows as one column ``[rows, longest, *shape]``.
 
     Args:
         column: Rows of items.
-        default: Fills up; ``None`` means 0 or ``b""``.
+        default: The value that fills up short rows; ``None`` means 0 or ``b""``.
     """
     lengths = np.diff(column.row_splits)
     longest = int(lengths.max(initial=0))

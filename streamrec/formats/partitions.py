@@ -1,7 +1,7 @@
-"""A RaggedFeature's partitions: values into rows, rows into rows, as other features say.
+"""The partitions of a RaggedFeature, which put values into rows by the numbers of other features.
 
-Each works on all records at once. Unlike TensorFlow, which looks at the batch as a whole, and only
-if asked to, every record's numbers are held against that record's own values.
+Each works on all records at once. Every record's numbers are checked against that record's own
+values; TensorFlow checks the batch as a whole, and only if asked to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_EMPTY_ROWS", "Misfit", "partitioned"]
 
 MOST_EMPTY_ROWS = 1 << 16
-"""Rows beyond its values that ValueRowIds may give a record: one number could ask for any size."""
+"""The most empty rows that ValueRowIds may give a record, as one number could ask for any size."""
 
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -39,8 +39,8 @@ class Misfit(Exception):
     """A partition does not fit the values.
 
     Args:
-        record: The first record's number.
-        why: What is wrong.
+        record: The number of the first record that does not fit.
+        why: The reason, for the error's message.
     """
 
     def __init__(self, record: int, why: str) -> None:
@@ -53,12 +53,12 @@ def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ra
     """Put each record's values into rows.
 
     Args:
-        column: Of each record its values, which may be rows themselves.
-        partition: How.
-        keys: Of each record the numbers in the partition's feature; ``None``: it has none.
+        column: The records' values, which may be rows themselves.
+        partition: The partition.
+        keys: The records' numbers in the partition's feature; ``None`` where it has no feature.
 
     Returns:
-        Of each record its rows.
+        The records' rows.
 
     Raises:
         Misfit: The numbers do not fit the values.
@@ -120,17 +120,17 @@ _LENGTHS: dict[type[Partition], Callable[..., tuple[Integers, Integers]]] = {
     RowStarts: _starts,
     ValueRowIds: _row_ids,
 }
-"""From the numbers, how many each record has of them, and of values: the lengths of all rows, and
-how many of them each record has."""
+"""Functions of a partition's numbers, of each record's count of them, and of its count of values.
+They return the lengths of all rows, and each record's number of rows."""
 
 
 def _records(rows: Integers) -> Integers:
-    """The record of each number."""
+    """Return the record of each number."""
     return np.repeat(np.arange(len(rows)), rows)
 
 
 def _firsts(rows: Integers) -> Integers:
-    """The place of each record's first number; records without one are left out."""
+    """Return the place of each record's first number; records without numbers are left out."""
     return offsets_of(rows)[:-1][rows > 0]
 
 
@@ -140,7 +140,8 @@ def _refuse(records: Integers, why: str) -> None:
 
 
 def _check_range(numbers: Integers, rows: Integers, most: Integers) -> None:
-    """Also keeps all that is added up here within int64."""
+    """Refuse numbers that are negative or beyond ``most``."""
+    # This also keeps the sums here within int64.
     records = _records(rows)
     wrong = (numbers < 0) | (numbers > most[records])
     _refuse(records[wrong], "a number is negative, or beyond the values")

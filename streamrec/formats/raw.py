@@ -1,4 +1,4 @@
-"""Byte strings that hold numbers end to end, as arrays: ``decode_raw``."""
+"""``decode_raw``, which reads byte strings of numbers as arrays."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def decode_raw(
     """
     kind = as_tensor_type(out_type)
     if kind.name == "string":
-        raise ConfigError("out_type is a type of numbers; strings have no raw form")
+        raise ConfigError("out_type must be a type of numbers, as strings have no raw form")
     column, batch = _strings(data)
     octets, size = _one_length(column, math.prod(batch), fixed_length)
     item = _item_shape(shape, size, kind.dtype, bool(len(column.offsets) - 1))
@@ -66,7 +66,7 @@ def decode_raw(
 
 
 def _strings(data: Any) -> tuple[BytesColumn, tuple[int, ...]]:
-    """All strings in one column, and the shape of the batch."""
+    """Return all strings in one column, and the shape of the batch."""
     if isinstance(data, BytesColumn):
         return data, (len(data), *data.item_shape)
     if not isinstance(data, bytes | bytearray | memoryview) and hasattr(data, "__array__"):
@@ -76,20 +76,22 @@ def _strings(data: Any) -> tuple[BytesColumn, tuple[int, ...]]:
         return _joined([data]), ()
     if isinstance(data, Sequence) and not isinstance(data, str):
         return _joined(data), (len(data),)
-    raise ConfigError(f"data is bytes or a batch of them, not {type(data).__name__}")
+    raise ConfigError(f"data must be bytes or a batch of them, not {type(data).__name__}")
 
 
 def _joined(strings: Sequence[Any]) -> BytesColumn:
     for string in strings:
         if not isinstance(string, bytes | bytearray | memoryview):
-            raise ConfigError(f"data is bytes or a batch of them, not of {type(string).__name__}")
+            raise ConfigError(
+                f"data must be bytes or a batch of them, not of {type(string).__name__}"
+            )
     return BytesColumn.of([memoryview(string).cast("B") for string in strings])
 
 
 def _one_length(
     column: BytesColumn, rows: int, fixed_length: int | None
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """The strings end to end, all of one length, and that length in bytes."""
+    """Return the strings end to end, all of one length, and that length in bytes."""
     if fixed_length is not None:
         return _cut_or_filled(column, fixed_length), fixed_length
     lengths = np.diff(column.offsets)
@@ -97,7 +99,7 @@ def _one_length(
     other = np.flatnonzero(lengths != size)
     if len(other):
         raise DataError(
-            f"the string has {lengths[other[0]]} bytes, but the first {size}; "
+            f"the string has {lengths[other[0]]} bytes, but the first one has {size}; "
             "give fixed_length, or decode them one by one",
             record=int(other[0]),
         )
@@ -106,7 +108,7 @@ def _one_length(
 
 def _cut_or_filled(column: BytesColumn, fixed_length: int) -> npt.NDArray[np.uint8]:
     if fixed_length <= 0:
-        raise ConfigError(f"fixed_length is a number of bytes from 1 up, not {fixed_length}")
+        raise ConfigError(f"fixed_length must be a number of bytes from 1 up, not {fixed_length}")
     begins = column.offsets[:-1].tolist()
     taken = np.minimum(np.diff(column.offsets), fixed_length).tolist()
     octets = np.zeros((len(begins), fixed_length), np.uint8)
@@ -116,16 +118,22 @@ def _cut_or_filled(column: BytesColumn, fixed_length: int) -> npt.NDArray[np.uin
 
 
 def _item_shape(shape: Any, size: int, dtype: np.dtype[Any], known: bool) -> tuple[int, ...]:
-    """The shape of one string's numbers; where there is no string, any length fits."""
+    """Return the shape of one string's numbers; where there is no string, any length fits."""
     if size % dtype.itemsize:
-        raise DataError(f"{size} bytes are no whole number of {dtype}, of {dtype.itemsize} each")
+        raise DataError(
+            f"the string's {size} bytes are no whole number of {dtype} values, which have "
+            f"{dtype.itemsize} each; correct out_type, or give fixed_length"
+        )
     count = size // dtype.itemsize
     sizes = _sizes(shape)
     given = math.prod(side for side in sizes if side != -1)
     inferred = count // given if given else 0
     sizes = tuple(inferred if side == -1 else side for side in sizes)
     if known and math.prod(sizes) != count:
-        raise DataError(f"the string holds {count} numbers, which shape {shape!r} does not take")
+        raise DataError(
+            f"the string holds {count} numbers, which shape {shape!r} does not take; correct the "
+            "shape"
+        )
     return sizes
 
 
@@ -137,5 +145,5 @@ def _sizes(shape: Any) -> tuple[int, ...]:
     except TypeError:
         sizes = (-2,)
     if min(sizes, default=0) < -1 or sizes.count(-1) > 1:
-        raise ConfigError(f"shape is sizes from 0 up, of which one may be -1, not {shape!r}")
+        raise ConfigError(f"shape must be sizes from 0 up, of which one may be -1, not {shape!r}")
     return sizes

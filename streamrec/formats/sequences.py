@@ -1,4 +1,4 @@
-"""SequenceExamples to columns, as a pair of feature specs says."""
+"""Parsing of SequenceExamples into columns by a pair (context, sequence) of feature specs."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = [
 
 
 class SequenceColumns(NamedTuple):
-    """What TensorFlow gives for SequenceExamples."""
+    """The columns of SequenceExamples, in the three parts that TensorFlow gives."""
 
     context: dict[str, Column]
     sequences: dict[str, Column]
     lengths: dict[str, npt.NDArray[np.int64]]
-    """int64 ``[rows]``: the steps of each row, of every :class:`FixedLenSequenceFeature`."""
+    """int64 ``[rows]``: each row's number of steps, for every :class:`FixedLenSequenceFeature`."""
 
 
 class ParsesRows(Protocol):
-    """What turns the records of a stream into the columns of a batch."""
+    """A parser of a stream's records into the columns of a batch."""
 
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
         """Parse records into columns."""
@@ -59,14 +59,14 @@ class ParsesRows(Protocol):
 
 
 class SequenceFeatureParser:
-    """Parses serialized SequenceExamples; prepared once, used from any number of threads.
+    """A parser of serialized SequenceExamples, which any number of threads may use.
 
     Args:
         features: A pair (context, sequence) of specs by feature name.
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
-        allocate: As :class:`FeatureParser`'s.
-        share: As :class:`FeatureParser`'s.
+        allocate: As in :class:`FeatureParser`.
+        share: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two need the same feature in different ways.
@@ -103,7 +103,7 @@ class SequenceFeatureParser:
 
         Args:
             rows: The records.
-            url_of: Gives the URL of a shard's number, for errors.
+            url_of: A function from a shard's number to its URL, for errors.
 
         Raises:
             MalformedExample: A record is no SequenceExample.
@@ -123,7 +123,7 @@ class SequenceFeatureParser:
             raise explain(fault, rows, self._needs, sequence=True, url_of=url_of) from None
 
     def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
-        """All columns in one mapping; the lengths under the features' names and ``/length``."""
+        """Parse records into one mapping; lengths are under the features' names and ``/length``."""
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
 
@@ -147,7 +147,7 @@ def parse_sequence_example(
 
     Raises:
         ConfigError: A spec is wrong, or there is none.
-        DataError: As :meth:`SequenceFeatureParser.parse_parts`.
+        DataError: A record is wrong, as in :meth:`SequenceFeatureParser.parse_parts`.
     """
     parser = _parser(context_features, sequence_features, pad=True)
     return parser.parse_parts(rows_of(serialized, "parse_single_sequence_example"))
@@ -173,7 +173,9 @@ def parse_single_sequence_example(
 
 def _parser(context: Any, sequence: Any, *, pad: bool) -> SequenceFeatureParser:
     if not (context or sequence):
-        raise ConfigError("neither context_features nor sequence_features names a feature")
+        raise ConfigError(
+            "neither context_features nor sequence_features names a feature; give a spec"
+        )
     return SequenceFeatureParser((context, sequence), pad=pad)
 
 
@@ -184,13 +186,14 @@ def parser_of(
     allocate: Allocate = fresh,
     share: Share = one_by_one,
 ) -> ParsesRows:
-    """The parser for features in their plain form.
+    """Make the parser for features in their plain form.
 
     Args:
-        plain: Of Examples or of SequenceExamples; see :mod:`streamrec.formats.descriptions`.
-        pad: As :class:`FeatureParser`'s.
-        allocate: As :class:`FeatureParser`'s.
-        share: As :class:`FeatureParser`'s.
+        plain: The features of Examples or of SequenceExamples; the form is described in
+            :mod:`streamrec.formats.descriptions`.
+        pad: As in :class:`FeatureParser`.
+        allocate: As in :class:`FeatureParser`.
+        share: As in :class:`FeatureParser`.
 
     Raises:
         ConfigError: A spec is wrong, or two columns would have the same name.

@@ -1,4 +1,4 @@
-"""Feature specs: what to parse out of an Example or a SequenceExample, in TensorFlow's words."""
+"""Feature specs, which say what to parse out of a record, with TensorFlow's names."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
 
 
 class _Spec:
-    """What all specs share."""
+    """The base of all specs."""
 
     def _set(self, **values: Any) -> None:
-        """Put arguments into their normal form; specs are frozen for everybody else."""
+        """Set attributes in their normal form, although specs are frozen."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -48,8 +48,8 @@ class FixedLenFeature(_Spec):
         shape: The shape of one record's values; ``()`` for one value; an int is one dimension.
         dtype: int64, float32, bytes, or what these can be narrowed to: a name, a NumPy or Python
             type, or a ``tf.DType``.
-        default_value: What a record without the feature has: as many values as ``shape`` holds.
-            ``None``: a record without it is an error.
+        default_value: The values of a record without the feature, as many as ``shape`` holds.
+            ``None``: the feature is required.
         raw: The feature is one byte string of just the size of such an array, little-endian; its
             bytes are the values. ``default_value`` may then be bytes, too.
 
@@ -68,7 +68,9 @@ class FixedLenFeature(_Spec):
         normal = normal_raw if self.raw else normal_default
         self._set(shape=shape, dtype=dtype, default_value=normal(self.default_value, dtype, shape))
         if dtype == "bytes" and 0 in shape:
-            raise ConfigError(f"shape {shape} holds no string; use VarLenFeature")
+            raise ConfigError(
+                f"a bytes feature of shape {shape} would hold no string; use VarLenFeature"
+            )
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class FixedLenSequenceFeature(_Spec):
     Args:
         shape: The shape of one item; ``()`` for one value. An item is so many values in a row of
             an Example's list, or a step of a SequenceExample's feature list.
-        dtype: As :class:`FixedLenFeature`'s.
+        dtype: As in :class:`FixedLenFeature`.
         allow_missing: A record without the feature has no items. In an Example, and in the context
             of a SequenceExample, it has to be True.
         default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
@@ -98,7 +100,7 @@ class FixedLenSequenceFeature(_Spec):
         self._set(shape=shape, dtype=dtype, default_value=default)
         _check_bool("allow_missing", self.allow_missing)
         if 0 in shape:
-            raise ConfigError(f"shape {shape} holds no value; use VarLenFeature")
+            raise ConfigError(f"an item of shape {shape} would hold no value; use VarLenFeature")
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,10 @@ class VarLenFeature(_Spec):
     """A feature with any number of values a record; a record without it has none.
 
     Args:
-        dtype: As :class:`FixedLenFeature`'s.
+        dtype: As in :class:`FixedLenFeature`.
 
     Raises:
-        ConfigError: Another dtype.
+        ConfigError: No feature can have the dtype.
     """
 
     dtype: Any
@@ -156,7 +158,7 @@ class UniformRowLength:
         is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
         if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
             raise ConfigError(
-                f"a uniform row length is a number from 1 up to {LARGEST_MESSAGE}, "
+                f"a uniform row length must be a number from 1 to {LARGEST_MESSAGE}, "
                 f"not {self.length!r}"
             )
 
@@ -171,13 +173,13 @@ class RaggedFeature(_Spec):
     """A feature with any number of values a record, in rows that other features describe.
 
     Args:
-        dtype: As :class:`FixedLenFeature`'s.
+        dtype: As in :class:`FixedLenFeature`.
         value_key: The feature that holds the values; ``None``: the one of the spec's own name.
-        partitions: How the values fall into rows, from the outermost to the innermost:
+        partitions: The partitions of the values into rows, from the outermost to the innermost:
             ``RaggedFeature.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
             ``ValueRowIds`` and ``UniformRowLength(length)``.
-        row_splits_dtype: TensorFlow's: int32 or int64. Row splits are int64 here, always.
-        validate: TensorFlow's. Partitions are checked here, always.
+        row_splits_dtype: Taken for TensorFlow's sake: int32 or int64. Row splits are always int64.
+        validate: Taken for TensorFlow's sake. Partitions are always checked.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -200,10 +202,10 @@ class RaggedFeature(_Spec):
         if self.value_key is not None:
             _check_key("value_key", self.value_key)
         if not isinstance(self.partitions, list | tuple):
-            raise ConfigError(f"partitions is a list of partitions, not {self.partitions!r}")
+            raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
         splits = dtype_name(self.row_splits_dtype)
         if splits not in ("int32", "int64"):
-            raise ConfigError(f"row_splits_dtype is 'int32' or 'int64', not {splits!r}")
+            raise ConfigError(f"row_splits_dtype must be 'int32' or 'int64', not {splits!r}")
         _check_bool("validate", self.validate)
         partitions = tuple(_partition(partition) for partition in self.partitions)
         self._set(dtype=dtype_name(self.dtype), partitions=partitions, row_splits_dtype=splits)
@@ -214,11 +216,11 @@ class SparseFeature(_Spec):
     """Values and their coordinates, each in a feature of its own.
 
     Args:
-        index_key: The int64 feature with the values' places; a list of one a dimension.
+        index_key: The int64 feature with the values' places; a list with one for each dimension.
         value_key: The feature with the values.
-        dtype: As :class:`FixedLenFeature`'s.
+        dtype: As in :class:`FixedLenFeature`.
         size: The size of the dimension; a list where ``index_key`` is one.
-        already_sorted: The coordinates stay in the order in which the record has them.
+        already_sorted: Keep the coordinates in the order in which the record has them.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -234,7 +236,7 @@ class SparseFeature(_Spec):
         several = not isinstance(self.index_key, str)
         if several == isinstance(self.size, int) or (several and not self.index_key):
             raise ConfigError(
-                f"index_key is a name and size a number, or both are lists of them, "
+                f"index_key must be a name and size a number, or both must be lists of them, "
                 f"not {self.index_key!r} and {self.size!r}"
             )
         self._set(dtype=dtype_name(self.dtype), size=normal_sizes(self.size))
@@ -243,7 +245,8 @@ class SparseFeature(_Spec):
             _check_key("index_key", key)
         if len(self.index_keys) != len(self.size):
             raise ConfigError(
-                f"index_key names {len(self.index_keys)} features, but size has {len(self.size)}"
+                f"index_key names {len(self.index_keys)} features, but size has {len(self.size)} "
+                "numbers; give one size for each feature"
             )
         _check_bool("already_sorted", self.already_sorted)
         self._set(
@@ -253,7 +256,7 @@ class SparseFeature(_Spec):
 
     @property
     def index_keys(self) -> tuple[str, ...]:
-        """The features with the coordinates, one a dimension."""
+        """The names of the features with the coordinates, one for each dimension."""
         return (self.index_key,) if isinstance(self.index_key, str) else tuple(self.index_key)
 
     @property
@@ -266,14 +269,14 @@ class SparseFeature(_Spec):
 class Image(_Spec):
     """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP or WebP.
 
-    Of animations the first frame is taken.
+    Of an animation the first frame is taken.
 
     Args:
         shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
             they may have any size.
-        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them; where
-            the shape names them, too, the shape's count. 0: as many as each picture has, which
-            needs ``shape=None``.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
+            shape with channels takes precedence. 0: as many as each picture has, which needs
+            ``shape=None``.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -287,13 +290,16 @@ class Image(_Spec):
         channels = shape[2] if shape and len(shape) == 3 else self.channels
         if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
             raise ConfigError(
-                f"a picture's shape is (height, width), (height, width, channels) or None, "
+                f"a picture's shape must be (height, width), (height, width, channels) or None, "
                 f"not {self.shape!r}"
             )
         if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
-            raise ConfigError(f"channels is 0, 1, 3 or 4, not {channels!r}")
+            raise ConfigError(f"channels must be 0, 1, 3 or 4, not {channels!r}")
         if shape is not None and not channels:
-            raise ConfigError("channels=0 leaves the pictures' channels open; leave out shape, too")
+            raise ConfigError(
+                "channels=0 leaves the pictures' channels open, so a shape cannot be given; leave "
+                "out the shape, too"
+            )
         self._set(shape=shape and shape[:2], channels=channels)
 
 
@@ -319,29 +325,29 @@ _PARTITIONS: dict[str, Any] = {
 
 
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
-    """Take specs of TensorFlow's classes too.
+    """Return specs as instances of the classes here; they may be of TensorFlow's classes.
 
     Raises:
-        ConfigError: Not a mapping from names to specs, or a spec of a kind that is not supported.
+        ConfigError: It is no mapping from names to specs, or a kind of spec is not supported.
     """
     if not isinstance(features, Mapping):
         raise ConfigError(
-            "features is a mapping from names to specs, such as "
+            "features must be a mapping from names to specs, such as "
             f"{{'label': FixedLenFeature((), 'int64')}}, not {type(features).__name__}"
         )
     return {feature_name(name): _spec(name, spec) for name, spec in features.items()}
 
 
 def feature_name(name: Any) -> str:
-    """The name, if it is one.
+    """Return a feature's name, if it can be one.
 
     Raises:
         ConfigError: It is no str, or one that UTF-8 cannot hold.
     """
     if not isinstance(name, str):
-        raise ConfigError(f"a feature's name is a str, not {name!r}")
+        raise ConfigError(f"a feature's name must be a str, not {name!r}")
     if not is_text(name):
-        raise ConfigError(f"a feature's name is text that UTF-8 can hold, not {name!r}")
+        raise ConfigError(f"a feature's name must be text that UTF-8 can hold, not {name!r}")
     return name
 
 
@@ -351,7 +357,7 @@ def _spec(name: str, spec: Any) -> FeatureSpec:
     kind = type(spec).__name__
     if kind not in _CLASSES:
         known = ", ".join((*_CLASSES, Image.__name__))
-        raise ConfigError(f"feature {name!r}: the spec is one of {known}, not {kind}")
+        raise ConfigError(f"feature {name!r}: the spec must be one of {known}, not {kind}")
     try:
         return _copy(_CLASSES[kind], spec)  # type: ignore[no-any-return]
     except (ConfigError, AttributeError) as error:
@@ -359,7 +365,7 @@ def _spec(name: str, spec: Any) -> FeatureSpec:
 
 
 def _copy(kind: Any, other: Any) -> Any:
-    """An object of our class with the fields of another library's, which has no ``raw``."""
+    """Make an object of our class from another library's, which has no ``raw``."""
     names = [field.name for field in fields(kind)]
     return kind(**{name: getattr(other, name) for name in names if name != "raw"})
 
@@ -369,15 +375,15 @@ def _partition(partition: Any) -> Partition:
         return partition
     kind = type(partition).__name__
     if kind not in _PARTITIONS:
-        raise ConfigError(f"a partition is one of {', '.join(_PARTITIONS)}, not {partition!r}")
+        raise ConfigError(f"a partition must be one of {', '.join(_PARTITIONS)}, not {partition!r}")
     return _copy(_PARTITIONS[kind], partition)  # type: ignore[no-any-return]
 
 
 def _check_key(what: str, key: Any) -> None:
     if not key or not is_text(key):
-        raise ConfigError(f"{what} is the name of a feature, not {key!r}")
+        raise ConfigError(f"{what} must be the name of a feature, not {key!r}")
 
 
 def _check_bool(what: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise ConfigError(f"{what} is True or False, not {value!r}")
+        raise ConfigError(f"{what} must be True or False, not {value!r}")

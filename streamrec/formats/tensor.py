@@ -1,7 +1,7 @@
-"""Tensors as bytes: serialized ``tf.TensorProto`` messages, and raw numbers.
+"""Tensors as serialized ``tf.TensorProto`` messages.
 
-What is parsed comes from outside. Every size is compared with the bytes that are there before
-memory is set aside for it. Sources: tensorflow/core/framework/tensor.proto, tensor_shape.proto and
+Parsed messages come from outside, so every size is compared with the bytes that are there before
+memory is allocated for it. Sources: tensorflow/core/framework/tensor.proto, tensor_shape.proto and
 tensor.cc; for strings in ``tensor_content`` tensorflow/core/platform/tensor_coding.cc.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST_REPETITION", "parse_tensor", "serialize_tensor"]
 
 LARGEST_REPETITION = 1 << 26
-"""Bytes of the largest tensor, by default, whose values are not all in the message: 64 MiB."""
+"""The default for the largest tensor, in bytes, whose values are not all in the message: 64 MiB."""
 
 _MOST_DIMENSIONS = 64
 """NumPy's limit. Source: numpy.org/doc, NPY_MAXDIMS."""
@@ -66,7 +66,7 @@ _PROTO = build(
     },
 )["TensorProto"]
 _CONTENT_TAG = b"\x22"
-"""Field 4, a string of bytes."""
+"""The tag of field 4, which holds bytes."""
 _DESCRIPTION = {"dtype", "tensor_shape", "version_number"}
 _LISTED = {
     "float_val": np.float32,
@@ -80,7 +80,7 @@ _LISTED = {
     "uint32_val": np.uint32,
     "uint64_val": np.uint64,
 }
-"""How the values of each list travel."""
+"""The dtypes in which a message holds the values of each list."""
 
 
 def serialize_tensor(array: Any) -> bytes:
@@ -102,7 +102,7 @@ def serialize_tensor(array: Any) -> bytes:
     kind = type_of_dtype(array.dtype)
     if kind is None:
         raise WrongFeatureType(
-            f"a tensor cannot hold {array.dtype}; convert the array to a dtype of TensorFlow"
+            f"a tensor cannot hold {array.dtype}; convert the array to a dtype that TensorFlow has"
         )
     proto = _PROTO(dtype=kind.number)
     proto.tensor_shape.SetInParent()
@@ -112,7 +112,7 @@ def serialize_tensor(array: Any) -> bytes:
         proto.string_val.extend(_octets(value) for value in array.ravel().tolist())
         return _bounded(proto.ByteSize(), proto).SerializeToString()  # type: ignore[no-any-return]
     _bounded(array.nbytes, array)
-    # Joined by hand: through the message, large arrays would be copied three times.
+    # Joined by hand, since protobuf would copy large arrays three times.
     parts = [proto.SerializeToString()]
     if array.size:
         parts += [_CONTENT_TAG, varint(array.nbytes), _little_endian(array)]
@@ -134,7 +134,7 @@ def _octets(value: Any) -> bytes:
         if isinstance(value, str):
             return value.encode()
     except UnicodeEncodeError as error:
-        raise WrongFeatureType(f"a string has no UTF-8 form: {error}") from None
+        raise WrongFeatureType(f"a string has no UTF-8 form ({error}); give it as bytes") from None
     if isinstance(value, bytes):
         return value
     raise WrongFeatureType(
@@ -144,7 +144,7 @@ def _octets(value: Any) -> bytes:
 
 
 def _bounded(size: int, value: Any) -> Any:
-    if size > LARGEST_MESSAGE - 1024:  # what describes the tensor takes less
+    if size > LARGEST_MESSAGE - 1024:  # The tensor's description takes less than 1 KiB.
         raise WrongFeatureType(
             f"the tensor takes {size} bytes, more than a message can hold; serialize it in parts"
         )
@@ -164,15 +164,16 @@ def parse_tensor(
 ) -> npt.NDArray[Any]:
     """Parse a serialized ``tf.TensorProto``, as ``tf.io.parse_tensor`` does.
 
-    Values may stand in ``tensor_content``, or in the list of their type, where the last one counts
-    for all that are missing, and none at all means zeros or empty strings. What TensorFlow would
-    drop or wrap in silence is refused: values in the list of another type, more values than the
-    shape takes, integers beyond the dtype, an unknown rank.
+    The values are in ``tensor_content``, or in the list of their type. If that list is too short,
+    its last value is repeated; an empty list means zeros or empty strings. Refused are values that
+    TensorFlow would drop or wrap in silence: values in the list of another type, more values than
+    the shape takes, integers beyond the dtype, an unknown rank.
 
     Args:
         data: The message.
         out_type: The tensor's type: a dtype's name, a NumPy or Python type, or a ``tf.DType``.
-        max_repeated_bytes: How large a tensor may be whose values are not all in the message.
+        max_repeated_bytes: The size, in bytes, of the largest tensor whose values are not all in
+            the message.
 
     Returns:
         An array of the tensor's shape in memory of its own, writable; strings are ``bytes`` in an
@@ -181,7 +182,8 @@ def parse_tensor(
     Raises:
         ConfigError: There is no such type, or ``data`` is not bytes.
         WrongFeatureType: The tensor is of another type.
-        DataError: The message is none, or contradicts itself, or is too large a repetition.
+        DataError: The bytes are no such message, it contradicts itself, or it repeats its values to
+            more than ``max_repeated_bytes``.
     """
     kind = as_tensor_type(out_type)
     proto = _read(data)
@@ -208,7 +210,9 @@ def _read(data: Any) -> Any:
     if hasattr(data, "__array__"):
         data = np.asarray(data)[()]
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ConfigError(f"data is one serialized tensor, as bytes, not {type(data).__name__}")
+        raise ConfigError(
+            f"data must be one serialized tensor, as bytes, not {type(data).__name__}"
+        )
     try:
         return _PROTO.FromString(bytes(data))
     except DecodeError:
@@ -218,8 +222,8 @@ def _read(data: Any) -> Any:
 def _shape(proto: Any) -> tuple[int, ...]:
     if proto.unknown_rank:
         raise _broken("its number of dimensions is unknown")
-    if len(proto.dim) > _MOST_DIMENSIONS:  # before anything is multiplied
-        raise _broken(f"it has {len(proto.dim)} dimensions, and NumPy no more than 64")
+    if len(proto.dim) > _MOST_DIMENSIONS:  # Checked before the sizes are multiplied.
+        raise _broken(f"it has {len(proto.dim)} dimensions, but NumPy allows at most 64")
     sizes = tuple(int(dim.size) for dim in proto.dim)
     if min(sizes, default=0) < 0:
         raise _broken(f"its shape {sizes} has unknown dimensions")
@@ -229,7 +233,7 @@ def _shape(proto: Any) -> tuple[int, ...]:
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     try:
         return np.empty(shape, dtype)
-    except ValueError:  # NumPy multiplies the sides that are not 0, and refuses an overflow
+    except ValueError:  # NumPy multiplies the sizes that are not 0, and refuses an overflow.
         raise _broken(f"there is no array of the shape {shape}") from None
 
 
@@ -239,7 +243,9 @@ def _from_content(content: bytes, kind: TensorType, shape: tuple[int, ...]) -> n
         return _from_list(_as_objects(_strings(content, count)), shape, 0)
     size = count * kind.dtype.itemsize
     if size != len(content):
-        raise _broken(f"shape {shape} of {kind.name} takes {size} bytes, not {len(content)}")
+        raise _broken(
+            f"its shape {shape} of {kind.name} takes {size} bytes, but it has {len(content)}"
+        )
     array = _empty(shape, kind.dtype)
     octets = np.frombuffer(content, np.uint8)
     if kind.name == "bool" and octets.max() > 1:
@@ -249,15 +255,18 @@ def _from_content(content: bytes, kind: TensorType, shape: tuple[int, ...]) -> n
 
 
 def _strings(content: bytes, count: int) -> list[bytes]:
-    """The strings' lengths as varints, then the strings end to end."""
+    """Split content into strings: it has their lengths as varints, then the strings end to end."""
     if count > len(content):
-        raise _broken(f"{len(content)} bytes cannot hold {count} strings")
+        raise _broken(f"its {len(content)} bytes cannot hold {count} strings")
     lengths, place = [], 0
     for _ in range(count):
         length, place = _length(content, place)
         lengths.append(length)
     if sum(lengths) != len(content) - place:
-        raise _broken(f"{count} strings of {sum(lengths)} bytes, not {len(content) - place}")
+        raise _broken(
+            f"its {count} strings should have {sum(lengths)} bytes, but there are "
+            f"{len(content) - place}"
+        )
     strings = []
     for length in lengths:
         strings.append(content[place : place + length])
@@ -266,7 +275,7 @@ def _strings(content: bytes, count: int) -> list[bytes]:
 
 
 def _length(content: bytes, place: int) -> tuple[int, int]:
-    """One varint of at most 32 bits; gives where the next one begins."""
+    """Read one varint of at most 32 bits; return it and the place behind it."""
     value = 0
     for shift, octet in enumerate(content[place : place + 5]):
         value |= (octet & 0x7F) << (7 * shift)
@@ -282,7 +291,7 @@ def _as_objects(strings: Any) -> npt.NDArray[np.object_]:
 
 
 def _listed(values: Any, kind: TensorType) -> npt.NDArray[Any]:
-    """The values of a list, as many as are there."""
+    """Return the values that a message's list holds, as an array of the tensor's type."""
     if kind.field == "string_val":
         return _as_objects(list(values))
     if kind.field == "float8_val":
@@ -301,10 +310,10 @@ def _listed(values: Any, kind: TensorType) -> npt.NDArray[Any]:
 def _from_list(given: npt.NDArray[Any], shape: tuple[int, ...], limit: int) -> npt.NDArray[Any]:
     count, size = math.prod(shape), math.prod(shape) * given.dtype.itemsize
     if len(given) > count:
-        raise _broken(f"shape {shape} takes {count} values, but {len(given)} are there")
+        raise _broken(f"its shape {shape} takes {count} values, but it has {len(given)}")
     if len(given) < count and size > limit:
         raise DataError(
-            f"{len(given)} values would be repeated to {size} bytes, more than "
+            f"the tensor's {len(given)} values would be repeated to {size} bytes, more than "
             f"max_repeated_bytes={limit}; raise that if the tensor comes from a source you trust"
         )
     array = _empty(shape, given.dtype)

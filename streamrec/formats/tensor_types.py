@@ -1,4 +1,4 @@
-"""TensorFlow's data types: their numbers, NumPy's dtypes, and where a message lists values.
+"""TensorFlow's data types: their numbers, NumPy's dtypes, and the message fields of their values.
 
 Sources: tensorflow/core/framework/types.proto and tensor.proto.
 """
@@ -17,12 +17,12 @@ __all__ = ["TensorType", "as_tensor_type", "name_of_number", "type_of_dtype"]
 
 
 class TensorType(NamedTuple):
-    """One type of a tensor's values."""
+    """A type of a tensor's values."""
 
     name: str
     """TensorFlow's name, which is NumPy's too, save for ``string``."""
     number: int
-    """Its number in ``types.proto``."""
+    """The type's number in ``types.proto``."""
     field: str
     """The field of a ``TensorProto`` that lists its values."""
 
@@ -31,7 +31,7 @@ class TensorType(NamedTuple):
         """NumPy's dtype; strings are objects.
 
         Raises:
-            ConfigError: It is a dtype of ``ml_dtypes``, which is not installed.
+            ConfigError: The dtype is one of ``ml_dtypes``, which is not installed.
         """
         return numpy_dtype(self.name)
 
@@ -80,14 +80,14 @@ _PYTHON_TYPES = (bool, int, float, bytes, str, object)
 
 
 def as_tensor_type(out_type: Any) -> TensorType:
-    """The type that a caller names.
+    """Return the type that a caller names.
 
     Args:
         out_type: A dtype's name, a NumPy or Python type, or a ``tf.DType``. ``float`` is float32
             and ``int`` is int64; ``bytes``, ``str`` and ``object`` are strings.
 
     Raises:
-        ConfigError: There is no such type of tensors, or none that NumPy has.
+        ConfigError: Tensors have no such type, or NumPy has none for it.
     """
     name = _name(out_type)
     if name in _BY_NAME:
@@ -98,12 +98,12 @@ def as_tensor_type(out_type: Any) -> TensorType:
 
 
 def type_of_dtype(dtype: np.dtype[Any]) -> TensorType | None:
-    """The type of an array's values; ``None`` where TensorFlow has none."""
+    """Return the type of an array's values; ``None`` where TensorFlow has none."""
     return _BY_NAME.get("string" if dtype.kind in "OSTU" else dtype.name)
 
 
 def name_of_number(number: int) -> str:
-    """What to call a type in a message."""
+    """Return the name of the type with this number in ``types.proto``, for errors."""
     return _NAMES.get(number, f"number {number}")
 
 

@@ -1,4 +1,4 @@
-"""TFRecord framing: from the bytes of a shard, as they come in, to blocks of records, and back.
+"""TFRecord framing: finds the records in a shard's bytes as they arrive, and frames records.
 
 A frame is the payload's length (uint64), its masked CRC32C (uint32), the payload, and the payload's
 masked CRC32C (uint32), little-endian. Source: tensorflow/core/lib/io/record_writer.h. A shard is
@@ -28,7 +28,7 @@ from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import Bytes, Octets, RecordRows
+    from streamrec.types import ByteArray, Bytes, RecordRows
 
 __all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
 
@@ -37,25 +37,26 @@ _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 
 LARGE = 32 << 10
-"""Bytes from which on payloads are checked by the threads that decode, which spares the event loop
-a pass over them. With small ones that second call cost the threads more than it spared the loop."""
+"""The payload size, in bytes, from which on the decoding threads check the CRC, which spares the
+event loop a pass over the payload. For smaller ones the second call costs the threads more than it
+spares the loop."""
 
 SHARE = 1 << 20
-"""Bytes that are set aside at once for a record that straddles views."""
+"""Bytes that are allocated at once for a record that straddles views."""
 GROWTH = 4
-"""Of a longer one so many bytes are set aside for each that has come: a length alone takes no
-memory, and what has come is copied a third of a time more."""
+"""Bytes that are allocated for each received byte of a longer record. So a length alone, which may
+be wrong, takes no memory; received bytes are copied 1.33 times on average."""
 
 
 def frame(payload: Bytes) -> bytes:
-    """The frame of one record."""
+    """Return the frame of one record."""
     length = _LENGTH.pack(len(payload))
     crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
     return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
 
 
 def corrupt_row(rows: RecordRows) -> int:
-    """The first row that a scanner left unchecked, and that does not match its CRC; else -1."""
+    """Return the first row that a scanner left unchecked and whose CRC does not match; else -1."""
     return kernel.corrupt_row(rows, LARGE)
 
 
@@ -63,43 +64,43 @@ class Lost(NamedTuple):
     """A stretch of a shard that was given up, since nothing in it can be proven to be intact."""
 
     offset: int
-    """Where it begins in the shard, in bytes."""
-    content: Octets
-    """Its bytes, in memory of their own."""
+    """The byte of the shard at which the stretch begins."""
+    content: ByteArray
+    """The bytes of the stretch, in memory of their own."""
     record: int
-    """The number in the shard of the record that it is, or begins with."""
+    """The number, in the shard, of the record that the stretch is or begins with."""
     records: int
-    """How many records it counts as: 1, or 0 where it goes on from the stretch before."""
+    """The number of records that it counts as: 1, or 0 where it continues a stretch before."""
     exact: bool
-    """Whether it is proven that it is one record."""
+    """True where it is proven to be one record."""
     fault: DataError
-    """What was found wrong at its begin, or at that of the first stretch which it goes on from."""
+    """The fault at its beginning, or at that of the first stretch which it continues."""
     unread: int = 0
-    """Bytes of a compressed shard that are lost besides, since they cannot be decompressed."""
+    """The stored bytes behind it of a compressed shard, which cannot be decompressed."""
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The byte of the shard behind the stretch."""
         return self.offset + len(self.content)
 
 
 class FrameScanner:
-    """Finds the records of one shard in views of its bytes, fed in order.
+    """A scanner that finds the records of one shard in views of its bytes, given in order.
 
-    Reads no bytes itself, and copies only a record that straddles two views.
+    It does no I/O, and copies only a record that straddles two views.
 
     Args:
         url: The shard, for errors.
-        shard: Its number in the dataset, for blocks.
+        shard: The shard's number in the dataset, for blocks.
         check_crc: Check both CRCs of every record; else neither.
         leaves_large: Leave it to :func:`corrupt_row` to check payloads of ``LARGE`` bytes or more.
-        offset: Where in the shard the first byte that is fed stands: the begin of a frame.
-        ordinal: That record's number in the shard.
-        allocate: Memory for a record that straddles views.
-        share: Bytes of it that may be set aside before they have come.
-        most: Bytes of the longest record that is taken.
-        counts_gaps: Whether what is lost counts as one record where nobody knows how many it held;
-            else those behind it are numbered as if there had been none.
+        offset: The byte of the shard at which the first view begins, which is that of a frame.
+        ordinal: The number, in the shard, of the record there.
+        allocate: A function that gives the memory for a record that straddles views.
+        share: The bytes of such a record that may be allocated before they have arrived.
+        most: The length of the longest record, in bytes; a longer one is a fault.
+        counts_gaps: Count a stretch with an unknown number of lost records as one record; else the
+            records behind it are numbered as if there had been none.
     """
 
     def __init__(
@@ -121,16 +122,17 @@ class FrameScanner:
         self._check_crc = check_crc
         self._large = LARGE if leaves_large else MAX_NEEDED
         self.offset = offset
-        """Where the next record's frame begins in the shard, in bytes."""
+        """The byte of the shard at which the next record's frame begins."""
         self.ordinal = ordinal
         """The next record's number in the shard."""
         self.size: int | None = None
-        """Bytes of the whole shard, once known, or to a part's end: no record may reach beyond."""
+        """The size of the shard in bytes, or the end of the part that is read; ``None`` while it is
+        not known. No record may reach beyond it."""
         self._most = most
         self._counts_gaps = counts_gaps
         self.lost: list[Lost] = []
-        """What was given up after :meth:`recover`, before the blocks that ``scan`` returned with
-        it; who takes notice of it empties it."""
+        """The stretches given up after :meth:`recover`, which come before the blocks of the same
+        ``scan``; the caller clears this list."""
         self._new_tail = partial(_Tail, allocate, share)
         self._tail = self._new_tail()
         self._fault: DataError | None = None
@@ -140,7 +142,7 @@ class FrameScanner:
     def __repr__(self) -> str:
         return f"<FrameScanner of {masked(self.url)} at record {self.ordinal}, byte {self.offset}>"
 
-    def scan(self, view: Octets, *, more: bool) -> tuple[list[RecordBlock], int]:
+    def scan(self, view: ByteArray, *, more: bool) -> tuple[list[RecordBlock], int]:
         """Find the records that end in the next bytes of the shard.
 
         Args:
@@ -151,14 +153,14 @@ class FrameScanner:
 
         Returns:
             Blocks, whose buffer is ``view``, or memory of its own for a record that straddled
-            views; and how many bytes of ``view`` are consumed: all of them if ``more`` is False,
-            unless there is a fault.
+            views; and the number of bytes of ``view`` that were consumed: all of them if ``more``
+            is False, unless there is a fault.
 
         Raises:
             CorruptLength: A record's length is wrong.
             CorruptRecord: A record's payload is wrong.
             TruncatedShard: A record is longer than what is left of the shard.
-            RecordTooLarge: A record is longer than may be taken.
+            RecordTooLarge: A record is longer than ``most``.
                 The records before a fault are returned first; the next call raises it.
         """
         self._raise_pending()
@@ -175,20 +177,20 @@ class FrameScanner:
         return blocks, len(view)
 
     def recover(self, fault: DataError) -> None:
-        """Go on in spite of a fault that was raised: look for the next intact record behind it.
+        """Go on behind a fault that was raised, with a search for the next intact record.
 
-        The next calls of ``scan`` do, from the bytes that follow those consumed; what is given up
-        is then in ``lost``. At the shard's end a call without bytes concludes the search.
+        The next calls of ``scan`` search, from the bytes that follow those consumed, and add the
+        stretches given up to ``lost``. At the shard's end a call without bytes ends the search.
         """
         self._fault, self._cause, self._search = None, fault, Resync(self._most)
 
-    def abandon(self, rest: Octets, fault: DataError, unread: int) -> None:
-        """Give up what is left of the shard: its bytes cannot be had.
+    def abandon(self, rest: ByteArray, fault: DataError, unread: int) -> None:
+        """Give up the rest of the shard, whose bytes cannot be read.
 
         Args:
             rest: The bytes that follow those consumed, as far as there are any.
-            fault: Why.
-            unread: How many bytes of the object as it is stored.
+            fault: The reason.
+            unread: The number of bytes, of the stored object, that cannot be read.
         """
         content = np.concatenate([self._tail.bytes, rest])
         lost = Lost(self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread)
@@ -197,21 +199,21 @@ class FrameScanner:
 
     @property
     def searching(self) -> bool:
-        """Whether it is not yet known where the next intact record is."""
+        """True while the next intact record behind a fault is being searched for."""
         return self._search is not None
 
     @property
     def pending(self) -> bool:
-        """Whether the next call raises a fault that is found already."""
+        """True while a fault is found that the next call will raise."""
         return self._fault is not None
 
     def finish(self) -> None:
-        """Say that the shard ends here.
+        """Check that the shard ends behind a record.
 
         Raises:
-            TruncatedShard: It ends inside a record.
-            CorruptLength: A fault that the last ``scan`` found.
-            CorruptRecord: The same.
+            TruncatedShard: The shard ends inside a record.
+            CorruptLength: The last ``scan`` found this fault.
+            CorruptRecord: The last ``scan`` found this fault.
         """
         self._raise_pending()
         if self._tail:
@@ -225,8 +227,8 @@ class FrameScanner:
         if self._fault:
             raise self._fault
 
-    def _step_over(self, view: Octets, search: Resync) -> tuple[list[RecordBlock], int]:
-        """Look for the next intact record; scan what was read of the shard to find it."""
+    def _step_over(self, view: ByteArray, search: Resync) -> tuple[list[RecordBlock], int]:
+        """Search for the next intact record, and scan the bytes read for the search."""
         taken = 0
         blocks: list[RecordBlock] = []
         while self._search:
@@ -235,7 +237,8 @@ class FrameScanner:
             if not isinstance(answer, int):
                 self._give_up(*answer)
             elif taken < len(view):
-                room = max(answer, min(2 * answer, LARGEST_PART))  # it asks for more step by step
+                # Twice the room, since the search asks for more bytes step by step.
+                room = max(answer, min(2 * answer, LARGEST_PART))
                 taken += self._tail.fill(view[taken:], answer, room)
             else:
                 return [], taken
@@ -255,7 +258,7 @@ class FrameScanner:
             self._search = None
 
     def _scan(
-        self, buffer: Octets, begin: int, end: int, blocks: list[RecordBlock]
+        self, buffer: ByteArray, begin: int, end: int, blocks: list[RecordBlock]
     ) -> tuple[int, int]:
         """Append a block of the whole records in ``buffer[begin:end]``.
 
@@ -275,11 +278,11 @@ class FrameScanner:
         self._fault = self._fault_of(buffer, found)
         return found.stop, found.needed
 
-    def _complete_tail(self, view: Octets, blocks: list[RecordBlock]) -> int:
-        """Add to the record that straddles views what it lacks, first its header.
+    def _complete_tail(self, view: ByteArray, blocks: list[RecordBlock]) -> int:
+        """Append the missing bytes to the record that straddles views, first those of its header.
 
         Returns:
-            How many bytes of the view it took.
+            The number of bytes taken from the view.
         """
         taken = self._tail.fill(view, HEADER, HEADER)
         _, needed = self._scan(self._tail.bytes, 0, len(self._tail), blocks)
@@ -292,7 +295,7 @@ class FrameScanner:
         return taken
 
     def _before_too_large(self, found: FrameScan) -> FrameScan:
-        """The same up to the first record that is too large, as if only its header were there."""
+        """Cut a scan's result at the first record that is too large, as if only its header were there."""
         too_large = np.flatnonzero(found.lengths > self._most)
         if not len(too_large):
             return found
@@ -301,8 +304,8 @@ class FrameScanner:
         stop, needed = int(found.offsets[first]) - HEADER, _frame_size(int(found.lengths[first]))
         return FrameScan(offsets, lengths, stop, needed, Fault.NONE)
 
-    def _fault_of(self, buffer: Octets, found: FrameScan) -> DataError | None:
-        """The error for what is wrong with the frame at which a scan stopped, if anything is."""
+    def _fault_of(self, buffer: ByteArray, found: FrameScan) -> DataError | None:
+        """Return the error for the frame at which a scan stopped; ``None`` if nothing is wrong."""
         may_come = found.needed <= _frame_size(self._most) and self._fits(found.needed)
         if not found.fault and (may_come or not found.needed):
             return None
@@ -316,7 +319,7 @@ class FrameScanner:
     def _fits(self, needed: int) -> bool:
         return needed <= (LARGEST if self.size is None else self.size - self.offset)
 
-    def _corrupt_record(self, buffer: Octets, stop: int) -> DataError:
+    def _corrupt_record(self, buffer: ByteArray, stop: int) -> DataError:
         (length,) = _LENGTH.unpack_from(buffer.data, stop)
         payload = buffer[stop + HEADER : stop + HEADER + length].data
         (stored,) = _CRC.unpack_from(buffer.data, stop + HEADER + length)
@@ -331,11 +334,12 @@ class FrameScanner:
         return self._error(
             CorruptLength,
             f"the CRC32C of the record's length is {computed:#010x}, but the shard says "
-            f"{stored:#010x}: corrupt, compressed, or no TFRecord file",
+            f"{stored:#010x}: it is corrupt, compressed, or no TFRecord file; fetch or write the "
+            "shard again",
         )
 
     def _too_long(self, length: int, stored: int) -> DataError:
-        """A length beyond the limit, or beyond the shard's end, if it can be believed."""
+        """Return the error for a length beyond the limit or the shard's end, or for a wrong CRC."""
         if kernel.masked_crc32c(_LENGTH.pack(length)) != stored:
             return self._corrupt_length(length, stored)
         if not self._fits(_frame_size(length)):
@@ -343,18 +347,18 @@ class FrameScanner:
         return self._error(
             RecordTooLarge,
             f"the record has {length} bytes, more than max_record_bytes, which is {self._most} "
-            "(where it is not set, as many as memory_budget); set max_record_bytes, or both, to "
-            "more if the record is to be read",
+            "(by default memory_budget); raise max_record_bytes, or both, if the record is to be "
+            "read",
         )
 
     def _beyond_the_end(self, length: int) -> DataError:
-        """The record was cut short, if there can be such a record."""
+        """Return the error for a length, with a right CRC, that reaches beyond the shard's end."""
         left = "no object can hold"
         if self.size is not None:
             left = f"reach beyond byte {self.size}, where the shard ends, or its chunk in the index"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
         if _frame_size(length) > LARGEST:
-            return self._error(CorruptLength, f"{message}: no real record is that long")
+            return self._error(CorruptLength, f"{message}; fetch or write the shard again")
         return self._error(
             TruncatedShard,
             f"{message}: it was cut short; fetch or write the shard again",
@@ -369,44 +373,44 @@ def _frame_size(length: int) -> int:
 
 
 class _Tail:
-    """The first bytes of a record whose others are still to come, copied end to end."""
+    """A growing copy of the first bytes of a record, of which more are still to come."""
 
     def __init__(self, allocate: Allocate, share: int) -> None:
         self._allocate = allocate
         self._share = share
-        self._buffer: Octets = np.empty(HEADER, np.uint8)
+        self._buffer: ByteArray = np.empty(HEADER, np.uint8)
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     @property
-    def bytes(self) -> Octets:
+    def bytes(self) -> ByteArray:
         return self._buffer[: self._length]
 
-    def fill(self, view: Octets, target: int, room: int) -> int:
-        """Take bytes until there are ``target``, or the view ends; returns how many."""
+    def fill(self, view: ByteArray, target: int, room: int) -> int:
+        """Append bytes until there are ``target``, or the view ends; return the number appended."""
         count = max(0, min(target - self._length, len(view)))
         self.take(view[:count], room)
         return count
 
     def rest(self, first: int, room: int = 0) -> _Tail:
-        """The bytes from ``first`` on, in memory of their own."""
+        """Copy the bytes from ``first`` on into a new tail."""
         rest = _Tail(self._allocate, self._share)
         rest.take(self.bytes[first:], room)
         return rest
 
-    def take(self, view: Octets, room: int) -> None:
-        """Append bytes, of ``room`` in all, for which memory is set aside as they come."""
+    def take(self, view: ByteArray, room: int) -> None:
+        """Append bytes; memory for up to ``room`` bytes in all is allocated as they arrive."""
         length = self._length + len(view)
         if length > len(self._buffer):
             self._reserve(max(length, min(room, max(self._share, GROWTH * length))))
-        # by memoryview: NumPy would let go of the interpreter, and wait to have it back
+        # Copied by memoryview, since NumPy would release the GIL and wait to have it back.
         self._buffer.data[self._length : length] = view.data
         self._length = length
 
     def _reserve(self, size: int) -> None:
-        """Set memory aside for ``size`` bytes in all."""
+        """Move the bytes into memory for ``size`` bytes in all."""
         grown = self._allocate(size)
         grown[: self._length] = self.bytes
         self._buffer = grown

@@ -1,4 +1,4 @@
-"""The parts of protobuf's wire format that are written by hand, a column at a time.
+"""The parts of protobuf's wire format that are written without protobuf, a column at a time.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -14,23 +14,24 @@ from streamrec.types import BytesColumn
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["FIRST", "SECOND", "framed", "varint", "varints"]
 
 FIRST = b"\x0a"
-"""The tag of field 1, of bytes or of a message: the number, times 8, plus 2."""
+"""The tag of field 1 with bytes or a message: the field's number times 8, plus 2."""
 SECOND = b"\x12"
 """The tag of field 2."""
 
 
 def framed(octets: bytes) -> bytes:
-    """Bytes behind their length."""
+    """Prefix bytes with their length as a varint."""
     return varint(len(octets)) + octets
 
 
 def varint(value: int) -> bytes:
-    """One integer from 0 up: seven bits a byte, the lowest first, the top bit says "more"."""
+    """Encode an integer from 0 up as a varint."""
+    # Seven bits a byte, the lowest first; the top bit says that more bytes follow.
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)
@@ -40,7 +41,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(values: npt.NDArray[np.int64]) -> BytesColumn:
-    """Many integers, each as one string of the column; negative ones take ten bytes.
+    """Encode integers as varints, one string of the column each; negative ones take ten bytes.
 
     Args:
         values: int64 ``[n]``, contiguous.
@@ -55,18 +56,18 @@ def varints(values: npt.NDArray[np.int64]) -> BytesColumn:
 
 
 _PART = 1 << 14
-"""Integers at once: what is computed on the way stays in the processor's cache."""
+"""The number of integers encoded at once, so that intermediate arrays stay in the cache."""
 
 
-def _varints(left: npt.NDArray[np.uint64]) -> tuple[Octets, Octets]:
-    """The bytes end to end, and how many each integer takes."""
+def _varints(left: npt.NDArray[np.uint64]) -> tuple[ByteArray, ByteArray]:
+    """Return the varints' bytes end to end, and the number of bytes of each."""
     groups = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
     octets = np.empty((len(left), groups), np.uint8)
     taken = np.ones(octets.shape, np.bool_)
     lengths = np.ones(len(left), np.uint8)
     for group in range(groups):
         more = left > 0x7F
-        # Where more follows, the eighth bit is set, whatever it was; else it is 0 already.
+        # The eighth bit is set where more bytes follow; elsewhere it is 0 already.
         octets[:, group] = left.astype(np.uint8) | (more.view(np.uint8) << 7)
         taken[:, group + 1 : group + 2] = more[:, None]
         lengths += more.view(np.uint8)

@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.types import Column, Indices, Octets, RecordRows
+    from streamrec.types import ByteArray, Column, Indices, RecordRows
 
 __all__ = [
     "FOOTER",
@@ -54,12 +54,12 @@ LARGEST_MESSAGE = 2**31 - 1
 """Bytes of the longest serialized message: "the maximum size supported by all implementations".
 Source: protobuf.dev/programming-guides/proto-limits."""
 
-Allocate: TypeAlias = "Callable[[int], Octets]"
+Allocate: TypeAlias = "Callable[[int], ByteArray]"
 """A function from a size in bytes to memory with undefined contents: uint8, one dimension, aligned
 to 64 bytes or as NumPy's own."""
 
 
-def fresh(size: int) -> Octets:
+def fresh(size: int) -> ByteArray:
     """Allocate new memory of ``size`` bytes."""
     return np.empty(size, np.uint8)
 

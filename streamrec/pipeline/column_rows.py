@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.types import Indices, Octets
+    from streamrec.types import ByteArray, Indices
 
 __all__ = ["ColumnRows", "Rows", "interleaved", "joined"]
 
@@ -112,7 +112,7 @@ class ColumnRows:
     @property
     def references(self) -> RecordRows:
         """The rows as the kernel moves rows, which looks into no buffer: by place, not offset."""
-        buffers = cast("tuple[Octets, ...]", self.buffers)
+        buffers = cast("tuple[ByteArray, ...]", self.buffers)
         places, lengths = self.places, self.lengths
         return RecordRows(buffers, self.buffer_index, places, lengths, self.shards, self.ordinals)
 

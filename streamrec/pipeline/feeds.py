@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamrec.errors import DataError, StoreError
     from streamrec.plan.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards", "Turns"]
 
@@ -84,7 +84,7 @@ class RangeRead:
     """A range on its way into memory."""
 
     request: RangeRequest
-    memory: Octets
+    memory: ByteArray
     filled: int = 0
     """Bytes that have landed."""
     scanned: int = 0
@@ -119,7 +119,7 @@ class Piece:
 
     request: RangeRequest
     """Where they stand among the shard's decompressed bytes."""
-    memory: Octets
+    memory: ByteArray
     filled: int = 0
     scanned: int = 0
     done: bool = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["COUNTERS", "Fetcher", "OpensStores"]
 
@@ -146,7 +146,7 @@ class Fetcher:
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
-    def acquire(self, lane: int, size: int) -> Octets:
+    def acquire(self, lane: int, size: int) -> ByteArray:
         """Memory for a record of a lane that straddles ranges."""
         return self.pool.acquire(size, self.feeds[lane].account)
 
@@ -255,7 +255,7 @@ class Fetcher:
         url = self._carrier.shards.urls[request.extent.shard]
         return OutOfMemory.of(error, url=url, offset=request.start)
 
-    def _memory(self, lane: int, size: int, allowed: int) -> Octets:
+    def _memory(self, lane: int, size: int, allowed: int) -> ByteArray:
         """Memory for a range: for the last one of a shard, too, that of any other where it fits.
 
         Else pieces of one size would be freed, and new ones touched, at the end of every shard. A
@@ -281,7 +281,7 @@ class Fetcher:
         first_range = self._plan.first_range
         return first_range if lane == self._awaited or first_range <= reach else 0
 
-    def _lend(self, read: RangeRead, size: int) -> Octets | None:
+    def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Memory for a hedge: within the budget, or for what the consumer waits for right now.
 
         The budget is more than what ranges may take: that is full whenever a link is used well.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
     from streamrec.plan.order import Extent
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["LaneInflater"]
 
@@ -157,14 +157,14 @@ class LaneInflater:
                 break
         return self.has_work
 
-    def begin_piece(self, memory: Octets) -> None:
+    def begin_piece(self, memory: ByteArray) -> None:
         """Fill this memory next."""
         assert self._extent is not None
         start = self._stream.produced if self._stream else 0
         begin = max(start, self._skip)
         self._pieces.append(Piece(RangeRequest(self._extent, begin, begin + len(memory)), memory))
 
-    def work(self) -> tuple[Decompressor, Octets, Octets]:
+    def work(self) -> tuple[Decompressor, ByteArray, ByteArray]:
         """What a thread is to do: the stream, its input, and the memory for its output."""
         read, piece, stream = self._source.first, self.open_piece, self._stream
         assert stream is not None

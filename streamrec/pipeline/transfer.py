@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.feeds import Shards
     from streamrec.stores.base import Store
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = ["Carrier", "OpensStores"]
 
@@ -66,7 +66,7 @@ class Carrier:
     stores: OpensStores
     stall_timeout: float
     random: Random
-    lend: Callable[[RangeRead, int], Octets | None]
+    lend: Callable[[RangeRead, int], ByteArray | None]
     hedging: Hedging = field(default_factory=Hedging)
     retries: RetryRate = field(default_factory=RetryRate)
     counts: Counter[str] = field(default_factory=Counter)

@@ -22,7 +22,7 @@ from tests.feeder.test_payload import arrays_of, batches, same
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamrec.types import Batch, Octets
+    from streamrec.types import Batch, ByteArray
 
 PAGES = 16
 needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
@@ -90,7 +90,7 @@ def arrived(inbox: Inbox, shared: Shared | BatchMessage) -> list[bytes]:
     return [bytes(inbox.view(*place)) for place in places]
 
 
-def lent(outbox: Outbox, content: bytes) -> Octets:
+def lent(outbox: Outbox, content: bytes) -> ByteArray:
     array = outbox.allocate(len(content))
     array[:] = np.frombuffer(content, np.uint8)
     return array

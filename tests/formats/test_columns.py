@@ -81,7 +81,7 @@ class TestNarrowing:
         ):
             error = refusal(records, spec)
             assert error.fields() == {"record": 1, "feature": "a"}
-            assert f"{dtype} is {least} to {greatest}; give the spec dtype" in str(error)
+            assert f"{dtype} is {least} to {greatest}; give the spec the dtype" in str(error)
             assert f"holds {float(np.float32(wrong)) if beyond != greatest + 1 else wrong}," in str(
                 error
             )
@@ -221,7 +221,7 @@ class TestSequence:
         assert "holds 3 values, which is no multiple of the 2 that shape (2,)" in str(error)
 
     def test_a_list_may_always_be_missing(self) -> None:
-        with pytest.raises(ConfigError, match=r"feature 'a': .* allow_missing=True"):
+        with pytest.raises(ConfigError, match=r"feature 'a' .* allow_missing=True"):
             parse([], sr.FixedLenSequenceFeature((), int))
 
 
@@ -257,7 +257,7 @@ class TestSharing:
         ],
     )
     def test_specs_that_contradict(self, features: Any, words: str) -> None:
-        with pytest.raises(ConfigError, match=f"{words}; a feature can be parsed in one way"):
+        with pytest.raises(ConfigError, match=f"{words}, but can be parsed in one way"):
             FeatureParser(features)
 
 

@@ -122,9 +122,13 @@ class TestSparse:
     @pytest.mark.parametrize(
         ("record", "feature", "words"),
         [
-            ({"i": [0, 3], "v": [1, 2]}, "i", "holds place 3, but size is 3; correct the size"),
-            ({"i": [0, -1], "v": [1, 2]}, "i", "holds place -1, but size is 3"),
-            ({"i": [0], "v": [1, 2]}, "i", "holds 1 places for 2 values; write as many"),
+            (
+                {"i": [0, 3], "v": [1, 2]},
+                "i",
+                "holds place 3, but the spec's size is 3; correct the size",
+            ),
+            ({"i": [0, -1], "v": [1, 2]}, "i", "holds place -1, but the spec's size is 3"),
+            ({"i": [0], "v": [1, 2]}, "i", "holds 1 places for 2 values; write one place for each"),
             ({"v": [1, 2]}, "i", "holds 0 places for 2 values"),
             ({"i": [0], "v": [300]}, "v", "holds 300, but uint8 is 0 to 255"),
             ({"i": [0], "v": ["x"]}, "v", "holds bytes, but the spec says uint8"),

@@ -182,13 +182,15 @@ class TestDamage:
         if kind == "gzip" and not junk.strip(b"\0"):
             pytest.skip("zeros may follow")
         data = compress(kind, TEXT)
-        with pytest.raises(CorruptCompression, match="1 whole streams stand before") as caught:
+        with pytest.raises(
+            CorruptCompression, match="the streams before \\(1\\) are intact"
+        ) as caught:
             decompress(kind, [data + junk])
         assert caught.value.offset == len(data)
 
     @each_kind
     def test_something_else_altogether(self, kind: Compression) -> None:
-        with pytest.raises(CorruptCompression, match="set compression to what it is") as caught:
+        with pytest.raises(CorruptCompression, match="set compression to its real one") as caught:
             decompress(kind, [TEXT])
         assert caught.value.offset == 0
 

@@ -177,7 +177,7 @@ def test_the_result_is_its_own_memory() -> None:
         ([1, -(2**64), 2], 1, "beyond the range of int64"),
         ([0.5, 1e39, 2.0], 1, "beyond the range of float32"),
         (["a", "b", "\ud800"], 2, "surrogates not allowed"),
-        ([[1, "a"], [2], [3]], 0, "strings and numbers are mixed"),
+        ([[1, "a"], [2], [3]], 0, "mixes strings and numbers"),
         ([[[1], [2, 3]], [[1]], [[2]]], 0, "."),
         (np.array([1, 2**63, 3], np.uint64), 1, "beyond the range of int64"),
         (np.array([[1.0, 2], [3, 4], [5, -1e39]]), 2, "beyond the range of float32"),
@@ -195,13 +195,16 @@ def test_refusals_name_the_feature_and_the_row(column: Any, row: int, reason: st
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (np.array(3), "the column is one value, without rows"),
-        (3, "a column is an array, .* not int"),
-        (b"abc", "a column is an array, .* not bytes"),
-        ("abc", "a column is an array, .* not str"),
-        ({"a": 1}, "a column is an array, .* not dict"),
-        (None, "a column is an array, .* not NoneType"),
-        (Sparse(np.zeros((0, 2), np.int64), np.zeros(0), (3, 2)), "a column is .* not Sparse"),
+        (np.array(3), "the column is one value without rows"),
+        (3, "the column must be an array, .* not int"),
+        (b"abc", "the column must be an array, .* not bytes"),
+        ("abc", "the column must be an array, .* not str"),
+        ({"a": 1}, "the column must be an array, .* not dict"),
+        (None, "the column must be an array, .* not NoneType"),
+        (
+            Sparse(np.zeros((0, 2), np.int64), np.zeros(0), (3, 2)),
+            "the column must be .* not Sparse",
+        ),
     ],
 )
 def test_what_is_no_column(column: Any, reason: str) -> None:
@@ -216,7 +219,7 @@ def test_columns_of_different_length_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", [3, None, b"x"])
 def test_a_name_is_a_str(name: Any) -> None:
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not"):
         encode_examples({name: [1]})
 
 

@@ -151,7 +151,7 @@ def test_feature_messages_are_taken_as_they_are() -> None:
         (iter([1]), "iterator is no value"),
         (1j, "a complex is no value"),
         (object(), "a object is no value"),
-        ([1, "a"], "strings and numbers are mixed"),
+        ([1, "a"], "mixes strings and numbers"),
         ([[1, 2], [3]], "."),
         (2**63, "beyond the range of int64"),
         ([1, -(2**63) - 1], "beyond the range of int64"),
@@ -166,12 +166,14 @@ def test_feature_messages_are_taken_as_they_are() -> None:
     ],
 )
 def test_refusals_name_the_feature(value: Any, reason: str) -> None:
-    with pytest.raises(WrongFeatureType, match=f"feature x: cannot be encoded: .*{reason}"):
+    with pytest.raises(
+        WrongFeatureType, match=f"feature x: the value cannot be encoded: .*{reason}"
+    ):
         encode_example({"good": 1, "x": value})
 
 
 def test_a_name_is_a_str() -> None:
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not 3"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not 3"):
         encode_example({3: 1})  # type: ignore[dict-item]
 
 

@@ -91,7 +91,7 @@ class TestParse:
             assert column.tolist() == [7, 7]
 
     def test_one_record_is_no_batch(self) -> None:
-        with pytest.raises(ConfigError, match="for one use parse_single_example"):
+        with pytest.raises(ConfigError, match="for one record use parse_single_example"):
             parse_example(RECORD, {"id": FixedLenFeature((), int)})  # type: ignore[arg-type]
 
     def test_single(self) -> None:
@@ -152,7 +152,7 @@ class TestErrors:
                 "number",
                 VarLenFeature(int),
                 WrongFeatureType,
-                "the record holds float32, but the spec says int64; give the spec dtype 'float32'",
+                "the record holds float32, but the spec says int64; give the spec the dtype 'float32'",
             ),
             (
                 encode_example({"number": [1, 2, 3]}),
@@ -225,7 +225,7 @@ class TestFaultsOfARecord:
     def test_a_record_that_is_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
         error = self.explained(KernelFault(Fault.TOO_LARGE, 1), monkeypatch)
         assert isinstance(error, MalformedExample)
-        assert f"has {len(RECORD)} bytes, and no protobuf message more than 2,147,483,647" in str(
+        assert f"has {len(RECORD)} bytes, but a protobuf message has at most 2,147,483,647" in str(
             error
         )
 
@@ -316,7 +316,7 @@ class TestInfer:
     def test_a_change_of_kind_is_an_error(self) -> None:
         records = [encode_example({"a": 1}), encode_example({"a": "x"})]
         with pytest.raises(
-            WrongFeatureType, match="holds bytes, but int64 in records before"
+            WrongFeatureType, match="holds bytes, but held int64 in earlier records"
         ) as caught:
             infer_features(records)
         assert caught.value.fields() == {"record": 1, "feature": "a"}

@@ -226,15 +226,21 @@ def test_positions_that_cannot_be(pack: Pack) -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"length": 0}, "numbers from 1 up"),
-        ({"length": {}}, "numbers from 1 up"),
-        ({"length": {"a": -1}}, "numbers from 1 up"),
-        ({"length": 4, "bins": 0}, "numbers from 1 up"),
-        ({"length": 4, "documents": 0}, "numbers from 1 up"),
-        ({"length": "4"}, "numbers from 1 up"),
-        ({"length": 4, "overlong": "keep"}, "overlong 'keep'"),
-        ({"length": 4, "split": True, "documents": 2}, "one length and no documents"),
-        ({"length": {"a": 4, "b": 5}, "split": True}, "one length and no documents"),
+        ({"length": 0}, "integers from 1 up"),
+        ({"length": {}}, "integers from 1 up"),
+        ({"length": {"a": -1}}, "integers from 1 up"),
+        ({"length": 4, "bins": 0}, "integers from 1 up"),
+        ({"length": 4, "documents": 0}, "integers from 1 up"),
+        ({"length": "4"}, "integers from 1 up"),
+        ({"length": 4, "overlong": "keep"}, "overlong of a Pack is 'keep'"),
+        (
+            {"length": 4, "split": True, "documents": 2},
+            "one length for all features, and no documents",
+        ),
+        (
+            {"length": {"a": 4, "b": 5}, "split": True},
+            "one length for all features, and no documents",
+        ),
     ],
 )
 def test_settings_that_contradict(values: Any, why: str) -> None:

@@ -25,7 +25,7 @@ from tests.formats.damaged import Gap, Whole, damaged_shards, gaps_of, oracle
 
 if TYPE_CHECKING:
     from streamrec.formats.tfrecord import Lost
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 pytestmark = pytest.mark.both_kernels
 
@@ -299,7 +299,7 @@ def test_a_record_that_is_too_large_is_passed_over_part_by_part(
     shard = A + frame(b"x" * 400) + (B if not cut else b"")
     shard = shard[: len(shard) - cut]
 
-    def allocate(size: int) -> Octets:
+    def allocate(size: int) -> ByteArray:
         assert size <= 120
         return fresh(size)
 
@@ -320,7 +320,7 @@ def test_a_search_that_meets_one_ends_there(size_known: bool) -> None:
     """To hold it all, and see that it is intact, is what the limit forbids."""
     shard = A + b"??" + frame(b"x" * 400_000) + B
 
-    def allocate(size: int) -> Octets:
+    def allocate(size: int) -> ByteArray:
         assert size < 100_000
         return fresh(size)
 

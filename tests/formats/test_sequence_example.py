@@ -107,7 +107,7 @@ def test_names_are_in_the_order_of_their_bytes(names: set[str]) -> None:
     [
         ([1, None], "step 1: a NoneType is no value"),
         ([1, 2, 2**63], "step 2: an integer is beyond the range of int64"),
-        ([[1, "a"]], "step 0: strings and numbers are mixed"),
+        ([[1, "a"]], "step 0: a list mixes strings and numbers"),
         (b"abc", "a bytes is no sequence of steps"),
         ("abc", "a str is no sequence of steps"),
         (3, "a int is no sequence of steps"),
@@ -119,20 +119,24 @@ def test_names_are_in_the_order_of_their_bytes(names: set[str]) -> None:
     ],
 )
 def test_refusals_name_the_feature_and_the_step(steps: Any, reason: str) -> None:
-    with pytest.raises(WrongFeatureType, match=f"feature x: cannot be encoded: .*{reason}"):
+    with pytest.raises(
+        WrongFeatureType, match=f"feature x: the value cannot be encoded: .*{reason}"
+    ):
         encode_sequence_example({"good": 1}, {"good": [1], "x": steps})
 
 
 def test_a_refusal_in_the_context_names_the_feature() -> None:
-    with pytest.raises(WrongFeatureType, match="feature c: cannot be encoded: a NoneType"):
+    with pytest.raises(
+        WrongFeatureType, match="feature c: the value cannot be encoded: a NoneType"
+    ):
         encode_sequence_example({"c": None}, {})
 
 
 @pytest.mark.parametrize("name", [3, None, b"x"])
 def test_a_name_is_a_str(name: Any) -> None:
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not"):
         encode_sequence_example({name: 1}, {})
-    with pytest.raises(WrongFeatureType, match="a feature's name is a str, not"):
+    with pytest.raises(WrongFeatureType, match="a feature's name must be a str, not"):
         encode_sequence_example({}, {name: [1]})
 
 

@@ -52,14 +52,14 @@ def test_shapes(shape: Any, expected: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [None, (None,), (-1,), (2.0,), "ab", (True,), 2**63])
 def test_other_shapes_are_refused(shape: Any) -> None:
-    with pytest.raises(ConfigError, match=r"shape is .* use VarLenFeature"):
+    with pytest.raises(ConfigError, match=r"shape must be .* use VarLenFeature"):
         FixedLenFeature(shape, "int64")
 
 
 @pytest.mark.parametrize("kind", [FixedLenFeature, FixedLenSequenceFeature])
 @pytest.mark.parametrize("shape", [(2**31,), (2**16, 2**15), (2**62, 2**62)])
 def test_shapes_that_no_record_can_fill_are_refused(kind: Any, shape: Any) -> None:
-    with pytest.raises(ConfigError, match=r"takes more values than a record of .* holds"):
+    with pytest.raises(ConfigError, match=r"takes more values than the longest record holds"):
         kind(shape, "int64")
 
 
@@ -169,11 +169,11 @@ class TestRaw:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (((2,), "int16", b"abc"), r"is 3 bytes, but shape \(2,\) of int16 takes 4"),
+            (((2,), "int16", b"abc"), r"has 3 bytes, but shape \(2,\) of int16 takes 4"),
             (((2,), "int16", [1]), r"holds 1 values, but shape \(2,\) takes 2"),
             (((), "uint8", 256), "256 is no uint8"),
             (((), "uint8", [None]), "is no uint8"),
-            (((), bytes, None), "dtype 'bytes': bytes decode to numbers"),
+            (((), bytes, None), "dtype 'bytes', as bytes decode to numbers"),
         ],
     )
     def test_what_is_refused(self, arguments: tuple[Any, Any, Any], message: str) -> None:
@@ -236,8 +236,8 @@ class TestSparse:
             ((["i", "j"], "v", int, [5]), "names 2 features, but size has 1"),
             (("i", "", int, 5), "value_key is the name of a feature"),
             (([3], "v", int, [5]), "index_key is the name of a feature, not 3"),
-            (("i", "v", int, -5), "shape is"),
-            (("i", "v", int, 2**63), "shape is"),
+            (("i", "v", int, -5), "shape must be"),
+            (("i", "v", int, 2**63), "shape must be"),
             (("i", "v", int, 5, "yes"), "already_sorted is True or False"),
         ],
     )
@@ -269,7 +269,7 @@ class TestImage:
             (((),), "a picture's shape is"),
             (((0, 5),), "a picture's shape is"),
             (((4, 5, 3, 1),), "a picture's shape is"),
-            (((4, -5),), "shape is"),
+            (((4, -5),), "shape must be"),
             (((4, 5, 2),), "channels is 0, 1, 3 or 4, not 2"),
             ((None, True), "channels is 0, 1, 3 or 4, not True"),
             ((None, "3"), "channels is 0, 1, 3 or 4, not '3'"),
@@ -331,7 +331,10 @@ class TestAsSpecs:
             ([1], "features is a mapping .* not list"),
             ({3: VarLenFeature(int)}, "name is a str, not 3"),
             ({"\ud800": VarLenFeature(int)}, "name is text that UTF-8 can hold"),
-            ({"a": foreign("VarLenFeature", dtype="x")}, "feature 'a': dtype 'x'"),
+            (
+                {"a": foreign("VarLenFeature", dtype="x")},
+                "feature 'a': no feature can have the dtype 'x'",
+            ),
             ({"a": foreign("VarLenFeature", b="x")}, "feature 'a': "),
         ],
     )

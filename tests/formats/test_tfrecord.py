@@ -24,7 +24,7 @@ from streamrec.types import RecordRows
 from tests.data.expected import SHARDS, shard_bytes
 
 if TYPE_CHECKING:
-    from streamrec.types import Octets, RecordBlock
+    from streamrec.types import ByteArray, RecordBlock
 
 pytestmark = pytest.mark.both_kernels
 
@@ -332,7 +332,7 @@ class TestLength:
         payload = (bytes(range(251)) * (length // 251 + 1))[:length]
         needed, taken = length + 16, 0
 
-        def allocate(size: int) -> Octets:
+        def allocate(size: int) -> ByteArray:
             came = run.fed + 1000
             assert size <= min(needed, max(1024, 4 * came)), "of this record, and of what came"
             nonlocal taken
@@ -385,7 +385,7 @@ class TestLimit:
             assert (caught.value.offset, caught.value.record) == (begin, 3)
 
     def test_byte_by_byte_no_memory_is_taken(self) -> None:
-        def allocate(size: int) -> Octets:
+        def allocate(size: int) -> ByteArray:
             raise AssertionError(f"{size} bytes")
 
         run = Feed(frame(self.LONG), [], most=30, allocate=allocate)

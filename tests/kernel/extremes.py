@@ -14,7 +14,7 @@ from streamrec.types import BytesColumn, RecordRows
 from tests.kernel.wire_bytes import DELIMITED, delimited, entry, example, int64_list, tag, varint
 
 if TYPE_CHECKING:
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 __all__ = [
     "PERIOD",
@@ -33,12 +33,12 @@ PERIOD = 100
 """Values of :func:`packed_values` count from 0 to this, again and again."""
 
 
-def rows_of(record: Octets) -> RecordRows:
+def rows_of(record: ByteArray) -> RecordRows:
     """One row, without a copy."""
     return RecordRows.from_column(BytesColumn(record, np.array([0, len(record)])))
 
 
-def empty_records(count: int) -> Octets:
+def empty_records(count: int) -> ByteArray:
     """A shard of records of 0 bytes."""
     return np.tile(np.frombuffer(frame(b""), np.uint8), count)
 
@@ -60,7 +60,7 @@ def heading(size: int) -> bytes:
     return head
 
 
-def packed_values(count: int) -> Octets:
+def packed_values(count: int) -> ByteArray:
     """An Example whose feature "a" holds so many int64, of one byte each."""
     head = np.frombuffer(heading(count), np.uint8)
     record = np.empty(len(head) + count, np.uint8)
@@ -74,19 +74,19 @@ def name(number: int) -> str:
     return f"features/{number:07}/embedding"
 
 
-def many_features(count: int) -> Octets:
+def many_features(count: int) -> ByteArray:
     """An Example of so many features, each of which holds its number."""
     entries = [entry(name(number), int64_list(number)) for number in range(count)]
     return np.frombuffer(example(*entries), np.uint8)
 
 
-def duplicates(count: int) -> Octets:
+def duplicates(count: int) -> ByteArray:
     """An Example that gives feature "a" so many times: 0, then 1, and so on."""
     entries = [entry("a", int64_list(number)) for number in range(count)]
     return np.frombuffer(example(*entries), np.uint8)
 
 
-def zeros_in_a_frame(size: int) -> Octets:
+def zeros_in_a_frame(size: int) -> ByteArray:
     """A shard of one record of zeros."""
     shard = np.zeros(HEADER + size + FOOTER, np.uint8)
     length = struct.pack("<Q", size)

@@ -36,7 +36,7 @@ from tests.kernel.wire_bytes import entry, example, int64_list
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 GIBIBYTE = 1 << 30
 
@@ -239,20 +239,20 @@ class TestARecordOfThreeGibibytes:
     SIZE = 3 * GIBIBYTE
 
     @pytest.fixture
-    def shard(self) -> Octets:
+    def shard(self) -> ByteArray:
         needs_memory(4)
         return zeros_in_a_frame(self.SIZE)
 
-    def test_it_is_found_and_checked(self, kernel: Any, shard: Octets) -> None:
+    def test_it_is_found_and_checked(self, kernel: Any, shard: ByteArray) -> None:
         found = kernel.scan_frames(shard, 0, len(shard), True)
         assert (found.offsets.tolist(), found.lengths.tolist()) == ([HEADER], [self.SIZE])
         assert found[2:] == (len(shard), 0, Fault.NONE)
 
-    def test_one_byte_less_is_not_enough(self, kernel: Any, shard: Octets) -> None:
+    def test_one_byte_less_is_not_enough(self, kernel: Any, shard: ByteArray) -> None:
         found = kernel.scan_frames(shard, 0, len(shard) - 1, True)
         assert found[2:] == (0, len(shard), Fault.NONE)
 
-    def test_the_scanner_of_shards_gives_it_without_a_copy(self, shard: Octets) -> None:
+    def test_the_scanner_of_shards_gives_it_without_a_copy(self, shard: ByteArray) -> None:
         scanner = FrameScanner(url="mem://large")
 
         def scan() -> Any:
@@ -264,13 +264,13 @@ class TestARecordOfThreeGibibytes:
         assert blocks[0].buffer is shard
         assert peak < 1_000_000
 
-    def test_to_parse_it_is_refused(self, kernel: Any, shard: Octets) -> None:
+    def test_to_parse_it_is_refused(self, kernel: Any, shard: ByteArray) -> None:
         rows = extremes.rows_of(shard[HEADER:-FOOTER])
         with pytest.raises(KernelFault, match="TOO_LARGE in row 0") as caught:
             kernel.Parser([varlen("a")]).parse(rows)
         assert caught.value.code is Fault.TOO_LARGE
 
-    def test_it_is_refused_by_its_size_alone(self, kernel: Any, shard: Octets) -> None:
+    def test_it_is_refused_by_its_size_alone(self, kernel: Any, shard: ByteArray) -> None:
         rows = extremes.rows_of(shard[: LARGEST_MESSAGE + 1])
         with pytest.raises(KernelFault, match="TOO_LARGE in row 0"):
             kernel.Parser([varlen("a")]).parse(rows)

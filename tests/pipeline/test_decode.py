@@ -23,7 +23,7 @@ from tests.pipeline.own import careless, squared, summed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 pytestmark = pytest.mark.both_kernels
 
@@ -164,7 +164,7 @@ class TestAllocate:
         """Of what was allocated for a batch."""
         sizes: list[int] = []
 
-        def allocate(size: int) -> Octets:
+        def allocate(size: int) -> ByteArray:
             sizes.append(size)
             return fresh(size)
 

@@ -20,7 +20,7 @@ from tests.pipeline.simulated import NO_TROUBLE, SimulatedStore, Trouble, simula
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import Octets
+    from streamrec.types import ByteArray
 
 SIZE = 1 << 20
 LATENCY = 0.05
@@ -68,14 +68,14 @@ class Scene:
         self.asked_at.append(asyncio.get_running_loop().time())
         return self.troubles.pop(0) if self.troubles else NO_TROUBLE
 
-    def _lend(self, _: RangeRead, size: int) -> Octets | None:
+    def _lend(self, _: RangeRead, size: int) -> ByteArray | None:
         return memory(size) if self.lends() else None
 
     def _moved(self) -> None:
         self.moves += 1
 
 
-def memory(size: int) -> Octets:
+def memory(size: int) -> ByteArray:
     return np.empty(size, np.uint8)
 
 

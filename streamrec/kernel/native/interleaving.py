@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.kernel.contract import Run
-    from streamrec.types import Indices, Octets
+    from streamrec.types import ByteArray, Indices
 
 __all__ = ["interleave"]
 
@@ -31,7 +31,7 @@ def interleave(lanes: Sequence[Sequence[Run[RecordRows]]], keys: Indices) -> Int
         ValueError: A run is outside of its rows, or the keys do not match the runs.
     """
     runs: list[_native.Run] = []
-    buffers: list[Octets] = []
+    buffers: list[ByteArray] = []
     for lane, given in enumerate(lanes):
         for rows, first, last, epoch in given:
             arrays = (rows.buffer_index, rows.offsets, rows.lengths, rows.shards, rows.ordinals)

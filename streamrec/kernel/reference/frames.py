@@ -13,7 +13,7 @@ from streamrec.types import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import Bytes, Octets, RecordRows
+    from streamrec.types import ByteArray, Bytes, RecordRows
 
 __all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 
@@ -38,7 +38,7 @@ def masked_crc32c(data: Bytes) -> int:
 
 
 def scan_frames(
-    buffer: Octets, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
+    buffer: ByteArray, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
 ) -> FrameScan:
     """Find the TFRecord frames that lie end to end in a buffer.
 
@@ -99,7 +99,7 @@ def corrupt_row(rows: RecordRows, large: int = 0) -> int:
     return -1
 
 
-def frame_records(rows: RecordRows) -> Octets:
+def frame_records(rows: RecordRows) -> ByteArray:
     """Write the TFRecord frames of all rows, end to end, into new memory."""
     parts: list[Bytes] = []
     for payload in rows.payloads():
