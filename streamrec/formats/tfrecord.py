@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.types import Bytes, Octets, RecordRows
 
-__all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
+__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -59,8 +59,8 @@ def corrupt_row(rows: RecordRows) -> int:
     return kernel.corrupt_row(rows, LARGE)
 
 
-class Lost(NamedTuple):
-    """A stretch of a shard that was given up, since nothing in it can be proven to be intact."""
+class DamagedSpan(NamedTuple):
+    """A span of a shard that was given up, since nothing in it can be proven to be intact."""
 
     offset: int
     """Where it begins in the shard, in bytes."""
@@ -69,11 +69,11 @@ class Lost(NamedTuple):
     record: int
     """The number in the shard of the record that it is, or begins with."""
     records: int
-    """How many records it counts as: 1, or 0 where it goes on from the stretch before."""
+    """How many records it counts as: 1, or 0 where it goes on from the span before."""
     exact: bool
     """Whether it is proven that it is one record."""
     fault: DataError
-    """What was found wrong at its begin, or at that of the first stretch which it goes on from."""
+    """What was found wrong at its begin, or at that of the first span which it goes on from."""
     unread: int = 0
     """Bytes of a compressed shard that are lost besides, since they cannot be decompressed."""
 
@@ -128,7 +128,7 @@ class FrameScanner:
         """Bytes of the whole shard, once known, or to a part's end: no record may reach beyond."""
         self._most = most
         self._counts_gaps = counts_gaps
-        self.lost: list[Lost] = []
+        self.damaged: list[DamagedSpan] = []
         """What was given up after :meth:`recover`, before the blocks that ``scan`` returned with
         it; who takes notice of it empties it."""
         self._new_tail = partial(_Tail, allocate, share)
@@ -191,8 +191,10 @@ class FrameScanner:
             unread: How many bytes of the object as it is stored.
         """
         content = np.concatenate([self._tail.bytes, rest])
-        lost = Lost(self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread)
-        self.lost.append(lost)
+        damaged = DamagedSpan(
+            self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread
+        )
+        self.damaged.append(damaged)
         self._tail, self._search = self._new_tail(), None
 
     @property
@@ -247,7 +249,9 @@ class FrameScanner:
         assert self._cause is not None
         if size:
             content = self._tail.bytes[:size].copy()
-            self.lost.append(Lost(self.offset, content, self.ordinal, records, exact, self._cause))
+            self.damaged.append(
+                DamagedSpan(self.offset, content, self.ordinal, records, exact, self._cause)
+            )
         self._tail = self._tail.rest(size)
         self.offset += size
         self.ordinal += records if exact or self._counts_gaps else 0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 from streamrec import config
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.memory import memory_budget
-from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
+from streamrec.pipeline.range_queue import Shards
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
@@ -84,7 +84,7 @@ class Dataset:
             self._add_what_the_index_knows(index)
 
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
-        """Of a mix, one a component; of lanes with several shards open, one a strand."""
+        """Of a mix, one a component; of lanes with several shards open, one an open shard."""
         settings = self.settings
         seed = settings.seed if settings.shuffle else 0
         if self._index is not None:
@@ -104,9 +104,9 @@ class Dataset:
         )
         if settings.weights is not None or not settings.shuffle:
             return orders
-        strands = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
-        self._kind = by_shard(strands)
-        return orders[0].divided(strands)
+        open_shards = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
+        self._kind = by_shard(open_shards)
+        return orders[0].divided(open_shards)
 
     @property
     def _is_counted(self) -> bool:
@@ -253,7 +253,7 @@ class Dataset:
         return Run(plan, shards, self._stores, allocate)
 
     def _feeds(self, world_size: int) -> int:
-        """How many stretches of shards a rank reads side by side."""
+        """How many spans of shards a rank reads side by side."""
         return len(self._orders) * self.lanes // world_size
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
@@ -410,8 +410,8 @@ class Dataset:
         if not settings.has_windows:
             return None
         total, seed = int(settings.shuffle_window), settings.seed
-        strands = len(self._orders) if self._draws is None else 1
-        windows = Windows(total, self.lanes, seed, settings.shuffle, strands)
+        open_shards = len(self._orders) if self._draws is None else 1
+        windows = Windows(total, self.lanes, seed, settings.shuffle, open_shards)
         if isinstance(order, RecordOrder) and self._is_counted:
             return ChunkWindows(order, windows)
         return windows

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
-from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
-from streamrec.pipeline.transfer import Carrier, OpensStores
+from streamrec.pipeline.range_downloader import OpensStores, RangeDownloader
+from streamrec.pipeline.range_queue import Progress, RangeQueue, RangeRead, Shards
 from streamrec.plan.concurrency import Concurrency, Interval
 from streamrec.plan.ranges import ReadAhead, grown
 
@@ -32,7 +32,7 @@ COUNTERS = (
 )
 """What is counted since the start."""
 
-LOOK_SECONDS = 0.25
+ADJUST_SECONDS = 0.25
 """How often the number of requests is thought over: a few times the life of a request."""
 MOST_WAITING = 256
 """Ranges that one lane asks for ahead: as many as one lane alone may have in flight. Of tiny shards
@@ -69,18 +69,18 @@ class Fetcher:
         self._lanes = lanes or len(planners)
         progress = [Progress(record=plan.head / 4) for _ in range(self._lanes)]
         self.feeds = [
-            LaneFeed(planner, plan.head, progress=progress[feed % self._lanes])
+            RangeQueue(planner, plan.head, progress=progress[feed % self._lanes])
             for feed, planner in enumerate(planners)
         ]
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
-        self.claimed = 0
+        self.reserved = 0
         """Bytes of the budget for ranges that are for something else: what is decompressed."""
-        self.landed: Callable[[int], None] = _nothing
-        """Called with a lane whenever something has landed for it."""
+        self.on_received: Callable[[int], None] = _nothing
+        """Called with a lane whenever something has been received for it."""
         self._plan = plan
-        self._carrier = Carrier(shards, stores, stall_timeout, random, self._lend)
+        self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -99,12 +99,12 @@ class Fetcher:
     @property
     def counts(self) -> Counter[str]:
         """What has happened since the start."""
-        return self._carrier.counts
+        return self._downloader.counts
 
     async def run(self) -> None:
         """Keep reading until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look())
+            group.create_task(self._adjust_concurrency())
             while True:
                 self._wake.clear()
                 self._schedule(group)
@@ -140,7 +140,7 @@ class Fetcher:
         """Whether it is this lane that somebody waits for."""
         return lane == self._awaited
 
-    def tell(self, lane: int) -> None:
+    def notify(self, lane: int) -> None:
         """The lane has news: who waits for them looks again."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
@@ -167,11 +167,11 @@ class Fetcher:
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        self.pool.trim(max(0, self._plan.for_ranges - self.claimed - self.pool.in_use))
+        self.pool.trim(max(0, self._plan.for_ranges - self.reserved - self.pool.in_use))
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
-        room = self._plan.room(self.claimed, self._read_ahead.size)
+        room = self._plan.room(self.reserved, self._read_ahead.size)
         charged = [feed.charged for feed in self.feeds]
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
@@ -212,7 +212,7 @@ class Fetcher:
         heapify(nearest)
         return nearest
 
-    def _awaits_answer(self, feed: LaneFeed) -> bool:
+    def _awaits_answer(self, feed: RangeQueue) -> bool:
         """Whether a lane's head is asked for, and not answered: only other lanes' are begun then.
 
         With all else beside the heads, the first batch would wait.
@@ -227,7 +227,7 @@ class Fetcher:
         request = feed.planner.next(size)
         if request is None:
             if feed.ended:  # told once, not for as long as threads work for the lane
-                self._tell(lane)
+                self._lane_changed(lane)
             return False
         feed.add(self._start(group, lane, request, size))
         if not feed.planner.looks or feed.planner.guessed:  # a look is not yet the lane's head
@@ -247,12 +247,12 @@ class Fetcher:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
         self._in_flight += 1
-        self._tell(lane)
+        self._lane_changed(lane)
         group.create_task(self._read(lane, read))
         return read
 
     def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
-        url = self._carrier.shards.urls[request.extent.shard]
+        url = self._downloader.shards.urls[request.extent.shard]
         return OutOfMemory.of(error, url=url, offset=request.start)
 
     def _memory(self, lane: int, size: int, allowed: int) -> Octets:
@@ -264,7 +264,7 @@ class Fetcher:
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
 
-    def _allowed_size(self, lane: int, feed: LaneFeed, room: Room, beyond: float) -> int:
+    def _allowed_size(self, lane: int, feed: RangeQueue, room: Room, beyond: float) -> int:
         """Bytes that the lane may ask for now; 0: none.
 
         The lane that the consumer waits for and that has nothing under way may have its head
@@ -286,7 +286,7 @@ class Fetcher:
 
         The budget is more than what ranges may take: that is full whenever a link is used well.
         """
-        taken = self.pool.in_use + self.claimed
+        taken = self.pool.in_use + self.reserved
         fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
@@ -302,23 +302,23 @@ class Fetcher:
             if read.filled == 0:
                 self.feeds[lane].answered = True
                 self._wake.set()  # the shard's size may be what other ranges waited for
-            self._tell(lane)
+            self._lane_changed(lane)
 
         try:
-            await self._carrier.carry(read, moved)
+            await self._downloader.download(read, moved)
         except MemoryError as error:
             raise self._out_of_memory(error, read.request) from None
         finally:
             self._in_flight -= 1
             if self._at_limit:
                 self._wake.set()
-            self._tell(lane)
+            self._lane_changed(lane)
 
-    async def _look(self) -> None:
+    async def _adjust_concurrency(self) -> None:
         """Think the number of requests over, again and again."""
         before, nbytes, throttled = self._loop.time(), 0, 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(ADJUST_SECONDS)
             now, counts = self._loop.time(), self.counts
             self.concurrency.observe(
                 Interval(
@@ -333,9 +333,9 @@ class Fetcher:
             self._limited, self._starved = False, self._awaited >= 0
             self._wake.set()
 
-    def _tell(self, lane: int) -> None:
-        self.landed(lane)
-        self.tell(lane)
+    def _lane_changed(self, lane: int) -> None:
+        self.on_received(lane)
+        self.notify(lane)
 
     def _released(self) -> None:
         """Called in any thread when memory has come back."""

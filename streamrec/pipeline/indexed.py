@@ -111,7 +111,7 @@ async def _append(data: bytearray, body: RangeBody, stop: int) -> None:
     """Read on to where the data are to end; what has come stays if the body breaks off."""
     piece = memoryview(bytearray(min(PIECE, max(0, stop - len(data)))))
     while len(data) < stop:
-        landed = await body.readinto(piece[: stop - len(data)])
-        if not landed:
+        received = await body.readinto(piece[: stop - len(data)])
+        if not received:
             raise StoreUnavailable("the response ended early", url=body.info.url)
-        data += piece[:landed]
+        data += piece[:received]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import Compression
-    from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.fetch import Fetcher
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.plan.ranges import MemoryPlan
 
 __all__ = ["Inflater"]
@@ -69,9 +69,9 @@ class Inflater:
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        fetcher.landed = self._look
+        fetcher.on_received = self._on_received
         if setting != "auto":
-            self._claim()
+            self._reserve()
 
     def __repr__(self) -> str:
         return f"<Inflater {self._busy} at work, {self.pool!r}>"
@@ -115,9 +115,9 @@ class Inflater:
                 url,
             )
 
-    def _look(self, lane: int) -> None:
-        """Called whenever something has landed."""
-        if self.feeds[lane].look():
+    def _on_received(self, lane: int) -> None:
+        """Called whenever something has been received."""
+        if self.feeds[lane].update():
             self._wake.set()
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
@@ -141,13 +141,13 @@ class Inflater:
             except MemoryError as error:
                 raise feed.out_of_memory(error) from None
             feed.size = grown(feed.size, self._plan.range_size)
-            self._claim()
+            self._reserve()
         return size > 0
 
-    def _claim(self) -> None:
+    def _reserve(self) -> None:
         """Keep the share of the budget from being filled with ranges."""
         share = self._plan.for_inflated
-        self._fetcher.claimed = max(share, self.pool.in_use)
+        self._fetcher.reserved = max(share, self.pool.in_use)
         self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, lane: int, feed: LaneInflater) -> int:
@@ -189,7 +189,7 @@ class Inflater:
             feed.worked(taken, given)
         self._wake.set()
         self._fetcher.wake()
-        self._fetcher.tell(lane)
+        self._fetcher.notify(lane)
 
     def _released(self) -> None:
         """Called in any thread when memory has come back."""

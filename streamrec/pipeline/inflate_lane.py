@@ -10,14 +10,14 @@ import numpy as np
 from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
-from streamrec.pipeline.feeds import Piece
+from streamrec.pipeline.range_queue import Piece
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.config import Compression
-    from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
+    from streamrec.pipeline.range_queue import Progress, RangeQueue, RangeRead, Shards
     from streamrec.plan.order import Extent
     from streamrec.types import Octets
 
@@ -41,7 +41,7 @@ class LaneInflater:
 
     def __init__(
         self,
-        source: LaneFeed,
+        source: RangeQueue,
         shards: Shards,
         setting: Compression | Literal["auto"],
         offset: int,
@@ -80,7 +80,7 @@ class LaneInflater:
             self._pieces.popleft()
         else:
             self._source.drop()
-            self.look()
+            self.update()
 
     @property
     def ended(self) -> bool:
@@ -103,7 +103,7 @@ class LaneInflater:
         self._given_up, self._extent, self._stream = self._extent, None, None
         self._skip, self._failed = 0, False
         self._pieces.clear()
-        self.look()
+        self.update()
 
     def close(self) -> None:
         """Let go of what waits."""
@@ -137,16 +137,16 @@ class LaneInflater:
         if self._stream is None or self.busy or self._failed:
             return False
         read = self._source.first
-        landed = read is not None and read.scanned < read.filled
-        return self._stream.pending or landed
+        received = read is not None and read.scanned < read.filled
+        return self._stream.pending or received
 
     @property
     def decompresses(self) -> bool:
         """Whether a thread is what the lane waits for: one at work, or work for one."""
         return self.busy or self.has_work
 
-    def look(self) -> bool:
-        """Take notice of what has landed; whether there is work for a thread."""
+    def update(self) -> bool:
+        """Take notice of what has been received; whether there is work for a thread."""
         while not self._failed and (read := self._source.first) is not None:
             if read.request.extent is self._given_up:
                 self._source.drop()
@@ -185,7 +185,7 @@ class LaneInflater:
             piece.filled += given
         if piece.filled == len(piece.memory):
             piece.close()
-        self.look()
+        self.update()
 
     def fail(self, error: DataError | StoreError) -> None:
         """What waits is all that comes before this error."""
@@ -288,7 +288,7 @@ class LaneInflater:
         piece.close()
         assert self._extent is not None
         if not stream.produced:
-            self._shards.hollow(self._extent.shard)
+            self._shards.mark_empty(self._extent.shard)
         self._stream, self._skip = None, 0
 
 

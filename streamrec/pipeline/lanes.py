@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.column_rows import Rows
+    from streamrec.pipeline.filter_stage import FilterStage
     from streamrec.pipeline.packing import Packing
-    from streamrec.pipeline.scan import Source
-    from streamrec.pipeline.sieve import Sieve
+    from streamrec.pipeline.record_reader import Source
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.types import Indices
 
@@ -29,7 +29,7 @@ class Lane:
         source: Where they come from.
         stage: What is done to the order.
         start: Where the lane stands.
-        sieve: Leaves out what the filter does not keep.
+        filter_stage: Leaves out what the filter does not keep.
         packing: Makes packs of the records.
     """
 
@@ -39,7 +39,7 @@ class Lane:
         stage: Stage,
         start: Coordinates,
         *,
-        sieve: Sieve | None = None,
+        filter_stage: FilterStage | None = None,
         packing: Packing | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
@@ -52,12 +52,12 @@ class Lane:
         """Where the lane stood at first."""
         self._source = source
         self._stage = stage
-        self._sieve = sieve
+        self._filter_stage = filter_stage
         self._packing = packing
         self._segments: deque[Segment] = deque()
 
     def poll(self, wanted: int) -> None:
-        """Scan what has landed, until so many rows are available."""
+        """Read what has been received, until so many rows are available."""
         try:
             while self.available < wanted and self.error is None and self._advance():
                 pass
@@ -97,7 +97,7 @@ class Lane:
     @property
     def waits_for(self) -> str:
         """The stage that the lane's next records are in."""
-        if self._packing or self._sieve:
+        if self._packing or self._filter_stage:
             return "pack" if self._packing else "filter"
         return self._source.waits_for
 
@@ -115,42 +115,42 @@ class Lane:
         """Go one step on, if something is there; whether it is."""
         packing = self._packing
         if packing is None:
-            return self._sift()
+            return self._take_filtered()
         segment = packing.pop()
         if segment is not None:
             self._append(segment)
         if segment is not None or packing.full:
             return segment is not None
         try:
-            return self._sift()
+            return self._take_filtered()
         except StreamrecError as error:
             packing.put(error)  # what is being packed comes before it
             return True
 
-    def _sift(self) -> bool:
+    def _take_filtered(self) -> bool:
         """Take what comes next, filtered; whether something is there."""
-        sieve = self._sieve
-        item = self._source.pop() if sieve is None else sieve.pop()
+        filter_stage = self._filter_stage
+        item = self._source.pop() if filter_stage is None else filter_stage.pop()
         if isinstance(item, Coordinates):
             self._end_epoch(item)
         elif item is not None:
             self._add(self._stage.add(item))
-        elif sieve is None:
+        elif filter_stage is None:
             return self._finish()
         else:
-            return not sieve.full and self._fill(sieve)
+            return not filter_stage.full and self._fill(filter_stage)
         return True
 
-    def _fill(self, sieve: Sieve) -> bool:
+    def _fill(self, filter_stage: FilterStage) -> bool:
         """Have the filter asked about what comes next; whether something does."""
         try:
             item = self._source.pop()
         except StreamrecError as error:
-            sieve.put(error)  # what is being sifted comes before it
+            filter_stage.put(error)  # what is being sifted comes before it
             return True
         if item is None:
-            return not sieve and self._finish()
-        sieve.put(item)
+            return not filter_stage and self._finish()
+        filter_stage.put(item)
         return True
 
     def _finish(self) -> bool:

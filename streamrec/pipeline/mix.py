@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.stages import OWN, Coordinates, Stretch
+from streamrec.pipeline.stages import OWN, Coordinates, RecordSpan
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent
 from streamrec.types import RecordRows
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.pipeline.feeds import LaneFeed, Progress
-    from streamrec.pipeline.scan import Scan
+    from streamrec.pipeline.range_queue import Progress, RangeQueue
+    from streamrec.pipeline.record_reader import RecordReader
     from streamrec.plan.mixture import Draws
     from streamrec.types import Indices
 
-__all__ = ["Mix", "MixedStretch"]
+__all__ = ["Mix", "MixedSpan"]
 
 AT_ONCE = 1024
 """Records that are drawn at a time, at most: a draw costs less the more there are."""
@@ -42,15 +42,17 @@ class Component:
 
     Args:
         name: Of the component.
-        scan: Where they come from.
+        reader: Where they come from.
         feed: Its ranges.
         point: Where the lane stands in it.
         epoch: Of that point.
     """
 
-    def __init__(self, name: str, scan: Scan, feed: LaneFeed, point: Point, epoch: int) -> None:
+    def __init__(
+        self, name: str, reader: RecordReader, feed: RangeQueue, point: Point, epoch: int
+    ) -> None:
         self.name = name
-        self.scan = scan
+        self.reader = reader
         self.point = point
         """Behind the last record that was drawn."""
         self.epoch = epoch
@@ -58,7 +60,7 @@ class Component:
         self.waiting = 0
         """Records that are there."""
         self._feed = feed
-        self._parts: deque[Stretch] = deque()
+        self._parts: deque[RecordSpan] = deque()
         self._error: StreamrecError | None = None
 
     def has_ended(self) -> bool:
@@ -69,23 +71,23 @@ class Component:
         """
         if self._error is not None and not self.waiting:
             raise self._error
-        return self.scan.ended and not self.waiting
+        return self.reader.ended and not self.waiting
 
     def fill(self, wanted: int) -> None:
-        """Scan what has landed, until so many records wait."""
+        """Read what has been received, until so many records wait."""
         try:
             while self.waiting < wanted and self._error is None:
-                item = self.scan.pop()
+                item = self.reader.pop()
                 if item is None:
                     return
-                if isinstance(item, Stretch):  # each component has epochs of its own
+                if isinstance(item, RecordSpan):  # each component has epochs of its own
                     self._parts.append(item)
                     self.waiting += len(item)
                     self._feed.undrawn += item.rows.nbytes
         except StreamrecError as error:
             self._error = error  # what was scanned before it comes first
 
-    def take(self, count: int) -> list[Stretch]:
+    def take(self, count: int) -> list[RecordSpan]:
         """The next records; the component's point moves behind them."""
         parts = []
         self.waiting -= count
@@ -109,7 +111,7 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class MixedStretch:
+class MixedSpan:
     """Records of several components, in the order in which they were drawn.
 
     Some between them may have been left out.
@@ -138,15 +140,15 @@ class MixedStretch:
         """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
         return self.draws.behind(self.places, self.extent.epoch)
 
-    def cut(self, first: int, last: int, extent: Extent) -> MixedStretch:
+    def cut(self, first: int, last: int, extent: Extent) -> MixedSpan:
         """The records from ``first`` to before ``last``, which are of that extent."""
         places = slice(first, last)
         rows = self.rows.part(first, last)
-        return MixedStretch(extent, rows, self.lengths[places], self.draws, self.places[places])
+        return MixedSpan(extent, rows, self.lengths[places], self.draws, self.places[places])
 
-    def keep(self, kept: Indices, rows: RecordRows) -> MixedStretch:
+    def keep(self, kept: Indices, rows: RecordRows) -> MixedSpan:
         """Those that a filter keeps, in the memory where they are then."""
-        return MixedStretch(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
+        return MixedSpan(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,19 +243,19 @@ class Mix:
         self._ends = ends
         self._gone: set[int] = set()
         self._upcoming = _NONE
-        self._ready: deque[MixedStretch | Coordinates] = deque()
+        self._ready: deque[MixedSpan | Coordinates] = deque()
 
     @property
     def refetched(self) -> int:
         """Faults that were gone when the bytes were read once more."""
-        return sum(component.scan.refetched for component in self._components)
+        return sum(component.reader.refetched for component in self._components)
 
     @property
     def waits_for(self) -> str:
         """The stage that the next records are in."""
-        return self._components[self.component].scan.waits_for
+        return self._components[self.component].reader.waits_for
 
-    def pop(self) -> MixedStretch | Coordinates | None:
+    def pop(self) -> MixedSpan | Coordinates | None:
         """The next records; where an epoch of the mix ends; nothing yet, or nothing any more.
 
         Raises:
@@ -270,7 +272,7 @@ class Mix:
         return self._ready.popleft() if self._ready else None
 
     def _there(self) -> int:
-        """How many of the next draws can be made, by what has landed."""
+        """How many of the next draws can be made, by what has been received."""
         if not len(self._upcoming):
             self._look_ahead()
         count = len(self._upcoming)
@@ -316,7 +318,7 @@ class Mix:
         self.ended = self._ends == "stop"
         return True
 
-    def _drawn(self, count: int) -> MixedStretch:
+    def _drawn(self, count: int) -> MixedSpan:
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
         starts = [component.point for component in self._components]
         start_epochs = [component.epoch for component in self._components]
@@ -332,7 +334,7 @@ class Mix:
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         drawn = Drawn(self._number, starts, start_epochs, choices, ends, epochs[order])
         self._number += count
-        return MixedStretch(
+        return MixedSpan(
             Extent(0, self._epoch, -1),
             RecordRows.concatenate([part.rows for part in parts]).reorder(order),
             np.concatenate([part.lengths for part in parts])[order],
@@ -340,7 +342,7 @@ class Mix:
             np.arange(count),
         )
 
-    def _part(self, drawn: MixedStretch) -> None:
+    def _part(self, drawn: MixedSpan) -> None:
         """Part what was drawn where an epoch of the mix ends: all components were gone through."""
         weighted = self._draws.weighted(self._lane, drawn.draws.first, len(drawn))
         lowest = drawn.draws.lowest_epochs(weighted)

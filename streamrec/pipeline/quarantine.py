@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.formats.tfrecord import Lost
+    from streamrec.formats.tfrecord import DamagedSpan
     from streamrec.plan.order import Extent
 
 __all__ = [
-    "Keeper",
-    "Losses",
+    "CorruptionLog",
     "Quarantine",
-    "keeps_places",
-    "losses_of",
-    "marks_places",
+    "QuarantineSink",
+    "corruption_log_of",
+    "keeps_placeholders",
+    "marks_placeholders",
     "object_name",
 ]
 
@@ -41,11 +41,11 @@ FEW = 1000
 that a tenth of all are."""
 
 
-class Keeper(Protocol):
+class QuarantineSink(Protocol):
     """Keeps what is skipped."""
 
-    def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
-        """Begin to store a stretch; done when it is stored."""
+    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
+        """Begin to store a span; done when it is stored."""
         ...
 
     def close(self) -> None:
@@ -53,27 +53,29 @@ class Keeper(Protocol):
         ...
 
 
-class Losses:
+class CorruptionLog:
     """Everything that one run skips.
 
     Args:
         urls: Of the shards.
         budget: ``corrupt_budget``: a number of records, or a fraction of those met.
-        keeper: Where what is skipped is stored, if anywhere.
+        sink: Where what is skipped is stored, if anywhere.
     """
 
-    def __init__(self, urls: Sequence[str], budget: float, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self, urls: Sequence[str], budget: float, sink: QuarantineSink | None = None
+    ) -> None:
         self.met = 0
         """Records that the lanes have come across, intact ones and others."""
         self._urls = urls
         self._budget = budget
-        self._keeper = keeper
+        self._sink = sink
         self._records = self._bytes = self._quarantined = 0
         self._known: set[tuple[int, int]] = set()
         self._different = 0
 
-    def skip(self, shard: int, lost: Lost) -> asyncio.Future[None] | None:
-        """Take notice of a stretch that is about to be skipped.
+    def skip(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None] | None:
+        """Take notice of a span that is about to be skipped.
 
         Returns:
             Where it is kept: done as soon as it is, and nothing may come after it before.
@@ -81,24 +83,24 @@ class Losses:
         Raises:
             CorruptBudgetExceeded: It is one too many.
         """
-        self._records += lost.records
-        self._bytes += len(lost.content) + lost.unread
-        self.met += lost.records
-        self._log(shard, lost)
-        key = shard, lost.offset
+        self._records += damaged.records
+        self._bytes += len(damaged.content) + damaged.unread
+        self.met += damaged.records
+        self._log(shard, damaged)
+        key = shard, damaged.offset
         is_new = key not in self._known
         if is_new:
             self._known.add(key)
-            self._different += lost.records
-        if lost.records and self._exceeded:
-            raise self._error(shard, lost.offset, lost.record, lost.fault.message)
-        if self._keeper is None or not is_new:
+            self._different += damaged.records
+        if damaged.records and self._exceeded:
+            raise self._error(shard, damaged.offset, damaged.record, damaged.fault.message)
+        if self._sink is None or not is_new:
             return None
         self._quarantined += 1
-        return self._keeper.keep(shard, lost)
+        return self._sink.store(shard, damaged)
 
     def miss(self, extent: Extent, records: int) -> None:
-        """Take notice of records that an index counts, beyond those that stretches counted as.
+        """Take notice of records that an index counts, beyond those that spans counted as.
 
         Raises:
             CorruptBudgetExceeded: They are too many.
@@ -141,8 +143,8 @@ class Losses:
 
     def close(self) -> None:
         """Wait for what is being stored."""
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._sink is not None:
+            self._sink.close()
 
     @property
     def _exceeded(self) -> bool:
@@ -163,19 +165,19 @@ class Losses:
             skipped_bytes=self._bytes,
         )
 
-    def _log(self, shard: int, lost: Lost) -> None:
-        count = "1 record" if lost.exact else "an unknown number of records"
+    def _log(self, shard: int, damaged: DamagedSpan) -> None:
+        count = "1 record" if damaged.exact else "an unknown number of records"
         url = masked(self._urls[shard])
-        where = f"bytes {lost.offset} to {lost.end} from record {lost.record} on"
-        if lost.unread:
-            where += f", and the last {lost.unread} bytes of the compressed object,"
-        log.warning("%s: %s are skipped (%s): %s", url, where, count, lost.fault.message)
+        where = f"bytes {damaged.offset} to {damaged.end} from record {damaged.record} on"
+        if damaged.unread:
+            where += f", and the last {damaged.unread} bytes of the compressed object,"
+        log.warning("%s: %s are skipped (%s): %s", url, where, count, damaged.fault.message)
 
 
 class Quarantine:
-    """Writes each stretch to an object of its own, in a thread: a TFRecord shard of one Example.
+    """Writes each span to an object of its own, in a thread: a TFRecord shard of one Example.
 
-    The name follows from the shard and the offsets, so that a stretch that is skipped again, after
+    The name follows from the shard and the offsets, so that a span that is skipped again, after
     a resume or by another run, is written to the same place.
 
     Args:
@@ -191,10 +193,10 @@ class Quarantine:
         self._options = storage_options
         self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
 
-    def keep(self, shard: int, lost: Lost) -> asyncio.Future[None]:
-        """Begin to store a stretch; done when it is stored."""
-        url = f"{self._url}/{object_name(self._names[shard], lost)}"
-        content = example_of(masked(self._urls[shard]), lost)
+    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
+        """Begin to store a span; done when it is stored."""
+        url = f"{self._url}/{object_name(self._names[shard], damaged)}"
+        content = example_of(masked(self._urls[shard]), damaged)
         loop = asyncio.get_running_loop()
         write = partial(write_object, url, content, self._options, make_directory=True)
         writing = loop.run_in_executor(self._threads, write)
@@ -214,40 +216,42 @@ def _names_of(urls: Sequence[str]) -> list[str]:
     return [name if times[one] == 1 else f"{name}.{digest(url)}" for name, one, url in names]
 
 
-def object_name(name: str, lost: Lost) -> str:
-    """The name of a stretch's object, below the quarantine's URL.
+def object_name(name: str, damaged: DamagedSpan) -> str:
+    """The name of a span's object, below the quarantine's URL.
 
     Args:
         name: The shard's, below the directory that all shards share.
-        lost: The stretch.
+        damaged: The span.
     """
-    return f"{name}.{lost.offset:015}-{lost.end:015}.tfrecord"
+    return f"{name}.{damaged.offset:015}-{damaged.end:015}.tfrecord"
 
 
-def example_of(url: str, lost: Lost) -> bytes:
-    """The object of a stretch: one framed Example, with all that is known about it."""
+def example_of(url: str, damaged: DamagedSpan) -> bytes:
+    """The object of a span: one framed Example, with all that is known about it."""
     values = {
         "url": url,
-        "begin": lost.offset,
-        "end": lost.end,
-        "record": lost.record,
-        "unread": lost.unread,
-        "is_one_record": int(lost.exact),
-        "reason": f"{type(lost.fault).__name__}: {lost.fault.message}",
-        "bytes": lost.content.tobytes(),
+        "begin": damaged.offset,
+        "end": damaged.end,
+        "record": damaged.record,
+        "unread": damaged.unread,
+        "is_one_record": int(damaged.exact),
+        "reason": f"{type(damaged.fault).__name__}: {damaged.fault.message}",
+        "bytes": damaged.content.tobytes(),
     }
     return frame(encode_example(values))
 
 
-def keeps_places(settings: DatasetSettings, batch_size: int | None) -> bool:
+def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
     """Whether damaged records leave rows behind, so that all others keep theirs."""
     is_counted = settings.steps_per_epoch is not None or settings.index is not None
     return is_counted and batch_size is not None and _has_places(settings)
 
 
-def marks_places(settings: DatasetSettings, batch_size: int | None) -> bool:
+def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
     """Whether a lane is told where damaged records were: its windows hold their places."""
-    return _has_places(settings) and (settings.has_windows or keeps_places(settings, batch_size))
+    return _has_places(settings) and (
+        settings.has_windows or keeps_placeholders(settings, batch_size)
+    )
 
 
 def _has_places(settings: DatasetSettings) -> bool:
@@ -255,16 +259,16 @@ def _has_places(settings: DatasetSettings) -> bool:
     return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
 
 
-def losses_of(settings: DatasetSettings, urls: Sequence[str]) -> Losses | None:
+def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> CorruptionLog | None:
     """What the settings ask for; ``None`` where damage ends the run."""
     if settings.on_corrupt == "raise":
         return None
-    keeper = None
+    sink = None
     if settings.quarantine is not None:
         same = _scheme(settings.quarantine) == _scheme(urls[0])
         options = settings.storage_options or {} if same else {}
-        keeper = Quarantine(settings.quarantine, urls, options)
-    return Losses(urls, settings.corrupt_budget, keeper)
+        sink = Quarantine(settings.quarantine, urls, options)
+    return CorruptionLog(urls, settings.corrupt_budget, sink)
 
 
 def _scheme(url: str) -> str:

@@ -16,14 +16,14 @@ from streamrec.flow.cleanup import end, finish
 from streamrec.flow.crew import Crew
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder, Suspect
+from streamrec.pipeline.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch import COUNTERS as FETCHED
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.quarantine import losses_of
+from streamrec.pipeline.quarantine import corruption_log_of
 from streamrec.pipeline.sources import Sources
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
-from streamrec.pipeline.whereabouts import Whereabouts
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.position import EXTENT, OFFSET, PART, TAKEN
@@ -33,7 +33,7 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
     from streamrec.types import Batch
@@ -98,14 +98,14 @@ class Run:
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
-        self._losses = losses_of(self._plan.settings, self._shards.urls)
+        self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
         self._begin()
         return self
 
     def _begin(self) -> None:
         """Have all read from the plan's position on."""
         plan = self._plan
-        self._sent, self._donor = plan.position, empty_chunk()
+        self._sent, self._padding_row = plan.position, empty_chunk()
         self._decoder = self._make_decoder()
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[_Decoding] = Channel(plan.memory.waiting, channel_most)
@@ -115,9 +115,11 @@ class Run:
         self._workers = Workers(
             plan, self._shards.urls, self._threads, self._decoder, self._fetcher
         )
-        self._sources = Sources(plan, self._shards, self._fetcher, self._inflater, self._losses)
+        self._sources = Sources(
+            plan, self._shards, self._fetcher, self._inflater, self._corruption_log
+        )
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
-        self._whereabouts = Whereabouts(plan, self._shards)
+        self._extent_tracker = ExtentTracker(plan, self._shards)
         taken = self._starts[TAKEN]
         skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
@@ -132,7 +134,7 @@ class Run:
         self._fetcher.close()
         # Objects that refer to each other would hold it until the collector of cycles comes.
         self._refetched += sum(lane.refetched for lane in self._lanes)
-        self._lanes, self._donor = [], empty_chunk()
+        self._lanes, self._padding_row = [], empty_chunk()
         self._batcher.close()
 
     async def __aexit__(self, *_: object) -> None:
@@ -141,8 +143,8 @@ class Run:
     async def _close(self) -> None:
         await self._stop()
         self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
-        if self._losses is not None:
-            self._losses.close()
+        if self._corruption_log is not None:
+            self._corruption_log.close()
         self._channel.clear()
         self._next = None
         self._decoder.close()
@@ -225,7 +227,7 @@ class Run:
             + self._refetched
             + sum(lane.refetched for lane in self._lanes),
             **self._workers.left_out(),
-            **(self._losses.statistics() if self._losses else {}),
+            **(self._corruption_log.statistics() if self._corruption_log else {}),
         }
 
     def _make_decoder(self) -> Decoder:
@@ -237,7 +239,7 @@ class Run:
             single=plan.batch_size is None or plan.settings.pack is not None,
             share=Crew(self._threads, THREADS - 1).share,
             functions=plan.functions,
-            masks=plan.keeps_places,
+            masks=plan.keeps_placeholders,
             components=plan.components,
             checks_large=plan.checks_late,
             allocate=self._allocate,
@@ -296,14 +298,14 @@ class Run:
                 start,
                 plan.buckets,
                 int(self._starts[TAKEN, j]),
-                keeps_places=plan.keeps_places,
+                keeps_placeholders=plan.keeps_placeholders,
             )
         patience = plan.patience(lane)
         return Lane(
             self._sources.of(j, start),
             stage,
             start,
-            sieve=self._workers.sieve(j, patience),
+            filter_stage=self._workers.filter_stage(j, patience),
             packing=self._workers.packing(j, start, patience),
         )
 
@@ -326,9 +328,9 @@ class Run:
     async def _assemble(self) -> None:
         plan = self._plan
         step = plan.position.step
-        if plan.by_record is not None and plan.by_record.lends(step):
+        if plan.by_record is not None and plan.by_record.borrows_padding(step):
             await self._gather(1)
-            self._donor = self._batcher.cut(1)
+            self._padding_row = self._batcher.cut(1)
         while plan.end_step is None or step < plan.end_step:
             wanted = plan.rows(step)
             await self._gather(wanted)
@@ -341,7 +343,7 @@ class Run:
             await self._yield_at_times()
 
     async def _yield_at_times(self) -> None:
-        """Where much has landed, a batch that is ready must not wait until all of it is cut."""
+        """Stop early: a batch that is ready must not wait until all that has come is cut."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._yield_at:
             await asyncio.sleep(0)
@@ -410,15 +412,15 @@ class Run:
 
     async def _send(self, rows: int, step: int) -> None:
         chunk = self._batcher.cut(rows)
-        if rows and self._plan.by_record and self._plan.by_record.lends(step):
-            self._donor = chunk.cut(rows - 1, rows)
+        if rows and self._plan.by_record and self._plan.by_record.borrows_padding(step):
+            self._padding_row = chunk.cut(rows - 1, rows)
         position = behind = self._position(step)
         if self._plan.batch_size is None:  # rows that are taken singly stand behind one position
             position = replace(self._sent, step=step, skip=self._sent.skip + rows)
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
-        chunk = chunk if rows else self._donor
+        chunk = chunk if rows else self._padding_row
         used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
@@ -433,12 +435,12 @@ class Run:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
         lanes, sources = self._batcher.coordinates()
         points = lanes if sources is None else sources
-        self._whereabouts.follow(points)
+        self._extent_tracker.follow(points)
         return self._plan.position.at(
             step,
-            self._whereabouts.epoch if sources is None else int(lanes[EXTENT].min()),
+            self._extent_tracker.epoch if sources is None else int(lanes[EXTENT].min()),
             lanes,
-            self._whereabouts.tags(points, lanes),
+            self._extent_tracker.tags(points, lanes),
             sources,
         )
 

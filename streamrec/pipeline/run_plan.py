@@ -11,7 +11,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.pipeline.quarantine import keeps_places
+from streamrec.pipeline.quarantine import keeps_placeholders
 from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.position import EXTENT, WINDOW, Position
@@ -43,7 +43,7 @@ class RunPlan:
 
     settings: DatasetSettings
     orders: tuple[Order, ...]
-    """Of a mix, one a component; of lanes with several shards open, one a strand; else the one."""
+    """One for each component of a mix, or for each open shard of a lane; else a single one."""
     position: Position
     memory: MemoryPlan
     batch_size: int | None
@@ -134,14 +134,14 @@ class RunPlan:
 
     @property
     def turns(self) -> Windows | None:
-        """How long the strands' turns are; ``None``: a lane has one shard open at a time."""
+        """How long the open shards' turns are; ``None``: a lane has one shard open at a time."""
         windows = self.windows
-        return windows if isinstance(windows, Windows) and windows.strands > 1 else None
+        return windows if isinstance(windows, Windows) and windows.open_shards > 1 else None
 
     @property
-    def keeps_places(self) -> bool:
+    def keeps_placeholders(self) -> bool:
         """Whether a damaged record becomes padding, so that those behind it keep their places."""
-        return keeps_places(self.settings, self.batch_size)
+        return keeps_placeholders(self.settings, self.batch_size)
 
     @property
     def end_epoch(self) -> int | None:
@@ -202,9 +202,9 @@ class RunPlan:
         elif isinstance(order, RecordOrder):
             order.check(self.own_lanes, self.position.lanes)
         elif self.turns is not None:
-            self._check_strands()
+            self._check_open_shards()
 
-    def _check_strands(self) -> None:
+    def _check_open_shards(self) -> None:
         epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
         lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
         if (lowest != self.position.lanes[EXTENT]).any():

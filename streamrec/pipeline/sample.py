@@ -142,8 +142,8 @@ async def _read_once(stores: OpensStores, url: str, size: int) -> tuple[bytearra
     async with stores.store_for(url).open_range(url, 0, size) as body:
         data = bytearray(min(size, body.info.size or 0))
         view, filled = memoryview(data), 0
-        while filled < len(data) and (landed := await body.readinto(view[filled:])):
-            filled += landed
+        while filled < len(data) and (received := await body.readinto(view[filled:])):
+            filled += received
         if filled < len(data):
             raise StoreUnavailable("the response ended early", url=url)
         return data, body.info

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "InOrder",
+    "RecordSpan",
     "Records",
     "Segment",
     "Segments",
     "Stage",
-    "Stretch",
     "WindowShuffle",
     "check_delivered",
 ]
@@ -50,9 +50,12 @@ class Coordinates(NamedTuple):
     """Of packs, what is done of those that begin here; else how many of the ``row`` rows were
     damaged records, and were not given."""
     sources: tuple[tuple[int, ...], ...] = ()
-    """Extent, offset and record of each component of a mix, or of each strand. The lane's own are
-    then an epoch and, of a mix, 0 and the number in it of the mix's record; of strands, the bytes
-    that are taken in a turn, and the number in the epoch of that turn."""
+    """Extent, offset and record of each component of a mix, or of each open shard.
+
+    The lane's own three numbers are then the epoch and, for a mix, 0 and the number in it of the
+    mix's record; for open shards, the bytes that the turn has given and the turn's number in the
+    epoch.
+    """
 
     @property
     def numbers(self) -> list[int]:
@@ -106,7 +109,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class RecordSpan:
     """Records of one extent, in their order there; some between them may have been left out."""
 
     extent: Extent
@@ -136,15 +139,15 @@ class Stretch:
         ends[:, 3:] = 0
         return ends
 
-    def keep(self, kept: Indices, rows: RecordRows) -> Stretch:
+    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
         """Those that a filter keeps, in the memory where they are then."""
-        return Stretch(self.extent, rows, self.begins[kept], self.lengths[kept])
+        return RecordSpan(self.extent, rows, self.begins[kept], self.lengths[kept])
 
-    def cut(self, first: int, last: int | None) -> Stretch:
+    def cut(self, first: int, last: int | None) -> RecordSpan:
         """The records from ``first`` to before ``last``."""
         places = slice(first, last)
         rows = self.rows.part(first, last)
-        return Stretch(self.extent, rows, self.begins[places], self.lengths[places])
+        return RecordSpan(self.extent, rows, self.begins[places], self.lengths[places])
 
     def before(self, row: int) -> Coordinates:
         """Where a lane stands whose next record is this one."""
@@ -187,7 +190,7 @@ class Stage(Protocol):
         """Bytes that it needs before it gives records again."""
         ...
 
-    def add(self, stretch: Records) -> Segments:
+    def add(self, span: Records) -> Segments:
         """Take the next records; give those that are ready."""
         ...
 
@@ -221,13 +224,13 @@ class InOrder:
     def __init__(self, row: int = 0) -> None:
         self._row = row
 
-    def add(self, stretch: Records) -> Segments:
+    def add(self, span: Records) -> Segments:
         """Take the next records; give those that are ready."""
-        first = min(self._row, len(stretch))
+        first = min(self._row, len(span))
         self._row -= first
-        if first < len(stretch):
-            rows = stretch.rows.part(first, None) if first else stretch.rows
-            yield Segment(rows, stretch.extent.epoch, stretch.ends[first:].__getitem__)
+        if first < len(span):
+            rows = span.rows.part(first, None) if first else span.rows
+            yield Segment(rows, span.extent.epoch, span.ends[first:].__getitem__)
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
         """Nothing is ever left."""
@@ -247,7 +250,7 @@ class WindowShuffle:
         start: Where it stands: ``row`` rows of the window that comes first are not given again.
         buckets: Which of a window's records go into which batch; ``None``: it does not matter.
         taken: How many records the lane has given.
-        keeps_places: Whether damaged records are given, as rows without bytes.
+        keeps_placeholders: Whether damaged records are given, as rows without bytes.
     """
 
     def __init__(
@@ -259,14 +262,14 @@ class WindowShuffle:
         buckets: Buckets | None = None,
         taken: int = 0,
         *,
-        keeps_places: bool = False,
+        keeps_placeholders: bool = False,
     ) -> None:
         self._windows = windows
         self._lane = lane
         self._buckets = buckets
         self._taken = taken
         self._row, self._lost = start.row, start.part
-        self._keeps_places = keeps_places
+        self._keeps_placeholders = keeps_placeholders
         self._parts: list[RecordRows] = []
         self._lengths: list[Indices] = []
         self._start: Coordinates | None = None
@@ -278,22 +281,22 @@ class WindowShuffle:
         """Bytes until the window is full."""
         return self._windows.lacks(max(0, self._missing))
 
-    def add(self, stretch: Records) -> Segments:
+    def add(self, span: Records) -> Segments:
         """Take the next records; give the windows that they fill."""
-        if stretch.extent.epoch != self._epoch:
-            self._epoch = stretch.extent.epoch
+        if span.extent.epoch != self._epoch:
+            self._epoch = span.extent.epoch
             self._open(0)
         first = 0
-        while first < len(stretch):
-            count, weight = self._windows.takes(stretch.lengths[first:], self._missing)
-            self._start = self._start or stretch.before(first)
-            self._parts.append(stretch.rows.part(first, first + count))
-            self._lengths.append(stretch.lengths[first : first + count])
+        while first < len(span):
+            count, weight = self._windows.takes(span.lengths[first:], self._missing)
+            self._start = self._start or span.before(first)
+            self._parts.append(span.rows.part(first, first + count))
+            self._lengths.append(span.lengths[first : first + count])
             self._missing -= weight
             first += count
             if self._missing <= 0:
                 number = self._number + 1
-                yield from self._close(stretch.after(first - 1)._replace(window=number))
+                yield from self._close(span.after(first - 1)._replace(window=number))
                 self._open(number)
 
     def end_epoch(self, following: Coordinates) -> Segments:
@@ -314,7 +317,7 @@ class WindowShuffle:
         done, lost = self._row, self._lost
         check_delivered(done, len(rows))
         order = self._order(rows)[done:]
-        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_places)
+        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_placeholders)
         assert self._start is not None
         start = self._start._replace(window=self._number).numbers
 

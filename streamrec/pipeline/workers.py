@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.formats.packing import Packer
+from streamrec.pipeline.filter_stage import Filter, FilterStage
 from streamrec.pipeline.packing import Packing
-from streamrec.pipeline.sieve import Filter, Sieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self._packers: list[Packer] = []
 
-    def sieve(self, lane: int, patience: int | None) -> Sieve | None:
+    def filter_stage(self, lane: int, patience: int | None) -> FilterStage | None:
         """The filter of an own lane; ``None``: it has none.
 
         Args:
@@ -63,8 +63,8 @@ class Workers:
         """
         if self._filter is None:
             return None
-        sift, allocate = self._filter.sift, partial(self._fetcher.acquire, lane)
-        return Sieve(lambda stretch: self._submit(lane, sift, stretch, allocate), patience)
+        apply, allocate = self._filter.apply, partial(self._fetcher.acquire, lane)
+        return FilterStage(lambda span: self._submit(lane, apply, span, allocate), patience)
 
     def packing(self, lane: int, start: Coordinates, patience: int | None) -> Packing | None:
         """The packing of an own lane; ``None``: it has none.
@@ -97,9 +97,9 @@ class Workers:
         """Work for a lane, which then has news."""
         future = self._threads.submit(work, *arguments)
 
-        def tell(_: Future[T]) -> None:
+        def notify(_: Future[T]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._fetcher.tell, lane)
+                self._loop.call_soon_threadsafe(self._fetcher.notify, lane)
 
-        future.add_done_callback(tell)
+        future.add_done_callback(notify)
         return future

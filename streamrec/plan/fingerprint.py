@@ -125,22 +125,24 @@ class Fingerprint:
                 "their chunks evenly, which no setting restores; go on with the streamrec of then"
             )
         if saved.order != self.order and saved.shuffle and not saved.mix and not saved.by_record:
-            return saved._remedy_of_strands()
+            return saved._remedy_of_open_shards()
         return "restore these settings"
 
-    def _remedy_of_strands(self) -> str:
-        strands = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
-        if self.order.removesuffix(AS_IT_COMES) == by_shard(strands):
-            return f"restore these settings (lanes={self.lanes} have {strands} shards open each)"
+    def _remedy_of_open_shards(self) -> str:
+        open_shards = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
+        if self.order.removesuffix(AS_IT_COMES) == by_shard(open_shards):
+            return (
+                f"restore these settings (lanes={self.lanes} have {open_shards} shards open each)"
+            )
         return (
             "it is of a time when each lane of a shuffle had another number of shards open, which "
             "no setting restores; go on with the streamrec of then"
         )
 
 
-def by_shard(strands: int) -> str:
+def by_shard(open_shards: int) -> str:
     """The order by shard, by its name: of lanes that have so many shards open at once."""
-    return SHARD if strands == 1 else f"{SHARD}, {strands}{AT_ONCE}"
+    return SHARD if open_shards == 1 else f"{SHARD}, {open_shards}{AT_ONCE}"
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:

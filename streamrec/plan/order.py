@@ -26,7 +26,7 @@ SHARDS = 0x5348415244  # "SHARD": keeps the permutation of shards apart from tho
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
-    """How many shards each lane of a shuffle by shard has open at once: its strands.
+    """How many shards each lane of a shuffle by shard has open at once: its open shards.
 
     Args:
         shards: Of the dataset.
@@ -89,7 +89,7 @@ class ShardOrder:
     Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
     end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
     epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
-    Of several strands the lane's elements are dealt to each in turn: ``n`` to ``n mod strands``.
+    A lane's elements are dealt to its open shards in turn: ``n`` to ``n mod open_shards``.
 
     Args:
         shards: How many there are; at least one.
@@ -97,8 +97,8 @@ class ShardOrder:
         shuffle: Whether each epoch has a permutation of its own.
         seed: Of the permutations.
         first_shard: The number of the first of them: they may be a part of a dataset's.
-        strands: Into how many parts each lane is divided, which are read side by side.
-        strand: Which of them this is.
+        open_shards: Into how many parts each lane is divided, which are read side by side.
+        open_shard: Which of them this is.
     """
 
     shards: int
@@ -106,19 +106,22 @@ class ShardOrder:
     shuffle: bool = False
     seed: int = 0
     first_shard: int = 0
-    strands: int = 1
-    strand: int = 0
+    open_shards: int = 1
+    open_shard: int = 0
     _permutations: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def divided(self, strands: int) -> tuple[ShardOrder, ...]:
-        """The same, each lane divided into so many strands; they share what they know."""
-        return tuple(replace(self, strands=strands, strand=strand) for strand in range(strands))
+    def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
+        """The same, each lane divided into so many open shards; they share what they know."""
+        return tuple(
+            replace(self, open_shards=open_shards, open_shard=open_shard)
+            for open_shard in range(open_shards)
+        )
 
     def extent(self, lane: int, number: int) -> Extent:
         """The lane's extent of that number."""
-        element = number * self.strands + self.strand
+        element = number * self.open_shards + self.open_shard
         epoch, place = divmod(lane + element * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
         return Extent(number, epoch, self.first_shard + shard)
@@ -129,12 +132,12 @@ class ShardOrder:
 
     def first(self, lane: int, epoch: int) -> int:
         """The number of the lane's first extent in that epoch or, if it has none there, after."""
-        begin = lane + self.strand * self.lanes
-        return max(0, -((begin - epoch * self.shards) // (self.lanes * self.strands)))
+        begin = lane + self.open_shard * self.lanes
+        return max(0, -((begin - epoch * self.shards) // (self.lanes * self.open_shards)))
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
         """How many different shards the lane meets if it goes on for ever."""
-        step = self.lanes * self.strands
+        step = self.lanes * self.open_shards
         return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:

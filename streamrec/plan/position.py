@@ -66,7 +66,7 @@ class Position:
     much of what is packed from there on is delivered too; without packs, how many of the window's
     rows that are done were damaged, and left out. Of a mix, the first three are its epoch, 0, and
     the number in that epoch of the mix's record; of a lane with several shards open, its epoch, the
-    bytes taken in a strand's turn, and that turn's number in the epoch."""
+    bytes taken in an open shard's turn, and that turn's number in the epoch."""
     tags: npt.NDArray[np.int64]
     """int64: a short tag of the version of the object that each lane is in the middle of, 0 where
     it is in none or knows none; where there are sources, one for each column of them."""
@@ -78,7 +78,7 @@ class Position:
     and where a filter or packs make counts unknown."""
     sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
     """int64 ``[3, components * own lanes]``: the extent, byte offset and record number of the next
-    record in each lane of each component of a mix, or of each strand: one after the other. Else
+    record in each lane of each component of a mix, or of each open_shard: one after the other. Else
     without columns."""
 
     @property
@@ -88,7 +88,7 @@ class Position:
 
     @property
     def components(self) -> int:
-        """How many a mix has, or strands a lane; 1 where there are none."""
+        """How many a mix has, or open shards a lane; 1 where there are none."""
         return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
     @property
@@ -223,7 +223,7 @@ class Position:
         Args:
             fingerprint: Of the stream.
             first_extents: The number of each own lane's first extent in the epoch; of a mix or of
-                strands, those of one after the other.
+                open shards, those of one after the other.
             rank: Whose position it is.
             world_size: Of how many.
             epoch: Which one begins.

@@ -136,19 +136,19 @@ class MemoryPlan:
         heads = self.lanes * self.head
         return self.windows + (self.for_ranges - self.windows - heads) // 2
 
-    def room(self, claimed: int = 0, read_ahead: int | None = None) -> Room:
+    def room(self, reserved: int = 0, read_ahead: int | None = None) -> Room:
         """What lanes may take of ``for_ranges``, beside so many bytes that something else takes.
 
         What is decompressed waits for the windows in its own memory, so the windows' part is given
         up first.
 
         Args:
-            claimed: Bytes that something else takes.
+            reserved: Bytes that something else takes.
             read_ahead: How much of the plan's ``read_ahead`` is used at present; all by default.
         """
         for_ranges = self._for_ranges(self.read_ahead if read_ahead is None else read_ahead)
-        share = max(0, self.windows - claimed) // self.lanes + self.head
-        return Room(share, for_ranges - claimed - self.lanes * share)
+        share = max(0, self.windows - reserved) // self.lanes + self.head
+        return Room(share, for_ranges - reserved - self.lanes * share)
 
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int, near: bool = False) -> Self:

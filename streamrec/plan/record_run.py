@@ -115,7 +115,7 @@ class RecordRun:
             for lane, count in zip(self.lanes, self.taken(step).tolist(), strict=True)
         )
 
-    def lends(self, step: int) -> bool:
+    def borrows_padding(self, step: int) -> bool:
         """Whether what is left is padding alone: a record of before must lend its content."""
         end = self.end_step
         return end is not None and step < end and self.rows(step) == 0
@@ -123,10 +123,10 @@ class RecordRun:
     def starts(self, step: int) -> Numbers:
         """The lanes' part of a position: int64 ``[7, lanes]``, as a position by shard has it.
 
-        Where a record of before lends its content, the first lane stands before its last one.
+        Where a record of before gives its content, the first lane stands before its last one.
         """
         order, counts = self.order, self.taken(step)
-        counts[0] -= self.lends(step)
+        counts[0] -= self.borrows_padding(step)
         columns = [
             (*order.start(lane, order.before(lane, self.epoch) + count, self.windows), count, 0)
             for lane, count in zip(self.lanes, counts.tolist(), strict=True)

@@ -39,14 +39,14 @@ class Windows:
         lanes: How many lanes share them.
         seed: Of the permutations.
         shuffles: Whether there are any; else records come as they stand.
-        strands: How many shards each lane has open at once.
+        open_shards: How many shards each lane has open at once.
     """
 
     total: int
     lanes: int
     seed: int
     shuffles: bool = True
-    strands: int = 1
+    open_shards: int = 1
 
     def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
         """How many bytes of frames close the window: the record that reaches them is its last.
@@ -62,16 +62,16 @@ class Windows:
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def turn(self, lane: int, number: int) -> int:
-        """How many bytes of frames end a strand's turn: the record that reaches them is its last.
+        """How many bytes of frames end an open shard's turn; the record that reaches them is last.
 
-        In each round all strands have one, and together they give as much as the window of the
+        In each round all open shards have one, and together they give as much as the window of the
         round's number takes: so there are parts of equal size of all of them in any window.
 
         Args:
             lane: The lane's number.
-            number: The turn's number within its epoch, of all strands.
+            number: The turn's number within its epoch, of all open shards.
         """
-        return max(1, self.size(lane, number // self.strands) // self.strands)
+        return max(1, self.size(lane, number // self.open_shards) // self.open_shards)
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
         """What closes the window of that number: bytes of frames."""
@@ -103,7 +103,7 @@ class Windows:
         if not self.shuffles:
             return np.arange(len(shards))
         seed = self.seed_of(lane, epoch, number)
-        if self.strands == 1:
+        if self.open_shards == 1:
             return permutation(len(shards), seed)
         by_shard = np.argsort(shards, kind="stable")
         return by_shard[stratified(np.unique(shards, return_counts=True)[1], seed)]

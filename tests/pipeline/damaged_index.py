@@ -63,7 +63,7 @@ class Damaged(NamedTuple):
                 rows = (row_of(content) + [None] * count)[:count]
                 yield from (((shard, first + i), row) for i, row in enumerate(rows))
 
-    def losses(self) -> int:
+    def lost(self) -> int:
         return sum(row is None for row in self.rows().values())
 
 

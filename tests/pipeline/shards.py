@@ -74,18 +74,18 @@ def oracle(
         len(shards), lanes, settings.shuffle, settings.seed if settings.shuffle else 0
     )
     buckets = buckets_of(settings, lanes)
-    strands = (
+    open_shards = (
         open_at_once(len(shards), lanes, int(settings.shuffle_window)) if settings.shuffle else 1
     )
-    return Oracle(shards, order, windows_of(settings, lanes, strands), keep, buckets)
+    return Oracle(shards, order, windows_of(settings, lanes, open_shards), keep, buckets)
 
 
-def windows_of(settings: DatasetSettings, lanes: int, strands: int = 1) -> Windows | None:
+def windows_of(settings: DatasetSettings, lanes: int, open_shards: int = 1) -> Windows | None:
     """The windows that the settings ask for."""
     if not settings.has_windows:
         return None
     window, seed = int(settings.shuffle_window), settings.seed
-    return Windows(window, lanes, seed, settings.shuffle, strands)
+    return Windows(window, lanes, seed, settings.shuffle, open_shards)
 
 
 def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:

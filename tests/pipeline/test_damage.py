@@ -263,7 +263,7 @@ def test_a_lane_in_which_nothing_is_intact_does_not_go_on_for_ever(tmp_path: Pat
         asyncio.run(collect(source, lanes=2, batch_size=1, epochs=None, corrupt_budget=ALL))
 
 
-def test_each_stretch_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_span_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = write(tmp_path, [b"".join(FEW_BYTES[:2]) + b"??" + FEW_BYTES[2]])
     with caplog.at_level(logging.WARNING, "streamrec.pipeline"):
         asyncio.run(collect(source, batch_size=1, corrupt_budget=1))

@@ -11,10 +11,10 @@ from streamrec.formats.tfrecord import FOOTER, HEADER
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
-    from streamrec.formats.tfrecord import Lost
+    from streamrec.formats.tfrecord import DamagedSpan
     from streamrec.plan.order import Extent
 
-__all__ = ["missing_from", "part_of", "place_of"]
+__all__ = ["missing_from", "part_of", "placeholder_of"]
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -36,11 +36,11 @@ def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:
     )
 
 
-def place_of(lost: Lost, shard: int) -> RecordBlock:
-    """A block of the one record that a stretch is: its place, without its bytes."""
-    length = len(lost.content) - HEADER - FOOTER
+def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
+    """A block of the one record that a span is: its place, without its bytes."""
+    length = len(damaged.content) - HEADER - FOOTER
     offsets, lengths = np.array([HEADER]), np.array([length])
-    return RecordBlock(_NOTHING, offsets, lengths, shard, lost.record, lost.offset, lost=True)
+    return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
 
 
 def missing_from(extent: Extent, found: int) -> RecordBlock:

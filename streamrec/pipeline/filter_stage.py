@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from streamrec.pipeline.stages import Records
     from streamrec.types import Column
 
-__all__ = ["Filter", "Sieve"]
+__all__ = ["Filter", "FilterStage"]
 
 MOST_WAITING = 2
-"""Stretches of a lane that may be in the threads: one that is asked about, and the next."""
+"""Spans of a lane that may be in the threads: one that is asked about, and the next."""
 
 Columns: TypeAlias = "dict[str, Column]"
 
@@ -55,28 +55,28 @@ class Filter:
         self._single = features is not None and not is_pair(features)
         self._used: tuple[str, ...] = ()
 
-    def sift(self, stretch: Records, allocate: Allocate) -> Records:
+    def apply(self, span: Records, allocate: Allocate) -> Records:
         """The records that are kept; where they are few, they are copied, and let go of the rest.
 
         Args:
-            stretch: Some records.
+            span: Some records.
             allocate: Memory for those that are copied.
 
         Raises:
             FunctionFailed: The function raised, or gave no mask.
             DataError: A record cannot be parsed.
         """
-        rows = stretch.rows
+        rows = span.rows
         origin = Origin(rows.shards, rows.ordinals)
         mask = self._function.keep(self._columns(rows), origin, self._urls.__getitem__)
         kept = np.flatnonzero(mask)
         if len(kept) == len(rows):
-            return stretch
+            return span
         few = rows.take(kept)
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
             few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
-        return stretch.keep(kept, few)
+        return span.keep(kept, few)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
         if self._features is None:
@@ -122,11 +122,11 @@ class _Columns(Mapping[str, Any]):
         return len(self._features)
 
 
-class Sieve:
+class FilterStage:
     """What one lane has in the threads, and what comes behind it.
 
     Args:
-        submit: Has a stretch sifted.
+        submit: Has a span filtered.
         patience: After how many extents in a row of which nothing is kept there is no hope;
             ``None``: the run ends by itself.
     """
@@ -163,22 +163,22 @@ class Sieve:
         """
         item = self._items[0] if self._items else None
         if isinstance(item, Future):
-            return self._sifted(item) if item.done() else None
+            return self._filtered(item) if item.done() else None
         if isinstance(item, StreamrecError):
             raise item
         if item is not None:
             self._items.popleft()
         return item
 
-    def _sifted(self, future: Future[Records]) -> Records:
-        stretch = future.result()
+    def _filtered(self, future: Future[Records]) -> Records:
+        span = future.result()
         self._items.popleft()
-        number = stretch.extent.number
-        if len(stretch) or self._fruitful is None:
+        number = span.extent.number
+        if len(span) or self._fruitful is None:
             self._fruitful = number
         if self._patience is not None and number - self._fruitful >= self._patience:
             raise DataError(
                 "the filter has kept no record of all that a lane reads, several times over, and "
                 "the run has no end: check the function, or set epochs"
             )
-        return stretch
+        return span

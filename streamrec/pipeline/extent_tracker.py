@@ -12,15 +12,15 @@ from streamrec.plan.position import EXTENT, OFFSET, PART, ROW
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Whereabouts"]
+__all__ = ["ExtentTracker"]
 
 
-class Whereabouts:
+class ExtentTracker:
     """Looks up the extents; they change with the shards, not with the batches."""
 
     def __init__(self, plan: RunPlan, shards: Shards) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, RetryRate
-from streamrec.pipeline.feeds import RangeRead
+from streamrec.pipeline.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.stores.base import Store
     from streamrec.types import Octets
 
-__all__ = ["Carrier", "OpensStores"]
+__all__ = ["OpensStores", "RangeDownloader"]
 
 PATIENCE_AT_START = 15.0
 """Seconds: a store that has never answered is more likely misnamed than down for a moment."""
@@ -51,7 +51,7 @@ class OpensStores(Protocol):
 
 
 @dataclass(eq=False)
-class Carrier:
+class RangeDownloader:
     """Brings ranges. How many at a time is the caller's affair.
 
     Args:
@@ -75,12 +75,12 @@ class Carrier:
         self._loop = asyncio.get_running_loop()
         self._hedges_under_way = 0
 
-    async def carry(self, read: RangeRead, moved: Callable[[], None]) -> None:
+    async def download(self, read: RangeRead, moved: Callable[[], None]) -> None:
         """Fill a range's memory; ``read.done`` or ``read.error`` says how it ended.
 
         Args:
             read: The range.
-            moved: Called when bytes have landed, or the shard's size is known.
+            moved: Called when bytes have been received, or the shard's size is known.
         """
         try:
             await self._race(read, moved)
@@ -258,9 +258,9 @@ class Carrier:
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
             counted, moved_at = read.filled, read.heard_at
 
-            def landed(count: int) -> None:
+            def received(count: int) -> None:
                 nonlocal counted, moved_at
-                read.land(count, self._loop.time())
+                read.receive(count, self._loop.time())
                 self.counts["bytes_read"] += count
                 enough = read.filled - counted >= SLOWEST
                 if enough and read.heard_at >= moved_at + SILENCE / MOVES:
@@ -268,7 +268,7 @@ class Carrier:
                     silence.reschedule(read.heard_at + SILENCE)
                 moved()
 
-            await body.fill(read.memory.data[read.filled : expected], landed)
+            await body.fill(read.memory.data[read.filled : expected], received)
             if read.filled < expected:
                 raise StoreUnavailable("the response ended early", url=url)
 
@@ -292,7 +292,7 @@ class Carrier:
 
 
 def _take_over(read: RangeRead, hedge: RangeRead) -> None:
-    """Copy what the hedge brought beyond what has landed; the first request has ended."""
+    """Copy what the hedge brought beyond what has been received; the first request has ended."""
     begin = read.request.start + read.filled - hedge.request.start
     count = hedge.filled - begin
     read.memory[read.filled : read.filled + count] = hedge.memory[begin : hedge.filled]

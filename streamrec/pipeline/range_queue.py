@@ -1,4 +1,4 @@
-"""What is known of the shards, and the ranges of each lane: to come, under way, and landed."""
+"""What is known of the shards, and the ranges of each lane: to come, under way, and received."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import Octets
 
-__all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards", "Turns"]
+__all__ = ["Piece", "Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
 
 
 @dataclass(slots=True)
@@ -39,13 +39,13 @@ class Shards:
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     """Size and version in the index of shards of which no listing has told them."""
     _tags: dict[int, int] = field(default_factory=dict)
-    _hollow: set[int] = field(default_factory=set)
+    _known_empty: set[int] = field(default_factory=set)
 
     __repr__ = masked_repr
 
-    def hollow(self, shard: int) -> None:
+    def mark_empty(self, shard: int) -> None:
         """A compressed shard turned out to hold nothing: it is as good as empty."""
-        self._hollow.add(shard)
+        self._known_empty.add(shard)
         self.sizes[shard] = 0
 
     def learn(self, shard: int, info: ObjectInfo) -> None:
@@ -66,7 +66,7 @@ class Shards:
                 "begin anew",
                 url=self.urls[shard],
             )
-        if info.size is not None and shard not in self._hollow:
+        if info.size is not None and shard not in self._known_empty:
             self.sizes[shard] = info.size
         if info.encoding is not None:
             self.encodings[shard] = info.encoding
@@ -86,11 +86,11 @@ class RangeRead:
     request: RangeRequest
     memory: Octets
     filled: int = 0
-    """Bytes that have landed."""
+    """Bytes that have been received."""
     scanned: int = 0
     """Bytes that the scanner has consumed."""
     heard_at: float = 0.0
-    """When the last byte landed, or else the present request was sent: the event loop's seconds."""
+    """When the last byte came, or else the present request was sent: the event loop's seconds."""
     silence: float = 0.0
     """The longest time without a byte, in seconds."""
     done: bool = False
@@ -106,8 +106,8 @@ class RangeRead:
         """The shard's number."""
         return self.request.extent.shard
 
-    def land(self, count: int, now: float) -> None:
-        """So many more bytes have landed."""
+    def receive(self, count: int, now: float) -> None:
+        """So many more bytes have been received."""
         self.filled += count
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
@@ -176,7 +176,7 @@ class Turns:
 
 
 @dataclass(slots=True, eq=False)
-class LaneFeed:
+class RangeQueue:
     """The ranges of one lane: those to come, and those that wait to be scanned."""
 
     planner: LaneRanges

@@ -18,8 +18,8 @@ from streamrec.errors import ConfigError, MalformedPosition, ObjectChanged, Othe
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.stages import Coordinates, Stretch
-from streamrec.pipeline.strands import Turn
+from streamrec.pipeline.open_shards import Turn
+from streamrec.pipeline.stages import Coordinates, RecordSpan
 from streamrec.plan.order import Extent
 from streamrec.plan.place import Beginning
 from streamrec.plan.position import EXTENT, OFFSET, RECORD, Position
@@ -257,7 +257,7 @@ class TestARun:
 class TestRefusals:
     @asynchronous
     async def test_a_state_of_lanes_with_one_shard_open(self, tmp_path: Path) -> None:
-        """As they were saved before there were strands, by default of 96 lanes."""
+        """As they were saved before there were open shards, by default of 96 lanes."""
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         fingerprint = dataset.fingerprint(4, 1)
         for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "the streamrec of then")]:
@@ -343,7 +343,7 @@ def damage(directory: Path, shard: int, record: int, size: int) -> tuple[int, in
 
 
 class TestTurn:
-    """Records of the second of three strands, from byte 40 of its turn on."""
+    """Records of the second of three open shards, from byte 40 of its turn on."""
 
     EXTENT = Extent(4, 1, 6)
 
@@ -354,7 +354,7 @@ class TestTurn:
         (block,), _ = scanner.scan(np.frombuffer(data, np.uint8), more=False)
         points = (1, 0, 0), (4, 0, 0), (2, 9, 9)
         taken = np.array([60, 76, 100])
-        return Turn(Extent(1, 1, -1), Stretch.of(self.EXTENT, block), 7, taken, 1, points)
+        return Turn(Extent(1, 1, -1), RecordSpan.of(self.EXTENT, block), 7, taken, 1, points)
 
     def at(self, taken: int, offset: int, record: int) -> Coordinates:
         points = (1, 0, 0), (4, offset, record), (2, 9, 9)

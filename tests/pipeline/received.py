@@ -1,4 +1,4 @@
-"""Ranges that have landed, and the lane that they are of."""
+"""Ranges that have been received, and the lane that they are of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.formats.tfrecord import frame
-from streamrec.pipeline.feeds import RangeRead
+from streamrec.pipeline.range_queue import RangeRead
 from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
@@ -23,7 +23,7 @@ STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
 END = Coordinates(9, 0, 0)
 
 
-def landed(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
+def received(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
     memory = np.frombuffer(data[start:stop], np.uint8)
     return RangeRead(RangeRequest(extent, start, stop), memory, filled=len(memory), done=True)
 

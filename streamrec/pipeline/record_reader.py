@@ -15,25 +15,25 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.resync import LARGEST
-from streamrec.formats.tfrecord import SHARE, FrameScanner, Lost
+from streamrec.formats.tfrecord import SHARE, DamagedSpan, FrameScanner
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.feeds import LaneFeed, Piece
-from streamrec.pipeline.places import missing_from, part_of, place_of
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.placeholders import missing_from, part_of, placeholder_of
+from streamrec.pipeline.range_queue import Piece, RangeQueue
+from streamrec.pipeline.stages import Coordinates, RecordSpan
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.feeds import Progress, RangeRead, Shards
     from streamrec.pipeline.inflate_lane import LaneInflater
-    from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.quarantine import CorruptionLog
+    from streamrec.pipeline.range_queue import Progress, RangeRead, Shards
     from streamrec.pipeline.stages import Records
     from streamrec.plan.order import Extent
     from streamrec.types import RecordBlock
 
-__all__ = ["Scan", "Source"]
+__all__ = ["RecordReader", "Source"]
 
 
 class Source(Protocol):
@@ -73,7 +73,7 @@ class Source(Protocol):
         ...
 
 
-class Scan:
+class RecordReader:
     """Scans the ranges of one lane as they land.
 
     Args:
@@ -86,9 +86,9 @@ class Scan:
         allocate: Memory for a record that straddles ranges.
         share: Bytes of it that may be set aside before they have come.
         most: Bytes of the longest record that is taken.
-        losses: Takes what is skipped; ``None``: damage ends the lane.
-        keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
-        tell: Called when what the lane has waited for is done.
+        corruption_log: Takes what is skipped; ``None``: damage ends the lane.
+        keeps_placeholders: Whether a damaged record leaves a row without bytes in its place.
+        notify: Called when what the lane has waited for is done.
         reach: How many different shards the lane meets if it goes on for ever.
         epoch: The epoch of ``start``, which may be at its very end; ``None``: of what comes first.
     """
@@ -97,7 +97,7 @@ class Scan:
 
     def __init__(
         self,
-        feed: LaneFeed | LaneInflater,
+        feed: RangeQueue | LaneInflater,
         shards: Shards,
         start: Coordinates,
         end: Coordinates,
@@ -107,9 +107,9 @@ class Scan:
         allocate: Allocate = fresh,
         share: int = SHARE,
         most: int = LARGEST,
-        losses: Losses | None = None,
-        keeps_places: bool = False,
-        tell: Callable[[], None] = lambda: None,
+        corruption_log: CorruptionLog | None = None,
+        keeps_placeholders: bool = False,
+        notify: Callable[[], None] = lambda: None,
         reach: int = 1,
         epoch: int | None = None,
     ) -> None:
@@ -128,15 +128,15 @@ class Scan:
         self._most = most
         self._suspect: DataError | None = None
         self._reread = (0, 0)
-        self._losses = losses
-        self._keeps_places = keeps_places
-        self._tell = tell
-        self._most_barren = 2 * reach
-        self._barren = -1
-        self._vague = 0  # stretches of the extent that held nobody knows how many records
-        self._found: deque[RecordBlock | Lost] = deque()
-        self._keeping: asyncio.Future[None] | None = None
-        self._ready: deque[Stretch | Coordinates] = deque()
+        self._corruption_log = corruption_log
+        self._keeps_placeholders = keeps_placeholders
+        self._notify = notify
+        self._most_empty_extents = 2 * reach
+        self._empty_extents = -1
+        self._vague = 0  # spans of the extent that held nobody knows how many records
+        self._found: deque[RecordBlock | DamagedSpan] = deque()
+        self._storing: asyncio.Future[None] | None = None
+        self._ready: deque[RecordSpan | Coordinates] = deque()
         self._extent: Extent | None = None
         self._epoch = epoch
         self._scanner: FrameScanner | None = None
@@ -149,9 +149,9 @@ class Scan:
     @property
     def waits_for(self) -> str:
         """The stage that the next records are in."""
-        return "fetch" if self._keeping is None else "quarantine"
+        return "fetch" if self._storing is None else "quarantine"
 
-    def pop(self) -> Stretch | Coordinates | None:
+    def pop(self) -> RecordSpan | Coordinates | None:
         """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
 
         Raises:
@@ -165,7 +165,7 @@ class Scan:
         return self._ready.popleft() if self._ready else None
 
     def _read_on(self) -> bool:
-        """Scan what has landed; whether something had."""
+        """Read what has been received; whether something had."""
         if self._found:
             return self._take_found()
         read = self._feed.first
@@ -186,14 +186,14 @@ class Scan:
         scanner = self._scanner
         assert scanner is not None
         scanner.size = self._size(read)
-        landed = read.memory[read.scanned : read.filled]
+        received = read.memory[read.scanned : read.filled]
         try:
-            blocks, consumed = scanner.scan(landed, more=not read.done)
+            blocks, consumed = scanner.scan(received, more=not read.done)
         except DataError as fault:
             return self._suspects(fault, read)
         read.scanned += consumed
-        self._found += scanner.lost
-        scanner.lost.clear()
+        self._found += scanner.damaged
+        scanner.damaged.clear()
         self._found += blocks
         return consumed > 0 or scanner.pending or bool(self._found)
 
@@ -206,50 +206,50 @@ class Scan:
             StreamrecError: It is another error, or damage is not to be skipped.
         """
         is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if self._losses is None or isinstance(self._feed, LaneFeed) or not is_damage:
+        if self._corruption_log is None or isinstance(self._feed, RangeQueue) or not is_damage:
             raise error
         assert isinstance(error, DataError)
         assert self._scanner is not None
         stored = self._shards.sizes[read.request.extent.shard]
         rest = read.memory[read.scanned : read.filled]
         self._scanner.abandon(rest, error, max(0, stored - (error.offset or 0)))
-        self._found += self._scanner.lost
-        self._scanner.lost.clear()
+        self._found += self._scanner.damaged
+        self._scanner.damaged.clear()
         self._feed.give_up()
         return True
 
     def _take_found(self) -> bool:
-        """Pass on what was found first; nothing passes a stretch that is still being stored."""
+        """Pass on what was found first; nothing passes a span that is still being stored."""
         assert self._extent is not None
         found = self._found[0]
-        if isinstance(found, Lost):
-            if not self._is_kept(found, self._extent.shard):
+        if isinstance(found, DamagedSpan):
+            if not self._is_stored(found, self._extent.shard):
                 return False
             self._vague += 0 if found.exact else found.records
-            if found.exact and self._keeps_places:
-                place = place_of(found, self._extent.shard)
-                self._ready.append(Stretch.of(self._extent, part_of(self._extent, place)))
+            if found.exact and self._keeps_placeholders:
+                place = placeholder_of(found, self._extent.shard)
+                self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, place)))
         else:
             self._acquit()
-            self._barren = -1
-            if self._losses is not None:
-                self._losses.met += len(found)
-            self._ready.append(Stretch.of(self._extent, part_of(self._extent, found)))
+            self._empty_extents = -1
+            if self._corruption_log is not None:
+                self._corruption_log.met += len(found)
+            self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, found)))
         self._found.popleft()
         return True
 
-    def _is_kept(self, lost: Lost, shard: int) -> bool:
-        """Whether a stretch may be passed: it is counted, and stored where it is to be."""
-        assert self._losses is not None
-        if self._keeping is None:
-            self._keeping = self._losses.skip(shard, lost)
-            if self._keeping is not None:
-                self._keeping.add_done_callback(lambda _: self._tell())
-        if self._keeping is not None:
-            if not self._keeping.done():
+    def _is_stored(self, damaged: DamagedSpan, shard: int) -> bool:
+        """Whether a span may be passed: it is counted, and stored where it is to be."""
+        assert self._corruption_log is not None
+        if self._storing is None:
+            self._storing = self._corruption_log.skip(shard, damaged)
+            if self._storing is not None:
+                self._storing.add_done_callback(lambda _: self._notify())
+        if self._storing is not None:
+            if not self._storing.done():
                 return False
-            self._keeping.result()
-        self._keeping = self._suspect = None
+            self._storing.result()
+        self._storing = self._suspect = None
         return True
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
@@ -266,7 +266,7 @@ class Scan:
         assert fault.offset is not None
         assert fault.record is not None
         if self._is_certain(fault, read):
-            if self._losses is None or isinstance(fault, RecordTooLarge):
+            if self._corruption_log is None or isinstance(fault, RecordTooLarge):
                 raise fault
             assert self._scanner is not None
             self._scanner.recover(fault)
@@ -285,7 +285,7 @@ class Scan:
         start, stop = self._reread
         was_whole = start <= fault.offset and read.request.stop <= stop
         was_same = self._suspect is not None and self._suspect.offset == fault.offset
-        return was_same or (was_whole and self._losses is not None)
+        return was_same or (was_whole and self._corruption_log is not None)
 
     def _acquit(self) -> None:
         """The record that was suspect is there, and whole."""
@@ -297,7 +297,7 @@ class Scan:
         scanner = self._scanner
         assert scanner is not None
         size, extent = self._size(read), read.request.extent
-        if read.request.stop == extent.end and self._losses is None:
+        if read.request.stop == extent.end and self._corruption_log is None:
             self._check_end(extent)
         elif size is not None and read.request.stop >= size:
             if scanner.searching:
@@ -306,7 +306,7 @@ class Scan:
                 scanner.finish()
             except DataError as fault:
                 return self._suspects(fault, read)
-            if self._keeps_places and extent.records is not None:
+            if self._keeps_placeholders and extent.records is not None:
                 self._fill_up(extent, scanner.ordinal)
         self._feed.drop()
         return True
@@ -316,10 +316,10 @@ class Scan:
         missing = missing_from(extent, found)
         if not len(missing):
             return
-        assert self._losses is not None
-        self._losses.miss(extent, len(missing) - self._vague)
-        self._barren = -1
-        self._ready.append(Stretch.of(extent, missing))
+        assert self._corruption_log is not None
+        self._corruption_log.miss(extent, len(missing) - self._vague)
+        self._empty_extents = -1
+        self._ready.append(RecordSpan.of(extent, missing))
 
     def _check_end(self, extent: Extent) -> None:
         """See that the records end where the index says so."""
@@ -343,7 +343,7 @@ class Scan:
         if isinstance(read, Piece):
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
-        if self._losses is not None and extent.end is not None:
+        if self._corruption_log is not None and extent.end is not None:
             return extent.end
         return self._shards.sizes[extent.shard]
 
@@ -355,9 +355,9 @@ class Scan:
 
     def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
-        self._barren += 1
-        if self._losses is not None and self._barren > self._most_barren:
-            raise self._losses.hopeless(extent.shard, self._barren)
+        self._empty_extents += 1
+        if self._corruption_log is not None and self._empty_extents > self._most_empty_extents:
+            raise self._corruption_log.hopeless(extent.shard, self._empty_extents)
         resumed = self._extent is None and begin != extent.begin
         self._extent, self._reread, self._vague = extent, (0, 0), 0
         ordinal = self._first_record if resumed else extent.first_record
