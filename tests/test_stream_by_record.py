@@ -110,7 +110,7 @@ def test_the_masked_rows_and_the_records_left_out_are_as_many(source: str) -> No
 
 
 def test_the_refusal_says_what_each_way_costs_here(source: str) -> None:
-    words = r"of a run's 30 records the one would leave out 6, and the other would add 2 masked"
+    words = r'of a run.s 30 records "drop" leaves out 6, "pad" adds 2 masked'
     stream = opened(source, world_size=2, rank=0, remainder="keep")
     with pytest.raises(ConfigError, match=words), stream:
         pass

@@ -1,4 +1,4 @@
-"""Keeps ranged reads in flight for all lanes, the soonest needed first, within the byte budget."""
+"""The fetcher: it keeps ranged reads in flight for all lanes, the soonest needed first."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ COUNTERS = (
     *("hedges", "hedges_won", "hedges_lost"),
     *("bytes_read", "bytes_used"),
 )
-"""What is counted since the start."""
+"""The names of the counters since the start."""
 
 ADJUST_SECONDS = 0.25
-"""How often the number of requests is thought over: a few times the life of a request."""
+"""Seconds between adjustments of the concurrency: a few times the life of a request."""
 MOST_WAITING = 256
-"""Ranges that one lane asks for ahead: as many as one lane alone may have in flight. Of tiny shards
-the budget would hold tens of thousands, each with objects of its own that no budget counts."""
+"""The most ranges that one lane may have: as many as a single lane may have in flight. The budget
+would hold tens of thousands of tiny shards, and it does not count the objects around each."""
 
 
 class Fetcher:
-    """Reads the ranges of all lanes.
+    """A reader of all lanes' ranges, the soonest needed first, within the byte budget.
 
     Args:
-        shards: What is known about them; learns more.
-        stores: Serve the bytes.
-        planners: One a feed: a lane or, of a mix, a lane's component.
+        shards: The facts about the shards; responses add to them.
+        stores: The stores of the shards.
+        planners: One for each feed: a lane, or one of the sources that a lane draws from.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
-        stall_timeout: Seconds for which one range may fail or stand still.
-        random: Of the retries' jitter.
-        lanes: How many there are, where several feeds are of one: of lane ``l`` are the feeds ``f``
-            with ``f mod lanes = l``. ``None``: as many as planners.
+        stall_timeout: Seconds for which one range may fail or make no progress.
+        random: The source of the retries' jitter.
+        lanes: The number of lanes, if it is less than that of planners: feed ``f`` is then one of
+            lane ``f mod lanes``.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Fetcher:
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
         self.reserved = 0
-        """Bytes of the budget for ranges that are for something else: what is decompressed."""
+        """Bytes of the budget that are reserved for decompressed data."""
         self.on_received: Callable[[int], None] = _nothing
-        """Called with a lane whenever something has been received for it."""
+        """Called with a feed's index when bytes have been received for it."""
         self._plan = plan
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
@@ -87,10 +87,10 @@ class Fetcher:
         self._awaited = -1
         self._others_do = False
         self._news = asyncio.Event()
-        self._at_limit = False  # the number of requests held the last look back
+        self._at_limit = False  # the concurrency kept the last schedule from asking for more
         self._limited = self._starved = False
         self._read_ahead = ReadAhead(plan)
-        self._full = False  # somebody found no room when it was last looked at
+        self._full = False  # a lane had no room in the last schedule
 
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
@@ -98,7 +98,7 @@ class Fetcher:
 
     @property
     def counts(self) -> Counter[str]:
-        """What has happened since the start."""
+        """The counters since the start."""
         return self._downloader.counts
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class Fetcher:
                 await self._wake.wait()
 
     def close(self) -> None:
-        """Let go of all memory; nothing is read any more."""
+        """Release all memory; nothing is read afterwards."""
         for feed in self.feeds:
             while feed.ranges:
                 feed.drop()
@@ -119,11 +119,11 @@ class Fetcher:
         self._prefaulter.close()
 
     def wake(self) -> None:
-        """Look again at what should be read: a lane's state or the memory in use has changed."""
+        """Schedule again, since a lane's state or the memory in use has changed."""
         self._wake.set()
 
     async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
-        """Wait until the lane (or others too) has news: bytes, another range, its end, an error."""
+        """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
         self._awaited, self._starved, self._others_do = lane, True, or_others
         if self._full:
             self._read_ahead.grow()
@@ -137,21 +137,21 @@ class Fetcher:
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
     def awaits(self, lane: int) -> bool:
-        """Whether it is this lane that somebody waits for."""
+        """Whether this is the lane that the consumer waits for."""
         return lane == self._awaited
 
     def notify(self, lane: int) -> None:
-        """The lane has news: who waits for them looks again."""
+        """Wake up the wait for a lane that has news."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
     def acquire(self, lane: int, size: int) -> Octets:
-        """Memory for a record of a lane that straddles ranges."""
+        """Allocate memory for a lane's record that straddles ranges."""
         return self.pool.acquire(size, self.feeds[lane].account)
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start, and how things stand; docs/operations.md explains each."""
+        """Return counters since the start and current sizes; docs/operations.md explains each."""
         return {
             **{name: self.counts[name] for name in COUNTERS},
             "seconds_waited": self.counts["waited_us"] / 1e6,
@@ -192,13 +192,10 @@ class Fetcher:
         self._limited = self._limited or self._at_limit
 
     def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
-        """A heap of the lanes that may ask for more, by how soon they need it.
-
-        With many lanes and full buffers hardly one may, at each of very many looks: so what is the
-        same for most lanes is found out once.
-        """
+        """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []
+        # Computed once: this loop runs often, and most lanes have taken their share and more.
         share, reach_beyond = room.share, room.reach(room.share, beyond)
         for lane, feed in enumerate(self.feeds):
             if feed.planner.ended:
@@ -213,9 +210,9 @@ class Fetcher:
         return nearest
 
     def _awaits_answer(self, feed: RangeQueue) -> bool:
-        """Whether a lane's head is asked for, and not answered: only other lanes' are begun then.
+        """Whether the store has not yet answered the request for a lane's head.
 
-        With all else beside the heads, the first batch would wait.
+        Until then only heads are asked for, so that nothing else delays the first batch.
         """
         return not feed.answered and feed.ahead >= self._plan.head
 
@@ -226,11 +223,13 @@ class Fetcher:
             return False
         request = feed.planner.next(size)
         if request is None:
-            if feed.ended:  # told once, not for as long as threads work for the lane
+            if feed.ended:  # notified once, not for as long as threads work for it
                 self._lane_changed(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        if not feed.planner.looks or feed.planner.guessed:  # a look is not yet the lane's head
+        if (
+            not feed.planner.looks or feed.planner.guessed
+        ):  # a probe of the shard's beginning is not the head
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
@@ -256,19 +255,19 @@ class Fetcher:
         return OutOfMemory.of(error, url=url, offset=request.start)
 
     def _memory(self, lane: int, size: int, allowed: int) -> Octets:
-        """Memory for a range: for the last one of a shard, too, that of any other where it fits.
+        """Allocate memory for a range.
 
-        Else pieces of one size would be freed, and new ones touched, at the end of every shard. A
-        range that is much smaller takes a larger piece that is idle, if there is one.
+        The last range of a shard takes a piece of the usual size, or, where it is much smaller, an
+        idle one. Otherwise every shard's end would free pieces and touch new ones.
         """
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
 
     def _allowed_size(self, lane: int, feed: RangeQueue, room: Room, beyond: float) -> int:
-        """Bytes that the lane may ask for now; 0: none.
+        """Return the bytes that the lane may ask for now.
 
-        The lane that the consumer waits for and that has nothing under way may have its head
-        whatever the budget says: without it nothing would ever come free.
+        The lane that the consumer waits for may have its head whatever the budget says, if nothing
+        of it is in flight: without it no memory would ever come free.
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
@@ -282,11 +281,9 @@ class Fetcher:
         return head if lane == self._awaited or head <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> Octets | None:
-        """Memory for a hedge: within the budget, or for what the consumer waits for right now.
-
-        The budget is more than what ranges may take: that is full whenever a link is used well.
-        """
+        """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
         taken = self.pool.in_use + self.reserved
+        # The total, not the ranges' part of it, which is full whenever a link is used well.
         fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
@@ -295,7 +292,7 @@ class Fetcher:
                     return self.pool.acquire(size, feed.account)
         return None
 
-    # -- what comes of it --------------------------------------------------------------------------
+    # -- reads and their effects -------------------------------------------------------------------
 
     async def _read(self, lane: int, read: RangeRead) -> None:
         def moved() -> None:
@@ -315,7 +312,7 @@ class Fetcher:
             self._lane_changed(lane)
 
     async def _adjust_concurrency(self) -> None:
-        """Think the number of requests over, again and again."""
+        """Keep adjusting the number of concurrent requests until cancelled."""
         before, nbytes, throttled = self._loop.time(), 0, 0
         while True:
             await asyncio.sleep(ADJUST_SECONDS)
@@ -338,11 +335,11 @@ class Fetcher:
         self.notify(lane)
 
     def _released(self) -> None:
-        """Called in any thread when memory has come back."""
+        """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._wake.set)
 
 
 def _nothing(_: int) -> None:
-    """Where nobody wants to know."""
+    """Do nothing: nobody has asked to be notified."""

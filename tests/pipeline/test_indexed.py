@@ -94,7 +94,7 @@ def test_another_version_of_the_same_size_is_named(tmp_path: Path, named: bool) 
 def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
     source = indexed(tmp_path)
     (tmp_path / "part-00002.tfrecord").write_bytes(frame(b"new"))
-    with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index knows no shard"):
+    with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index has no shard"):
         read(source)
 
 
