@@ -227,9 +227,8 @@ class Fetcher:
                 self._lane_changed(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        if (
-            not feed.planner.looks or feed.planner.guessed
-        ):  # a probe of the shard's beginning is not the head
+        # A probe of the shard's beginning is not yet the lane's head.
+        if not feed.planner.looks or feed.planner.guessed:
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 

@@ -1,7 +1,7 @@
-"""The records of a lane that has several shards open at once: some of each of them, in turn.
+"""The source of a lane that has several shards open at once, and reads some of each in turn.
 
-Each of its open shards is a sequence of shards. They go through the epochs together: what is of the
-next one waits until all of them are through.
+Each open shard stands for a sequence of shards. They go through the epochs together: one that has
+reached the next epoch waits for the others.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["OpenShard", "OpenShards", "Turn"]
 
 SHARE_OF_LATER = 1e-4
-"""Of an open shard that is through the epoch: its next records are needed, but last of all."""
+"""The share of an open shard that waits for the next epoch: its ranges are needed last."""
 
 Point: TypeAlias = tuple[int, ...]
-"""Extent, byte offset and record number: where an open shard's next record is looked for."""
+"""Extent, byte offset and record number of an open shard's next record."""
 
 
 class OpenShard:
-    """One of a lane's sequences of shards.
+    """One of the sequences of shards that a lane reads side by side.
 
     Args:
-        reader: Where its records come from.
-        feed: Its ranges.
-        point: Where the lane stands in it.
-        epoch_of: The epochs of its extents, by their numbers.
+        reader: The reader of its records.
+        feed: The queue of its ranges.
+        point: The point in it that the lane has reached.
+        epoch_of: Returns the epoch of an extent's number.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class OpenShard:
     ) -> None:
         self.reader = reader
         self.point = point
-        """Behind the last record that was given."""
+        """The point behind the last record that was given."""
         self.epoch: float = epoch_of(point[0])
-        """Of what it gives next; infinite where nothing comes any more."""
+        """The epoch of its next records; infinite if there are none."""
         self._feed = feed
-        self._feed.share = SHARE_OF_LATER  # until it is said whose turn it is
+        self._feed.share = SHARE_OF_LATER  # until the turns are known
         self._epoch_of = epoch_of
         self._rest: RecordSpan | None = None
 
     def pop(self) -> RecordSpan | None:
-        """Its next records of this epoch, if they are there.
+        """Return its next records of this epoch, if they have been received.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         if self._rest is None:
             item = self.reader.pop()
@@ -75,7 +75,7 @@ class OpenShard:
         return rest
 
     def give(self, span: RecordSpan, count: int) -> RecordSpan:
-        """So many of the records that were popped; what is left of them comes again."""
+        """Return the first ``count`` of the popped records; the rest is popped again."""
         given = span
         if count < len(span):
             given, self._rest = span.cut(0, count), span.cut(count, None)
@@ -84,24 +84,24 @@ class OpenShard:
         return given
 
     def expect(self, until: Callable[[float], float] | None) -> None:
-        """Say how many bytes the lane takes before so many of it; ``None``: none in this epoch."""
+        """Set the estimate of how soon its bytes are needed; ``None``: not in this epoch."""
         self._feed.until = until
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """Records that one open shard gives in its turn, or some of them."""
+    """Records that one open shard gives in its turn, some of them perhaps filtered out."""
 
     extent: Extent
-    """Its epoch is that of the lane."""
+    """An extent with the lane's epoch."""
     span: RecordSpan
     number: int
-    """The turn's."""
+    """The number of the turn."""
     taken: Indices
-    """int64 ``[rows]``: the bytes of frames that are taken in the turn behind each of them."""
+    """int64 ``[rows]``: the bytes of frames that the turn has given behind each record."""
     open_shard: int
     points: tuple[Point, ...]
-    """Where the lane stands in all open shards; in this one, somewhere before these records."""
+    """The lane's points in all open shards; in this one, one before these records."""
 
     def __len__(self) -> int:
         return len(self.span)
@@ -113,12 +113,12 @@ class Turn:
 
     @property
     def lengths(self) -> Indices:
-        """int64 ``[rows]``: the sizes in the shard of the payloads."""
+        """int64 ``[rows]``: the payloads' sizes in the shard, in bytes."""
         return self.span.lengths
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
         last = self.after(len(self) - 1).numbers
         ends = np.tile(np.array(last, np.int64), (len(self), 1))
         own = OWN + 3 * self.open_shard
@@ -127,16 +127,16 @@ class Turn:
         return ends
 
     def before(self, row: int) -> Coordinates:
-        """Where a lane stands whose next record is this one."""
+        """Return the coordinates of a lane whose next record is this one."""
         frame = self.span.lengths.item(row) + FRAME_OVERHEAD
         return self._at(self.span.before(row), self.taken.item(row) - frame)
 
     def after(self, row: int) -> Coordinates:
-        """Where a lane stands whose last record was this one."""
+        """Return the coordinates of a lane whose last record was this one."""
         return self._at(self.span.after(row), self.taken.item(row))
 
     def keep(self, kept: Indices, rows: RecordRows) -> Turn:
-        """Those that a filter keeps, in the memory where they are then."""
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
         return replace(self, span=self.span.keep(kept, rows), taken=self.taken[kept])
 
     def _at(self, own: Coordinates, taken: int) -> Coordinates:
@@ -145,15 +145,15 @@ class Turn:
 
 
 class OpenShards:
-    """The records of one lane.
+    """The source of one lane with several open shards.
 
     Args:
-        open_shards: Of the lane.
-        windows: Say how long turns are.
+        open_shards: The lane's open shards.
+        windows: Give the turns' sizes in bytes.
         lane: The lane's number.
-        start: Where it stands.
-        end: Where a finite run leaves it; ``None``: the run goes on.
-        progress: What the lane has, and what it needs.
+        start: The coordinates that it begins at.
+        end: The coordinates at which a finite run leaves it; ``None``: the run is endless.
+        progress: The lane's progress.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class OpenShards:
         progress: Progress,
     ) -> None:
         self.ended = False
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         self.progress = progress
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         self._open_shards = open_shards
         self._windows = windows
         self._lane = lane
@@ -178,24 +178,24 @@ class OpenShards:
 
     @property
     def component(self) -> int:
-        """Which open shard the next record is of."""
+        """The index of the open shard of the next record."""
         return self._turns.feed
 
     @property
     def refetched(self) -> int:
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         return sum(open_shard.reader.refetched for open_shard in self._open_shards)
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
+        """The name of the stage that the next records are in."""
         return self._open_shards[self.component].reader.waits_for
 
     def pop(self) -> Turn | Coordinates | None:
-        """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         while not self.ended:
             if all(open_shard.epoch != self._epoch for open_shard in self._open_shards):
@@ -210,7 +210,7 @@ class OpenShards:
         return None
 
     def _in_turn(self) -> OpenShard:
-        """The open shard whose turn it is; those that are through the epoch have none."""
+        """Return the open shard whose turn it is; those that ended the epoch have none."""
         if self._turns.taken >= self._limit():
             self._turns.go_on()
         while (open_shard := self._open_shards[self.component]).epoch != self._epoch:
@@ -219,11 +219,11 @@ class OpenShards:
         return open_shard
 
     def _limit(self) -> int:
-        """Bytes that end the turn."""
+        """Return the bytes that end the turn."""
         return self._windows.turn(self._lane, self._turns.number)
 
     def _given(self, open_shard: OpenShard, span: RecordSpan) -> Turn:
-        """What an open shard has, to the end of its turn."""
+        """Take the records of an open shard that belong to its turn."""
         points = tuple(one.point for one in self._open_shards)
         taken = self._turns.taken + np.cumsum(span.lengths + FRAME_OVERHEAD)
         count = min(len(span), int(np.searchsorted(taken, self._limit(), side="left")) + 1)
@@ -233,7 +233,7 @@ class OpenShards:
         return Turn(extent, given, self._turns.number, taken[:count], self.component, points)
 
     def _end_epoch(self) -> Coordinates:
-        """All open shards are through the epoch: where the lane goes on."""
+        """Begin the next epoch; return the coordinates that the lane goes on at."""
         points = tuple(open_shard.point for open_shard in self._open_shards)
         epoch = min(open_shard.epoch for open_shard in self._open_shards)
         last = inf if self._end is None else self._end.extent
@@ -246,7 +246,7 @@ class OpenShards:
         return Coordinates(self._epoch, 0, 0, sources=points)
 
     def _expect(self) -> None:
-        """Tell the open shards how soon they are needed."""
+        """Set how soon the bytes of each open shard are needed."""
         for number, open_shard in enumerate(self._open_shards):
             is_open = open_shard.epoch == self._epoch
             open_shard.expect(partial(self._turns.until, number) if is_open else None)

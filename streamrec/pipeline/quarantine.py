@@ -1,4 +1,4 @@
-"""What is done with damage: it is counted, logged and kept aside, or it ends the run."""
+"""The log of damaged spans, which counts them against the budget, and their quarantine."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ __all__ = [
 log = logging.getLogger("streamrec.pipeline")
 
 FEW = 1000
-"""A fraction is one of at least so many records: one damaged record among the first ten is no sign
-that a tenth of all are."""
+"""The least number of records that a fractional budget is a fraction of: one damaged record among
+the first ten does not mean that a tenth of all are damaged."""
 
 
 class QuarantineSink(Protocol):
-    """Keeps what is skipped."""
+    """A store for the spans that are skipped."""
 
     def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
-        """Begin to store a span; done when it is stored."""
+        """Begin to store a span; the future is done when it is stored."""
         ...
 
     def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until all spans are stored."""
         ...
 
 
 class CorruptionLog:
-    """Everything that one run skips.
+    """The log of all damage that one run skips.
 
     Args:
-        urls: Of the shards.
-        budget: ``corrupt_budget``: a number of records, or a fraction of those met.
-        sink: Where what is skipped is stored, if anywhere.
+        urls: The shards' URLs.
+        budget: ``corrupt_budget``: a number of records, or a fraction of those read.
+        sink: Stores the skipped spans; ``None``: they are not stored.
     """
 
     def __init__(
         self, urls: Sequence[str], budget: float, sink: QuarantineSink | None = None
     ) -> None:
         self.met = 0
-        """Records that the lanes have come across, intact ones and others."""
+        """The number of records that the lanes have read, damaged ones included."""
         self._urls = urls
         self._budget = budget
         self._sink = sink
@@ -75,13 +75,14 @@ class CorruptionLog:
         self._different = 0
 
     def skip(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None] | None:
-        """Take notice of a span that is about to be skipped.
+        """Count, log and store a span that is about to be skipped.
 
         Returns:
-            Where it is kept: done as soon as it is, and nothing may come after it before.
+            A future that is done when the span is stored; nothing that follows it may be delivered
+            before. ``None``: it is not stored, or was before.
 
         Raises:
-            CorruptBudgetExceeded: It is one too many.
+            CorruptBudgetExceeded: The run has skipped more than the budget allows.
         """
         self._records += damaged.records
         self._bytes += len(damaged.content) + damaged.unread
@@ -100,10 +101,10 @@ class CorruptionLog:
         return self._sink.store(shard, damaged)
 
     def miss(self, extent: Extent, records: int) -> None:
-        """Take notice of records that an index counts, beyond those that spans counted as.
+        """Count and log records that a chunk lacks, beyond those that damaged spans counted as.
 
         Raises:
-            CorruptBudgetExceeded: They are too many.
+            CorruptBudgetExceeded: The run has skipped more than the budget allows.
         """
         if records <= 0:
             return
@@ -124,17 +125,17 @@ class CorruptionLog:
             )
 
     def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
-        """The error for a lane that would go on for ever, and never deliver anything."""
+        """Make the error for an endless lane that would never deliver anything."""
         return CorruptBudgetExceeded(
-            f"a lane read {extents} shards or chunks in a row in which nothing is intact, and "
-            "would not meet others; replace the damaged shards, or set lanes to less",
+            f"a lane read {extents} shards or chunks in a row without an intact record, and "
+            "has no others; replace the damaged shards, or set lanes to less",
             url=self._urls[shard],
             skipped_records=self._records,
             skipped_bytes=self._bytes,
         )
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start of the run."""
+        """Return counters since the start of the run."""
         return {
             "skipped_records": self._records,
             "skipped_bytes": self._bytes,
@@ -142,21 +143,21 @@ class CorruptionLog:
         }
 
     def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until all spans are stored."""
         if self._sink is not None:
             self._sink.close()
 
     @property
     def _exceeded(self) -> bool:
-        """Whether too many are lost: of a number, each counts once, however often it is read."""
-        if isinstance(self._budget, int):
+        """Whether more records are damaged than the budget allows."""
+        if isinstance(self._budget, int):  # each damaged record counts once, however often read
             return self._different > self._budget
         return self._records > self._budget * max(FEW, self.met)
 
     def _error(self, shard: int, offset: int, record: int, last: str) -> CorruptBudgetExceeded:
         return CorruptBudgetExceeded(
             f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
-            f"{self._budget} allows to skip; the last: {last}; replace the damaged "
+            f"{self._budget} allows to skip; the last one: {last}; replace the damaged "
             "shards, or raise the budget",
             url=self._urls[shard],
             offset=offset,
@@ -175,15 +176,15 @@ class CorruptionLog:
 
 
 class Quarantine:
-    """Writes each span to an object of its own, in a thread: a TFRecord shard of one Example.
+    """A sink that writes each span to an object of its own: a TFRecord shard of one Example.
 
-    The name follows from the shard and the offsets, so that a span that is skipped again, after
-    a resume or by another run, is written to the same place.
+    A thread writes. The name follows from the shard and the offsets, so that a span that is skipped
+    again, after a resume or by another run, overwrites its object.
 
     Args:
-        url: Under which the objects are written.
-        urls: Of the shards.
-        storage_options: fsspec's, for the URL's filesystem.
+        url: The URL below which the objects are written.
+        urls: The shards' URLs.
+        storage_options: fsspec's options for the URL's filesystem.
     """
 
     def __init__(self, url: str, urls: Sequence[str], storage_options: Mapping[str, Any]) -> None:
@@ -194,7 +195,7 @@ class Quarantine:
         self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
 
     def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
-        """Begin to store a span; done when it is stored."""
+        """Begin to store a span; the future is done when it is stored."""
         url = f"{self._url}/{object_name(self._names[shard], damaged)}"
         content = example_of(masked(self._urls[shard]), damaged)
         loop = asyncio.get_running_loop()
@@ -204,12 +205,12 @@ class Quarantine:
         return writing
 
     def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until all spans are stored."""
         self._threads.shutdown(wait=True)
 
 
 def _names_of(urls: Sequence[str]) -> list[str]:
-    """Names for the shards' objects, all different: what tells shards apart may be a secret."""
+    """Make different names for the shards; the secret parts of URLs become digests."""
     bare = [bare_url(url).removesuffix("?...") for url in urls]
     times = Counter(bare)
     names = zip(relative_names(bare), bare, urls, strict=True)
@@ -217,17 +218,17 @@ def _names_of(urls: Sequence[str]) -> list[str]:
 
 
 def object_name(name: str, damaged: DamagedSpan) -> str:
-    """The name of a span's object, below the quarantine's URL.
+    """Return the name of a span's object, below the quarantine's URL.
 
     Args:
-        name: The shard's, below the directory that all shards share.
-        damaged: The span.
+        name: The shard's name below the directory that all shards share.
+        damaged: The damaged span.
     """
     return f"{name}.{damaged.offset:015}-{damaged.end:015}.tfrecord"
 
 
 def example_of(url: str, damaged: DamagedSpan) -> bytes:
-    """The object of a span: one framed Example, with all that is known about it."""
+    """Encode a span and all facts about it as one framed Example."""
     values = {
         "url": url,
         "begin": damaged.offset,
@@ -242,25 +243,25 @@ def example_of(url: str, damaged: DamagedSpan) -> bytes:
 
 
 def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether damaged records leave rows behind, so that all others keep theirs."""
+    """Return whether damaged records leave masked rows, so that all others keep their places."""
     is_counted = settings.steps_per_epoch is not None or settings.index is not None
     return is_counted and batch_size is not None and _has_places(settings)
 
 
 def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
-    """Whether a lane is told where damaged records were: its windows hold their places."""
+    """Return whether a reader marks damaged records, for rows or for their places in windows."""
     return _has_places(settings) and (
         settings.has_windows or keeps_placeholders(settings, batch_size)
     )
 
 
 def _has_places(settings: DatasetSettings) -> bool:
-    """A filter and packs leave nobody a place that is known beforehand."""
+    """Return whether a damaged record has a place; with a filter or packs it has none."""
     return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
 
 
 def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> CorruptionLog | None:
-    """What the settings ask for; ``None`` where damage ends the run."""
+    """Make the log that the settings ask for; ``None``: damage ends the run."""
     if settings.on_corrupt == "raise":
         return None
     sink = None
@@ -277,6 +278,6 @@ def _scheme(url: str) -> str:
 
 
 def _retrieve(writing: asyncio.Future[None]) -> None:
-    """Look at the outcome of what nobody may wait for any more, so that nothing warns."""
+    """Retrieve a write's exception, so that asyncio does not warn if nobody waits for it."""
     if not writing.cancelled():
         writing.exception()
