@@ -1,4 +1,4 @@
-"""From the bytes of a lane's ranges to its records, in the order in which they are stored."""
+"""The reader that finds records in a lane's ranges, in the order in which they are stored."""
 
 from __future__ import annotations
 
@@ -37,60 +37,60 @@ __all__ = ["RecordReader", "Source"]
 
 
 class Source(Protocol):
-    """What a lane's records come from."""
+    """A source of a lane's records."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         ...
 
     @property
     def progress(self) -> Progress:
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         ...
 
     @property
     def component(self) -> int:
-        """Of which component the next record is; 0 where there is one alone."""
+        """The index of the component or open shard of the next record; else 0."""
         ...
 
     @property
     def refetched(self) -> int:
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         ...
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
+        """The name of the stage that the next records are in."""
         ...
 
     def pop(self) -> Records | Coordinates | None:
-        """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         ...
 
 
 class RecordReader:
-    """Scans the ranges of one lane as they land.
+    """A reader of one feed's records, from its ranges as they are received.
 
     Args:
-        feed: Its ranges, or what is decompressed of them.
-        shards: Names and sizes.
-        start: Where the lane stands.
-        end: The coordinates at which a finite run leaves it.
-        check_crc: Whether records are checked.
-        leaves_large: Whether large payloads are not: they are when they are decoded.
-        allocate: Memory for a record that straddles ranges.
-        share: Bytes of it that may be set aside before they have come.
-        most: Bytes of the longest record that is taken.
-        corruption_log: Takes what is skipped; ``None``: damage ends the lane.
+        feed: The queue of its ranges or of decompressed pieces.
+        shards: The shards' names and sizes.
+        start: The coordinates to begin at.
+        end: The coordinates at which a finite run leaves the feed.
+        check_crc: Whether to check the records' CRCs.
+        leaves_large: Whether to leave the CRCs of large payloads to the decoder.
+        allocate: Allocates memory for a record that straddles ranges.
+        share: The most bytes of that memory that are allocated before they have come.
+        most: The size of the longest accepted record in bytes.
+        corruption_log: The log of skipped damage; ``None``: damage ends the lane.
         keeps_placeholders: Whether a damaged record leaves a row without bytes in its place.
-        notify: Called when what the lane has waited for is done.
-        reach: How many different shards the lane meets if it goes on for ever.
-        epoch: The epoch of ``start``, which may be at its very end; ``None``: of what comes first.
+        notify: Called when a damaged span has been stored.
+        reach: The number of different extents that the lane meets if it goes on for ever.
+        epoch: The epoch of ``start``, which may be at its end; ``None``: that of the first extent.
     """
 
     component = 0
@@ -114,9 +114,9 @@ class RecordReader:
         epoch: int | None = None,
     ) -> None:
         self.ended = False
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         self.refetched = 0
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         self._feed = feed
         self._shards = shards
         self._first_record = start.record
@@ -133,7 +133,7 @@ class RecordReader:
         self._notify = notify
         self._most_empty_extents = 2 * reach
         self._empty_extents = -1
-        self._vague = 0  # spans of the extent that held nobody knows how many records
+        self._vague = 0  # damaged spans of the extent with an unknown number of records
         self._found: deque[RecordBlock | DamagedSpan] = deque()
         self._storing: asyncio.Future[None] | None = None
         self._ready: deque[RecordSpan | Coordinates] = deque()
@@ -143,19 +143,19 @@ class RecordReader:
 
     @property
     def progress(self) -> Progress:
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         return self._feed.progress
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
+        """The name of the stage that the next records are in."""
         return "fetch" if self._storing is None else "quarantine"
 
     def pop(self) -> RecordSpan | Coordinates | None:
-        """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         try:
             while not self._ready and self._read_on():
@@ -165,7 +165,7 @@ class RecordReader:
         return self._ready.popleft() if self._ready else None
 
     def _read_on(self) -> bool:
-        """Read what has been received; whether something had."""
+        """Take one step; return whether there was anything to do."""
         if self._found:
             return self._take_found()
         read = self._feed.first
@@ -198,12 +198,12 @@ class RecordReader:
         return consumed > 0 or scanner.pending or bool(self._found)
 
     def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
-        """Skip what is left of a compressed shard that was cut or damaged.
+        """Skip the rest of a compressed shard that was cut or damaged.
 
-        How much comes out before the fault follows from the object alone, as order must.
+        The bytes before the fault follow from the object alone, so the order does too.
 
         Raises:
-            StreamrecError: It is another error, or damage is not to be skipped.
+            StreamrecError: The error is another one, or damage is not skipped.
         """
         is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
         if self._corruption_log is None or isinstance(self._feed, RangeQueue) or not is_damage:
@@ -219,7 +219,7 @@ class RecordReader:
         return True
 
     def _take_found(self) -> bool:
-        """Pass on what was found first; nothing passes a span that is still being stored."""
+        """Pass on the first finding; a damaged span only once it has been stored."""
         assert self._extent is not None
         found = self._found[0]
         if isinstance(found, DamagedSpan):
@@ -239,7 +239,7 @@ class RecordReader:
         return True
 
     def _is_stored(self, damaged: DamagedSpan, shard: int) -> bool:
-        """Whether a span may be passed: it is counted, and stored where it is to be."""
+        """Count and store a damaged span; return whether that is done."""
         assert self._corruption_log is not None
         if self._storing is None:
             self._storing = self._corruption_log.skip(shard, damaged)
@@ -253,19 +253,19 @@ class RecordReader:
         return True
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Have the bytes from a corrupt record on read once more: they may have changed on the way.
+        """Read the bytes from a corrupt record on again, as they may have changed on the way.
 
-        Not those of a compressed shard, which would have to be read from its beginning.
+        If that is no use, skip the damage. Bytes of compressed shards are not read again, since
+        they would have to be read from the shard's beginning.
 
         Raises:
-            DataError: They were read again, and are no better; or the shard is compressed. Unless
-                what is damaged is to be skipped. A record that is too large is not damaged: if it
-                were skipped, what is delivered would depend on how much memory there is.
+            DataError: The damage is certain and is not skipped, or the record is too large.
         """
         fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
         assert fault.offset is not None
         assert fault.record is not None
         if self._is_certain(fault, read):
+            # A record that is too large is never skipped: the order would depend on the memory.
             if self._corruption_log is None or isinstance(fault, RecordTooLarge):
                 raise fault
             assert self._scanner is not None
@@ -278,7 +278,7 @@ class RecordReader:
         return True
 
     def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Whether to read the bytes again is no use, or was none."""
+        """Return whether reading the bytes again is of no use, or was of none."""
         if isinstance(read, Piece) or isinstance(fault, (TruncatedShard, RecordTooLarge)):
             return True
         assert fault.offset is not None
@@ -288,7 +288,7 @@ class RecordReader:
         return was_same or (was_whole and self._corruption_log is not None)
 
     def _acquit(self) -> None:
-        """The record that was suspect is there, and whole."""
+        """Count a suspected fault that is gone, as an intact record was found."""
         if self._suspect is not None:
             self._suspect = None
             self.refetched += 1
@@ -312,7 +312,7 @@ class RecordReader:
         return True
 
     def _fill_up(self, extent: Extent, found: int) -> None:
-        """Put rows without bytes behind a chunk's records, for those that it lacks."""
+        """Put placeholders behind a chunk's records for those that it lacks."""
         missing = missing_from(extent, found)
         if not len(missing):
             return
@@ -322,7 +322,7 @@ class RecordReader:
         self._ready.append(RecordSpan.of(extent, missing))
 
     def _check_end(self, extent: Extent) -> None:
-        """See that the records end where the index says so."""
+        """Check that the records end where the index says."""
         assert self._scanner is not None
         assert extent.records is not None
         last = extent.first_record + extent.skip + extent.records
@@ -335,11 +335,11 @@ class RecordReader:
             )
 
     def _size(self, read: RangeRead | Piece) -> int | None:
-        """Bytes of the shard; of a compressed one they are known at its end.
+        """Return the shard's size in bytes; ``None`` for a compressed one before its last byte.
 
-        Only there are they told: what is found must not depend on how soon they were known. Where
-        damage is skipped, what an index knows of a chunk's end is as good as a shard's.
+        Where damage is skipped, a chunk's end that an index gives counts as a shard's end.
         """
+        # Not as soon as the size is known: the findings must not depend on how soon that is.
         if isinstance(read, Piece):
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
@@ -364,10 +364,10 @@ class RecordReader:
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
     def _holds_something(self, read: RangeRead | Piece) -> bool:
-        """Whether the shard is not empty, as far as is known; one that cannot be read may not be.
+        """Return whether the shard is known not to be empty, or cannot be read.
 
-        Empty ones of known size are passed over before they are asked for. Where a lane goes on is
-        to be the same whether or not their sizes were known.
+        An empty shard begins no epoch: those of known size are never requested, and the coordinates
+        must not depend on whether sizes were known.
         """
         known = read.shard_size if isinstance(read, Piece) else self._shards.sizes.get(read.shard)
         return bool(known) or read.filled > 0 or read.error is not None

@@ -1,4 +1,4 @@
-"""What the lanes of a run take their records from."""
+"""The sources of a run's lanes: readers, mixes and open shards."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["Sources"]
 
 
 class Sources:
-    """Makes the sources of a run's lanes.
+    """A factory of the sources of a run's lanes.
 
     Args:
-        plan: The run's.
-        shards: Names and what is known of them.
-        fetcher: Has the ranges.
-        inflater: Has what is decompressed of them; ``None``: nothing is.
-        corruption_log: Takes what is skipped; ``None``: damage ends a lane.
+        plan: The run's plan.
+        shards: The shards' names and the facts about them.
+        fetcher: The fetcher of the ranges.
+        inflater: The inflater of compressed ranges; ``None``: no shard is compressed.
+        corruption_log: The log of skipped damage; ``None``: damage ends a lane.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Sources:
         self._most = record_limit(plan.settings)
 
     def start(self, j: int, start: Coordinates) -> Coordinates:
-        """Where an own lane begins, with the points in what it draws from."""
+        """Add to a lane's first coordinates the points in its sources."""
         if not self._plan.has_sources:
             return start
         points = self._points[:, j :: len(self._plan.own_lanes)].T.tolist()
         return start._replace(sources=tuple(map(tuple, points)))
 
     def of(self, j: int, start: Coordinates) -> Source:
-        """That of an own lane, which begins there."""
+        """Make the source of lane ``j`` of the rank, which begins at ``start``."""
         plan = self._plan
         if plan.draws is not None:
             return self._mix(j, start, plan.draws)
@@ -69,7 +69,7 @@ class Sources:
         return self._reader(j)
 
     def _feeds(self, j: int) -> range:
-        """The feeds of an own lane that draws from several."""
+        """Return the feeds of lane ``j`` of the rank, which draws from several."""
         return range(j, len(self._plan.feeds), len(self._plan.own_lanes))
 
     def _mix(self, j: int, start: Coordinates, draws: Draws) -> Mix:

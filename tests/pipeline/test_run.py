@@ -251,7 +251,7 @@ async def test_endless_repetition_of_nothing_is_an_error(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     dataset = await Dataset.open(settings_of(write(tmp_path, ((), ())), batch_size=2, **values))
-    with pytest.raises(DataError, match="holds a record: there is nothing to repeat"):
+    with pytest.raises(DataError, match="holds a record, so there is nothing to repeat"):
         await receive_all(dataset)
     await dataset.aclose()
 
