@@ -111,7 +111,7 @@ class Dataset:
 
     @property
     def _is_counted(self) -> bool:
-        """Whether an index counts the records, and no stage makes more or fewer of them."""
+        """True if an index counts the records, and no stage makes more or fewer of them."""
         return self._index is not None and not _uncounted(self.settings)
 
     def _add_facts_of_the_index(self, index: Index) -> None:
@@ -285,7 +285,7 @@ class Dataset:
         if self._is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
             return
         stage, serves = _uncounted(settings), "set"
-        what = f"nobody knows how many rows {stage} makes of a lane's records"
+        what = f"{stage} makes an unknown number of rows of a lane's records"
         if not stage:
             what = "shards hold different numbers of records"
         if not stage and settings.weights is None:
@@ -341,8 +341,8 @@ class Dataset:
         epoch = beginning.epoch
         if epoch and self._draws is not None and self.settings.exhausted == "repeat":
             raise ConfigError(
-                "nobody knows where an epoch of a mix begins whose components repeat: load a state "
-                "to go on in it, or rewind to its beginning"
+                "an epoch's position is unknown in a mix of components that repeat; load a state"
+                " to go on in it, or rewind to its beginning"
             )
         return Position.start(
             fingerprint,
@@ -360,15 +360,15 @@ class Dataset:
     def _seek(self, fingerprint: Fingerprint, rank: int, world_size: int, step: int) -> Position:
         """Return the position before a step, as successive runs would reach it."""
         if self._draws is not None:
-            raise ConfigError("nobody knows where a step of a mix begins; load a state")
+            raise ConfigError("the position of a step is unknown in a mix; load a state")
         if self._index is None:
             raise ConfigError(
-                "without an index nobody knows where a step begins; write one with `streamrec "
+                "the position of a step is unknown without an index; write one with `streamrec "
                 "index` and set index=True, or load a state"
             )
         if not self._is_counted:
             raise ConfigError(
-                f"with {_uncounted(self.settings)} nobody knows where a step begins; load a state"
+                f"the position of a step is unknown with {_uncounted(self.settings)}; load a state"
             )
         batch_size, settings = fingerprint.global_batch, self.settings
         length = self.length(batch_size and batch_size // world_size, world_size)

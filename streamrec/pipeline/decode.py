@@ -78,7 +78,7 @@ class Decoder:
         if allocate is None or single or functions.map or functions.transform:
             allocate = self._memory.allocate
         self._allocate = allocate
-        self._taken = self._made = 0  # bytes of records, and of their columns
+        self._taken = self._made = 0  # bytes of decoded records, and of their columns
         self._parser = None
         self._growth = growth_of(features)
         if features is not None:
@@ -121,7 +121,7 @@ class Decoder:
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
         columns = self.columns(rows) if mask is None else self._filled(rows, mask)
-        self._made += sum(map(size_of, columns.values()))  # threads may lose a sum: it is a guess
+        self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())

@@ -137,7 +137,7 @@ class Fetcher:
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
     def awaits(self, lane: int) -> bool:
-        """Whether this is the lane that the consumer waits for."""
+        """Return whether the consumer waits for this lane."""
         return lane == self._awaited
 
     def notify(self, lane: int) -> None:
@@ -210,7 +210,7 @@ class Fetcher:
         return nearest
 
     def _awaits_answer(self, feed: RangeQueue) -> bool:
-        """Whether the store has not yet answered the request for a lane's head.
+        """Return whether the request for a lane's head is still without an answer.
 
         Until then only heads are asked for, so that nothing else delays the first batch.
         """
@@ -282,7 +282,7 @@ class Fetcher:
     def _lend(self, read: RangeRead, size: int) -> Octets | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
         taken = self.pool.in_use + self.reserved
-        # The total, not the ranges' part of it, which is full whenever a link is used well.
+        # The ranges' part of the budget is full whenever a link is used well, so the total counts.
         fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
@@ -297,7 +297,7 @@ class Fetcher:
         def moved() -> None:
             if read.filled == 0:
                 self.feeds[lane].answered = True
-                self._wake.set()  # the shard's size may be what other ranges waited for
+                self._wake.set()  # other ranges may have waited for the shard's size
             self._lane_changed(lane)
 
         try:

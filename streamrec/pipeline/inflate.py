@@ -159,7 +159,7 @@ class Inflater:
         size = min(feed.size, size_class(feed.likely_size()))
         owed = sum(other.due for other in self.feeds) * self._plan.head
         wanted = self.pool.in_use + size_class(size) + owed
-        # Ranges may have taken the share before it was known that shards are compressed.
+        # Ranges may have filled this part of the budget before the compression was known.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size

@@ -80,9 +80,8 @@ class Component:
                 item = self.reader.pop()
                 if item is None:
                     return
-                if isinstance(
-                    item, RecordSpan
-                ):  # coordinates end an epoch of the component, not of the mix
+                # Coordinates are left out: they end an epoch of the component, not of the mix.
+                if isinstance(item, RecordSpan):
                     self._parts.append(item)
                     self.waiting += len(item)
                     self._feed.undrawn += item.rows.nbytes
@@ -169,7 +168,7 @@ class Drawn:
 
     @cached_property
     def _latest(self) -> Indices:
-        """int64 ``[components, draws + 1]``: each one's last draw after so many; -1 if none."""
+        """int64 ``[components, draws + 1]``: each one's last draw after ``d`` draws; -1 if none."""
         count = len(self.choices)
         components = np.arange(len(self.starts))[:, None]
         drawn = np.where(self.choices == components, np.arange(count), -1)
@@ -237,7 +236,7 @@ class Mix:
         self._draws = draws
         self._lane = lane
         self._epoch, self._number = start.extent, start.record
-        self._epochs = 0  # how often the epoch has changed since the start, by one or more
+        self._epochs = 0  # changes of the epoch since the start; each may be by more than one
         self._seed_epoch = start.extent if ends else 0
         self._end = end
         self._ends = ends

@@ -115,7 +115,12 @@ class CorruptionLog:
             self._known.add(key)
             self._different += records
         url = masked(self._urls[extent.shard])
-        log.warning("%s: the chunk at byte %d lacks %d more records", url, extent.begin, records)
+        log.warning(
+            "%s: the chunk at byte %d lacks %d more records; they are skipped",
+            url,
+            extent.begin,
+            records,
+        )
         if self._exceeded:
             raise self._error(
                 extent.shard,
@@ -149,7 +154,7 @@ class CorruptionLog:
 
     @property
     def _exceeded(self) -> bool:
-        """Whether more records are damaged than the budget allows."""
+        """True if more records are damaged than the budget allows."""
         if isinstance(self._budget, int):  # each damaged record counts once, however often read
             return self._different > self._budget
         return self._records > self._budget * max(FEW, self.met)

@@ -191,7 +191,7 @@ class RangeQueue:
     share: float = 1.0
     """The approximate share of the lane's records that come from this feed."""
     until: Callable[[float], float] | None = None
-    """Estimates the bytes that the lane takes before so many of this feed, if it takes turns."""
+    """Estimates the bytes that the lane takes before a number of this feed's, if it takes turns."""
     undrawn: float = 0
     """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
     repair: RangeRequest | None = None

@@ -261,7 +261,7 @@ class RecordReader:
         Raises:
             DataError: The damage is certain and is not skipped, or the record is too large.
         """
-        fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
+        fault.__traceback__ = None  # else the kept fault would hold the range's memory
         assert fault.offset is not None
         assert fault.record is not None
         if self._is_certain(fault, read):
@@ -339,7 +339,7 @@ class RecordReader:
 
         Where damage is skipped, a chunk's end that an index gives counts as a shard's end.
         """
-        # Not as soon as the size is known: the findings must not depend on how soon that is.
+        # A compressed shard's size is ignored until then: findings must not depend on when it came.
         if isinstance(read, Piece):
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent

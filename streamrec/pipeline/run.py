@@ -345,7 +345,7 @@ class Run:
             await self._yield_at_times()
 
     async def _yield_at_times(self) -> None:
-        """Stop early: a batch that is ready must not wait until all that has come is cut."""
+        """Let other tasks of the loop run at times, so that ready batches leave at once."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._yield_at:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Ranges that have been received, and the lane that they are of."""
+"""Helpers that make received ranges of one small shard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def received(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> Rang
 
 
 def damaged(at: int) -> bytes:
-    """The shard, and one byte of it is another."""
+    """Return the shard with one byte changed."""
     data = bytearray(SHARD)
     data[at] ^= 0xFF
     return bytes(data)
@@ -40,6 +40,6 @@ def nothing_more() -> LaneRanges:
 
 
 def coordinates(numbers: Iterable[int]) -> Coordinates:
-    """Those of a lane without sources."""
+    """Return the coordinates of a lane without sources."""
     extent, offset, record, window, row, part = map(int, numbers)
     return Coordinates(extent, offset, record, window, row, part)

@@ -25,7 +25,7 @@ COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
 def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None = None) -> Lane:
-    """A lane of one shard, in ranges of about as many records, of which so many ranges received."""
+    """Make a lane of one shard in ranges of about equal counts, the first ``received`` there."""
     frames = [frame(b"%d" % i) for i in range(records)]
     extent = Extent(0, number, shard=number)
     size, reads, begin = sum(map(len, frames)), deque[RangeRead](), 0
@@ -48,7 +48,7 @@ def keys(chunk: Chunk) -> list[tuple[int, int]]:
 
 
 def rows_of(chunk: Chunk) -> list[tuple[int, int]]:
-    """Of each row its number in its lane, and the lane's."""
+    """Return each row's number in its lane, and the lane's number."""
     assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
     assert chunk.nbytes == chunk.rows.nbytes
     return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
@@ -140,7 +140,7 @@ def test_lanes_of_any_number_of_parts(
 def test_what_is_missing_holds_back_what_follows_alone(
     lanes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Of each lane so many of four ranges have been received."""
+    """Each lane has received some of its four ranges."""
     made = [lane_of(i, n, 4, received=received) for i, (n, received) in enumerate(lanes)]
     batcher = Batcher(made, np.zeros(len(lanes), np.int64))
     there = [sum(map(len, np.array_split(range(n), 4)[:received])) for n, received in lanes]

@@ -114,7 +114,7 @@ def lengths_of(batches: list[Batch]) -> list[int]:
 
 
 def padding(steps: list[list[int]]) -> float:
-    """Which part of dense batches of these lengths would be padding."""
+    """Return the fraction of padding in dense batches of these lengths."""
     return 1 - sum(map(sum, steps)) / sum(len(step) * max(step) for step in steps)
 
 

@@ -79,7 +79,7 @@ async def receive_from(run: Run) -> list[Batch]:
 
 
 def rows(batches: Sequence[Batch]) -> list[tuple[tuple[int, int], bytes | None]]:
-    """Every row: where it is from, and its bytes if it is there."""
+    """Return the origin of every row, and its bytes or ``None``."""
     contents = [record for batch in batches for record in batch.records.to_list()]
     masks = [
         is_there
@@ -134,7 +134,7 @@ def test_everything_that_can_be_proven_comes_and_the_rest_is_kept(shards: list[b
 
 
 def read_object(path: Path) -> tuple[str, int, bytes]:
-    """The shard's name, the offset and the bytes of what an object of the quarantine holds."""
+    """Read the shard's name, the offset and the bytes from an object of the quarantine."""
     (record,) = read_records(str(path))
     feature = Example.FromString(record).features.feature
     (begin,), (end,) = feature["begin"].int64_list.value, feature["end"].int64_list.value

@@ -31,7 +31,7 @@ ORDERS = st.lists(
 
 
 class Noting:
-    """An order that notes what it is asked for."""
+    """An order that notes the extents it is asked for."""
 
     def __init__(self, order: Order) -> None:
         self.order = order

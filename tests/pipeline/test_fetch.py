@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 
 class Never(Random):
-    """Jitter without a wait."""
+    """A source of jitter that never waits."""
 
     def uniform(self, a: float, b: float) -> float:
         return 0.0
@@ -47,7 +47,7 @@ async def fetching(
     epochs: int | None = 1,
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
-    """A fetcher over all of a store's objects, at work."""
+    """Run a fetcher of all of a store's objects."""
     shards = Shards(sorted(store.objects))
     if known:
         shards.sizes.update(enumerate(len(store.objects[url]) for url in shards.urls))
@@ -74,7 +74,7 @@ async def fetching(
 
 
 async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
-    """(shard, bytes) of a lane's ranges in their order, each freed when it is read."""
+    """Return (shard, bytes) of a lane's ranges in order, freeing each when it is read."""
     out = []
     feed = fetcher.feeds[lane]
     while not feed.ended:

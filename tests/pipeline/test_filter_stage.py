@@ -67,7 +67,7 @@ FEW = settings(
 
 
 def is_kept(length: int) -> bool:
-    """What ``own.is_short`` keeps."""
+    """Return whether ``own.is_short`` keeps a record of this length."""
     return length % 3 != 0
 
 
@@ -275,7 +275,7 @@ class TestFilterStage:
         assert [filter_stage.pop() for _ in range(4)] == [one, following, two, None]
         assert not filter_stage
 
-    def test_an_error_comes_behind_what_is_being_sifted_and_stays(self) -> None:
+    def test_an_error_comes_behind_what_is_being_filtered_and_stays(self) -> None:
         future: Future[Records] = Future()
         filter_stage, error = FilterStage(lambda _: future), StoreUnavailable("gone")
         filter_stage.put(span([b"a"]))

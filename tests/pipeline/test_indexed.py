@@ -99,7 +99,7 @@ def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
 
 
 def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> None:
-    """Where a store names no versions, and the size has not changed."""
+    """A store names no versions, and the size has not changed."""
     source = write(tmp_path, ((5, 30, 30), (5,)))
     write_index(source, 1)
     write(tmp_path, ((5, 29, 31), (5,)))

@@ -1,4 +1,4 @@
-"""Filters and packs in the order by record: nobody knows the counts, so lanes are told apart."""
+"""Filters and packs in the order by record, where the counts of lanes are unknown."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FEW = settings(max_examples=25, deadline=None)
 
 
 def is_kept(length: int) -> bool:
-    """What ``own.is_short`` keeps."""
+    """Return whether ``own.is_short`` keeps a record of this length."""
     return length % 3 != 0
 
 
@@ -166,7 +166,7 @@ def test_every_token_once_an_epoch_and_every_resume_is_exact(
 async def global_batches(
     source: str, world_size: int, states: Sequence[Position], most: int, **values: Any
 ) -> tuple[list[Any], list[Position]]:
-    """What all ranks deliver in each step, as one, and their states behind it."""
+    """Join the ranks' batches of each step, with the ranks' states behind it."""
     dataset = await Dataset.open(settings_of(source, index=True, epochs=None, **values))
     ranks = []
     for rank in range(world_size):
@@ -183,7 +183,7 @@ async def global_batches(
 
 
 def rows_of(batch: Batch) -> list[Any]:
-    """Each row's columns, and where it is from."""
+    """Return each row's columns and origin."""
     columns = [batch[name].tolist() if len(batch) else [] for name in batch if name != "records"]
     return list(zip(identities([batch]), *columns, strict=True))
 
@@ -271,7 +271,7 @@ def test_nobody_knows_the_length_of_what_is_kept(source: str) -> None:
 
 
 def test_nobody_can_seek_a_step_of_what_is_kept(source: str) -> None:
-    with pytest.raises(ConfigError, match="with filter nobody knows where a step begins"):
+    with pytest.raises(ConfigError, match="a step is unknown with filter"):
         opened(source, place=Beginning(0, 5))
     opened(source, place=Beginning(3))
 

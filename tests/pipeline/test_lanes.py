@@ -29,12 +29,12 @@ def lane_over(
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
-    """Take rows: (epoch, record)."""
+    """Take rows, and return their (epoch, record) pairs."""
     return [number for number, _ in taken(lane, count)]
 
 
 def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
-    """Take and deliver rows: (epoch, record), and where the lane stands behind each."""
+    """Take and deliver rows; return (epoch, record) and the lane's coordinates behind each."""
     return [
         ((epoch, number), coordinates(lane.deliver(1)))
         for rows, first, last, epoch in lane.take(count)

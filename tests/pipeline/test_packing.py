@@ -271,7 +271,7 @@ def done(work: Callable[[], Any]) -> Future[Any]:
 
 
 def columns(rows: RecordRows) -> dict[str, Any]:
-    """Each byte of a record is a token."""
+    """Make a token of each byte of a record."""
     tokens = b"".join(bytes(p) for p in rows.payloads())
     return {"t": Ragged(np.frombuffer(tokens, np.uint8), offsets_of(rows.lengths))}
 

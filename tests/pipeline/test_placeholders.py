@@ -1,4 +1,4 @@
-"""Which places of a chunk its records take, and what stands in those that are empty."""
+"""Placeholders of damaged and missing records, and the records of a chunk."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_missing_takes_the_last_places(found: int, numbers: list[int]) -
         assert span.after(len(numbers) - 1) == Coordinates(7, 900, 17)
 
 
-def test_the_place_of_a_lost_record() -> None:
+def test_the_placeholder_of_a_damaged_record() -> None:
     fault = CorruptRecord("wrong", url="x", offset=140, record=12)
     damaged = DamagedSpan(140, np.zeros(30, np.uint8), 12, 1, exact=True, fault=fault)
     span = RecordSpan.of(CHUNK, part_of(CHUNK, placeholder_of(damaged, 3)))

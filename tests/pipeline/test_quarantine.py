@@ -1,4 +1,4 @@
-"""What is counted, and kept, of single spans."""
+"""The counts and the quarantine of single damaged spans."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def damaged_span(offset: int = 16, content: bytes = b"damaged", **values: Any) -
 
 
 class FakeSink:
-    """Notes what is kept."""
+    """A sink that notes the spans it gets."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""One range after the other, in simulated time: when a hedge is sent, and what becomes of it."""
+"""Single ranges in simulated time: when a hedge is sent, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scene:
         self.downloader = RangeDownloader(Shards(["o"]), self.store, 300.0, Random(1), self._lend)
 
     async def get(self, *troubles: Trouble) -> float:
-        """Carry the object; the seconds that it took."""
+        """Download the object, and return the seconds that it took."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         self.troubles, self.asked_at = list(troubles), []
@@ -55,12 +55,12 @@ class Scene:
         return loop.time() - started
 
     async def learn(self) -> float:
-        """Let it see how long requests take."""
+        """Download often enough to learn how long requests take."""
         return [await self.get() for _ in range(FEWEST)][-1]
 
     @property
     def hedges(self) -> tuple[int, int, int]:
-        """All, those that won, those that lost."""
+        """The counts of all hedges, of those that won and of those that lost."""
         counts = self.downloader.counts
         return counts["hedges"], counts["hedges_won"], counts["hedges_lost"]
 
@@ -141,7 +141,7 @@ async def test_requests_that_are_slow_all_at_once_are_hedged_a_few_at_a_time() -
 
 @simulated
 async def test_a_loop_that_was_late_gives_a_request_as_much_time_more() -> None:
-    """What the store sent meanwhile may still be on its way through the loop."""
+    """Bytes that the store has sent may still be on their way through the loop."""
     scene = Scene()
     await scene.learn()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""How soon what a lane takes from several feeds is needed."""
+"""The distance of ranges in a lane that draws from several feeds."""
 
 from __future__ import annotations
 

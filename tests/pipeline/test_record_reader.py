@@ -52,7 +52,7 @@ def reader_over(*reads: RangeRead, **values: Any) -> RecordReader:
 
 
 def pop_all(reader: RecordReader) -> list[Any]:
-    """What it gives now: of spans, the numbers of their records; ``~n`` of a lost one."""
+    """Pop all that is ready: records by their numbers, ``~n`` for a damaged one."""
     out: list[Any] = []
     while (item := reader.pop()) is not None:
         out += item.rows.ordinals.tolist() if isinstance(item, RecordSpan) else [item]
@@ -97,7 +97,7 @@ def test_resumed_within_a_shard_the_numbers_go_on() -> None:
 
 @pytest.mark.parametrize("epoch", [None, 1, 0])
 def test_the_next_epoch_is_told_by_where_it_begins(epoch: int | None) -> None:
-    """Of what comes first, where the lane stood in another before."""
+    """It is the first extent's epoch, unless the lane was in another before."""
     reads = [received(Extent(n, n, shard=n), 0, SIZE) for n in (1, 2)]
     first = [Coordinates(1, 0, 0)] if epoch == 0 else []
     assert pop_all(reader_over(*reads, epoch=epoch)) == [
@@ -148,7 +148,7 @@ def test_a_shard_of_nothing() -> None:
     assert (pop_all(reader), reader.ended) == ([END], True)
 
 
-def test_what_landed_before_a_failure_comes_first() -> None:
+def test_what_came_before_a_failure_comes_first() -> None:
     read = received(WHOLE, 0, SIZE)
     read.filled, read.done, read.error = STARTS[2] + 1, False, StoreUnavailable("gone")
     reader = reader_over(read)
@@ -224,7 +224,7 @@ def test_an_index_that_is_wrong_about_a_chunk(change: dict[str, int]) -> None:
 
 
 class FakeSink:
-    """Stores what is skipped when it is told to."""
+    """A sink that finishes storing a span when the test says so."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[int, int]] = []
@@ -236,11 +236,11 @@ class FakeSink:
         return self.storing[-1]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
 
 def skipped(reader: RecordReader, feed: RangeQueue, data: bytes) -> list[Any]:
-    """All that comes, where nothing is better when it is read again."""
+    """Pop all records, where damage stays when it is read again."""
     out = pop_all(reader)
     while feed.repair is not None:
         again = feed.repair
@@ -315,7 +315,7 @@ def test_a_lane_in_which_nothing_is_intact_is_hopeless(reach: int) -> None:
 
 
 class Inflated:
-    """A compressed shard of which this came out before its end, or before a fault."""
+    """A compressed shard that gave these bytes before its end or before a fault."""
 
     def __init__(self, data: bytes, fault: CorruptCompression | None = None) -> None:
         memory = np.frombuffer(data, np.uint8)

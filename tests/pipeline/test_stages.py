@@ -30,7 +30,7 @@ BUCKETS = Buckets(2, 3, 1, 0)
 
 
 def spans(lost: frozenset[int], count: int = 8) -> Iterator[RecordSpan]:
-    """Records of 4 bytes, one in each; some of them are damaged."""
+    """Make spans of one record of 4 bytes each, some of them damaged."""
     data = np.zeros(count * 20, np.uint8)
     offset, length = np.array([12]), np.array([4])
     for n in range(count):
@@ -40,7 +40,7 @@ def spans(lost: frozenset[int], count: int = 8) -> Iterator[RecordSpan]:
 
 
 def segments(stage: Stage, lost: frozenset[int] = frozenset()) -> list[Segment]:
-    """What comes of one window of eight records."""
+    """Return the segments that a stage makes of one window of eight records."""
     return [segment for span in spans(lost) for segment in stage.add(span)]
 
 
@@ -49,7 +49,7 @@ def numbers(given: list[Segment]) -> list[int]:
 
 
 def places(segment: Segment) -> list[Coordinates]:
-    """Where the lane stands behind each row."""
+    """Return the lane's coordinates behind each row."""
     return [coordinates(segment.end(row)) for row in range(len(segment.rows))]
 
 
