@@ -178,7 +178,7 @@ class FrameScanner:
         """Go on in spite of a fault that was raised: look for the next intact record behind it.
 
         The next calls of ``scan`` do, from the bytes that follow those consumed; what is given up
-        is then in ``lost``. At the shard's end a call without bytes concludes the search.
+        is then in ``damaged``. At the shard's end a call without bytes concludes the search.
         """
         self._fault, self._cause, self._search = None, fault, Resync(self._most)
 

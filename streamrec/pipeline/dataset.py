@@ -259,7 +259,9 @@ class Dataset:
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is not one of 0 to {world_size - 1}")
+            raise ConfigError(
+                f"rank {rank} is not one of 0 to {world_size - 1}; correct rank or world_size"
+            )
         if self.lanes % world_size:
             serve = ", ".join(str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0)
             raise ConfigError(
@@ -278,7 +280,7 @@ class Dataset:
         settings = self.settings
         if settings.exhausted != "repeat":
             raise ConfigError(
-                f"components end at different steps of {world_size} ranks, which would wait for "
+                f"components end at different steps on {world_size} ranks, which would wait for "
                 'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
                 "of batches every rank is to get"
             )

@@ -178,7 +178,7 @@ class FilterStage:
             self._fruitful = number
         if self._patience is not None and number - self._fruitful >= self._patience:
             raise DataError(
-                "the filter has kept no record of all that a lane reads, several times over, and "
-                "the run has no end: check the function, or set epochs"
+                "the filter has kept no record of a lane in several passes over its shards, and "
+                "the run has no end; check the function, or set epochs"
             )
         return span

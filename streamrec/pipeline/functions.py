@@ -163,7 +163,8 @@ def load(setting: str, name: str) -> Callable[..., Any]:
         found = getattr(found, part, None)
     if not callable(found):
         raise ConfigError(
-            f"the setting {setting!r} names {name!r}, but {module} has no such function"
+            f"the setting {setting!r} names {name!r}, but {module} has no such function; "
+            "correct the name"
         )
     return found  # type: ignore[no-any-return]
 

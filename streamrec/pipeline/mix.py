@@ -310,7 +310,7 @@ class Mix:
         if self._ends is None:
             raise DataError(
                 f"no shard of the component {component.name!r} that this lane ever reads holds a "
-                "record: there is nothing to repeat; check the shards, or set lanes to less"
+                "record, so there is nothing to repeat; check the shards, or set lanes to less"
             )
         self._gone.add(number)
         self._upcoming = _NONE

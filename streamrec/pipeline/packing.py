@@ -145,8 +145,8 @@ class Packing:
     def _check_hope(self, extent: int) -> None:
         if self._patience is not None and extent - self._fruitful >= self._patience:
             raise DataError(
-                "all records that a lane reads, several times over, gave no pack, and the run has "
-                "no end: check the features that are packed, or set epochs"
+                "several passes over the shards of a lane gave no pack, and the run has "
+                "no end; check the features that are packed, or set epochs"
             )
 
     def _segment(self, packs: Packs) -> Segment:

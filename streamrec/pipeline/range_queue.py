@@ -63,7 +63,7 @@ class Shards:
             raise ObjectChanged(
                 "the position was saved in the middle of another version of this object "
                 f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
-                "begin anew",
+                "begin anew without a position",
                 url=self.urls[shard],
             )
         if info.size is not None and shard not in self._known_empty:

@@ -227,8 +227,8 @@ class RecordReader:
                 return False
             self._vague += 0 if found.exact else found.records
             if found.exact and self._keeps_placeholders:
-                place = placeholder_of(found, self._extent.shard)
-                self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, place)))
+                placeholder = placeholder_of(found, self._extent.shard)
+                self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, placeholder)))
         else:
             self._acquit()
             self._empty_extents = -1

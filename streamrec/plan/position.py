@@ -78,7 +78,7 @@ class Position:
     and where a filter or packs make counts unknown."""
     sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
     """int64 ``[3, components * own lanes]``: the extent, byte offset and record number of the next
-    record in each lane of each component of a mix, or of each open_shard: one after the other. Else
+    record in each lane of each component of a mix, or of each open shard: one after the other. Else
     without columns."""
 
     @property

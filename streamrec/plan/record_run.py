@@ -116,14 +116,14 @@ class RecordRun:
         )
 
     def borrows_padding(self, step: int) -> bool:
-        """Whether what is left is padding alone: a record of before must lend its content."""
+        """Return whether a batch is padding alone, which borrows an earlier record's content."""
         end = self.end_step
         return end is not None and step < end and self.rows(step) == 0
 
     def starts(self, step: int) -> Numbers:
         """The lanes' part of a position: int64 ``[7, lanes]``, as a position by shard has it.
 
-        Where a record of before gives its content, the first lane stands before its last one.
+        If padding borrows a record's content, the first lane begins before its last record.
         """
         order, counts = self.order, self.taken(step)
         counts[0] -= self.borrows_padding(step)

@@ -133,7 +133,7 @@ class TestStreams:
         source = write(tmp_path, ((5,) * 3, (), (7,)))
         values: dict[str, Any] = {"filter": own.nothing, "batch_size": 2}
         endless = await Dataset.open(settings_of(source, epochs=None, **values))
-        with pytest.raises(DataError, match="the filter has kept no record of all"):
+        with pytest.raises(DataError, match="the filter has kept no record of a lane"):
             await receive_all(endless)
         finite = await Dataset.open(settings_of(source, epochs=9, **values))
         assert await receive_all(finite) == []
@@ -299,5 +299,5 @@ class TestFilterStage:
             filter_stage.put(span(records, number))
             assert filter_stage.pop() is not None
         filter_stage.put(span([], 5))
-        with pytest.raises(DataError, match="kept no record of all"):
+        with pytest.raises(DataError, match="kept no record of a lane"):
             filter_stage.pop()
