@@ -145,7 +145,7 @@ class Packing:
     def _check_hope(self, extent: int) -> None:
         if self._patience is not None and extent - self._fruitful >= self._patience:
             raise DataError(
-                "several passes over the shards of a lane gave no pack, and the run has "
+                "a lane gave no pack in several passes over its shards, and the run has "
                 "no end; check the features that are packed, or set epochs"
             )
 

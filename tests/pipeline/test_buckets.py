@@ -266,7 +266,7 @@ async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch_size": None}, "length_buckets are of whole batches; set batch_size"),
+        ({"batch_size": None}, "length_buckets sort records into whole batches; set batch_size"),
         ({"memory_budget": "8MiB", "shuffle_window": "16MiB"}, "16 MiB shuffle windows"),
     ],
 )

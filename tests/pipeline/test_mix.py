@@ -298,7 +298,7 @@ class TestRefusals:
         dataset = await self.dataset(tmp_path)
         with pytest.raises(ConfigError, match="components that repeat; load a state"):
             await receive_all(dataset, position=Beginning(2))
-        with pytest.raises(ConfigError, match="where a step of a mix begins; load a state"):
+        with pytest.raises(ConfigError, match="a step is unknown in a mix; load a state"):
             await receive_all(dataset, position=Beginning(step=2))
         await dataset.aclose()
 
