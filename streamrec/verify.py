@@ -325,10 +325,10 @@ class _Scan:
         self._scanner.recover(fault)
 
     def _count_lost(self) -> None:
-        for lost in self._scanner.lost:
-            self._report.lost += len(lost.content)
-            self._report.records += lost.exact
-        self._scanner.lost.clear()
+        for damaged in self._scanner.damaged:
+            self._report.lost += len(damaged.content)
+            self._report.records += damaged.exact
+        self._scanner.damaged.clear()
 
 
 class _InflatedScan(_Scan):

@@ -85,7 +85,7 @@ def test_a_feeders_clients_choose_their_batches(source: str) -> None:
                 async with stream_of(source, batch_size=size) as own:
                     assert lengths_of([batch async for batch in own]) == found
             singly = sr.connect(address, rank=0, world_size=1)
-            with pytest.raises(ConfigError, match="length_buckets are of whole batches"):
+            with pytest.raises(ConfigError, match="length_buckets sort records into whole batches"):
                 await singly.__aenter__()
         await dataset.aclose()
 

@@ -25,7 +25,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.retry import Backoff
 from streamrec.formats.tfrecord import frame
-from streamrec.pipeline import transfer
+from streamrec.pipeline import range_downloader
 from streamrec.plan.hedging import Hedging
 from tests import far as stores
 from tests.pipeline.shards import payload
@@ -80,7 +80,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
             asked.append(at_least)
             return super().next()
 
-    monkeypatch.setattr(transfer, "Backoff", partial(Noted, base=0.001, longest=0.01))
+    monkeypatch.setattr(range_downloader, "Backoff", partial(Noted, base=0.001, longest=0.01))
     return asked
 
 
@@ -187,7 +187,7 @@ def test_a_broken_store_is_asked_again(far: Far, status: int, unhedged: None) ->
 
 @pytest.mark.parametrize("place", [0, 20_000])
 def test_stalls_are_hedged_or_cut(far: Far, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "SILENCE", 2.0)
+    monkeypatch.setattr(range_downloader, "SILENCE", 2.0)
     statistics = deliver(far, Fault(ranged=True, nth=2, stall_after=place))
     assert statistics["hedges_won"] + statistics["cut"] > 0
 
@@ -195,7 +195,7 @@ def test_stalls_are_hedged_or_cut(far: Far, place: int, monkeypatch: pytest.Monk
 def test_stalls_are_cut_where_nothing_is_hedged(
     far: Far, unhedged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "SILENCE", 1.0)
+    monkeypatch.setattr(range_downloader, "SILENCE", 1.0)
     statistics = deliver(far, Fault(ranged=True, first=3, stall_after=20_000))
     assert statistics["cut"] >= 3
     assert statistics["hedges"] == 0
@@ -284,7 +284,7 @@ def test_a_wrong_content_range(far: Far, written: str) -> None:
 
 
 def test_a_store_that_never_answers(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "PATIENCE_AT_START", 0.2)
+    monkeypatch.setattr(range_downloader, "PATIENCE_AT_START", 0.2)
     error = refused(far, StoreUnavailable, Fault(ranged=True, refuse=True))
     assert "fetch stalls" in str(error)
     assert error.offset == 0
@@ -375,6 +375,6 @@ async def cancel_in_mid_fetch(far: Far) -> None:
 
 
 def test_a_cancelled_wait_loses_nothing(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "SILENCE", 0.3)
+    monkeypatch.setattr(range_downloader, "SILENCE", 0.3)
     far.proxy.fail(Fault(ranged=True, stall_after=0))
     cancel_in_mid_fetch(far)

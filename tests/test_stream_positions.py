@@ -110,7 +110,7 @@ def test_more_rows_than_the_window_has(source: str) -> None:
             next(stream)
         state = stream.state_dict()
     stream.load_state_dict(changed(Position.from_dict(state), ROW, 17))
-    with pytest.raises(MalformedPosition, match="17 records of a window were delivered, and it "):
+    with pytest.raises(MalformedPosition, match="17 records of a window were delivered, but it "):
         list(stream)
     stream.close()
 

@@ -68,8 +68,8 @@ def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
         shards = ShardOrder(data.shards, lanes, shuffle=True, seed=seed)
-        strands = open_at_once(data.shards, lanes, nbytes)
-        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed, strands=strands))
+        open_shards = open_at_once(data.shards, lanes, nbytes)
+        oracle = Oracle(lengths, shards, Windows(nbytes, lanes, seed, open_shards=open_shards))
         rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
         return rows[:, 1] * data.records_per_shard + rows[:, 2]
 

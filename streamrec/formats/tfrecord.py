@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.types import ByteArray, Bytes, RecordRows
 
-__all__ = ["FOOTER", "HEADER", "FrameScanner", "Lost", "corrupt_row", "frame"]
+__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -60,8 +60,8 @@ def corrupt_row(rows: RecordRows) -> int:
     return kernel.corrupt_row(rows, LARGE)
 
 
-class Lost(NamedTuple):
-    """A stretch of a shard that was given up, since nothing in it can be proven to be intact."""
+class DamagedSpan(NamedTuple):
+    """A span of a shard that was given up, since nothing in it can be proven to be intact."""
 
     offset: int
     """The byte of the shard at which the stretch begins."""
@@ -70,11 +70,11 @@ class Lost(NamedTuple):
     record: int
     """The number, in the shard, of the record that the stretch is or begins with."""
     records: int
-    """The number of records that it counts as: 1, or 0 where it continues a stretch before."""
+    """The number of records that it counts as: 1, or 0 where it continues a span before."""
     exact: bool
     """True where it is proven to be one record."""
     fault: DataError
-    """The fault at its beginning, or at that of the first stretch which it continues."""
+    """The fault at its beginning, or at that of the first span which it continues."""
     unread: int = 0
     """The stored bytes behind it of a compressed shard, which cannot be decompressed."""
 
@@ -130,8 +130,8 @@ class FrameScanner:
         not known. No record may reach beyond it."""
         self._most = most
         self._counts_gaps = counts_gaps
-        self.lost: list[Lost] = []
-        """The stretches given up after :meth:`recover`, which come before the blocks of the same
+        self.damaged: list[DamagedSpan] = []
+        """The spans given up after :meth:`recover`, which come before the blocks of the same
         ``scan``; the caller clears this list."""
         self._new_tail = partial(_Tail, allocate, share)
         self._tail = self._new_tail()
@@ -180,7 +180,7 @@ class FrameScanner:
         """Go on behind a fault that was raised, with a search for the next intact record.
 
         The next calls of ``scan`` search, from the bytes that follow those consumed, and add the
-        stretches given up to ``lost``. At the shard's end a call without bytes ends the search.
+        spans given up to ``damaged``. At the shard's end a call without bytes ends the search.
         """
         self._fault, self._cause, self._search = None, fault, Resync(self._most)
 
@@ -193,8 +193,10 @@ class FrameScanner:
             unread: The number of bytes, of the stored object, that cannot be read.
         """
         content = np.concatenate([self._tail.bytes, rest])
-        lost = Lost(self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread)
-        self.lost.append(lost)
+        damaged = DamagedSpan(
+            self.offset, content, self.ordinal, 1, exact=False, fault=fault, unread=unread
+        )
+        self.damaged.append(damaged)
         self._tail, self._search = self._new_tail(), None
 
     @property
@@ -250,7 +252,9 @@ class FrameScanner:
         assert self._cause is not None
         if size:
             content = self._tail.bytes[:size].copy()
-            self.lost.append(Lost(self.offset, content, self.ordinal, records, exact, self._cause))
+            self.damaged.append(
+                DamagedSpan(self.offset, content, self.ordinal, records, exact, self._cause)
+            )
         self._tail = self._tail.rest(size)
         self.offset += size
         self.ordinal += records if exact or self._counts_gaps else 0
@@ -295,7 +299,7 @@ class FrameScanner:
         return taken
 
     def _before_too_large(self, found: FrameScan) -> FrameScan:
-        """Cut a scan's result at the first record that is too large, as if only its header were there."""
+        """Cut a scan's result at the first record that is too large, leaving its header."""
         too_large = np.flatnonzero(found.lengths > self._most)
         if not len(too_large):
             return found

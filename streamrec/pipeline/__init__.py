@@ -1,1 +1,1 @@
-"""From ranges to batches: fetch, scan, lanes, round robin, decode."""
+"""The path from byte ranges to batches: fetch, read records, lanes, round robin, decode."""

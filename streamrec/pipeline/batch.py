@@ -1,6 +1,6 @@
-"""Cuts exact batches out of what the lanes have ready, in the one order that there is.
+"""Merges the lanes' ready records and cuts them into batches.
 
-Or, where no order was asked for, as the lanes come.
+Records leave in the round robin's order, or, with ``ordered=False``, as the lanes have them.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 __all__ = ["Batcher", "Chunk"]
 
 LARGEST_MERGE = 8192
-"""Rows merged at a time beyond those that are wanted, at most: a merge costs what the lanes cost,
-however few rows come of it."""
+"""The most rows that one merge takes beyond those that are wanted. A merge has a fixed cost for
+each lane, so a few large ones are cheaper than many small ones."""
 MERGE_BYTES = 16 << 20
-"""The same in bytes: what is merged keeps its ranges until it has left."""
+"""The same limit in bytes. Merged rows keep their ranges in memory until they have left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows in the order of delivery.
+    """Rows in the order of delivery, with running sums of their sizes.
 
-    Sums over the rows of a batch are differences here. A reduction by NumPy would let go of the
-    interpreter, and whoever cuts batches would wait for those who decode them to give it back.
+    The size of a batch is thus a difference of two numbers. A reduction by NumPy would release the
+    GIL, and the thread that cuts batches would wait for the decoding threads to get it back.
     """
 
     rows: Rows
     keys: npt.NDArray[np.int64]
-    """int64 ``[rows]``: in the round robin; they rise."""
+    """int64 ``[rows]``: the rows' keys in the round robin, ascending."""
     epochs: npt.NDArray[np.int64]
-    """int64 ``[rows]``."""
+    """int64 ``[rows]``: the epoch of each row."""
     ends: npt.NDArray[np.int64]
-    """int64 ``[rows]``: running sums of the payloads' sizes, from wherever they began."""
+    """int64 ``[rows]``: running sums of the payloads' sizes in bytes, from any start."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def nbytes(self) -> int:
-        """The payloads' sizes together."""
+        """The total size of the payloads in bytes."""
         return int(self.ends[-1] - self.ends[0] + self.rows.lengths[0]) if len(self) else 0
 
     def cut(self, first: int, last: int | None) -> Chunk:
-        """The rows from ``first`` to before ``last``; all of them are the chunk itself."""
+        """Return the rows from ``first`` to before ``last``; the chunk itself if these are all."""
         if first == 0 and last == len(self):
             return self
         rows = self.rows.part(first, last)
@@ -66,12 +66,12 @@ class Chunk:
 
     @classmethod
     def of(cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]) -> Chunk:
-        """A chunk of these rows."""
+        """Make a chunk of these rows."""
         return cls(rows, keys, epochs, np.cumsum(rows.lengths))
 
     @classmethod
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """All rows of all chunks, in that order."""
+        """Join all rows of all chunks, in that order."""
         return cls.of(
             joined([chunk.rows for chunk in chunks]),
             np.concatenate([chunk.keys for chunk in chunks]),
@@ -80,12 +80,12 @@ class Chunk:
 
 
 class Batcher:
-    """Merges the lanes and cuts batches.
+    """The merger of a rank's lanes, which cuts batches.
 
     Args:
-        lanes: The own lanes.
-        taken: int64 ``[lanes]``: how many records each has delivered so far.
-        skip: Rows to drop at first: they were delivered before the position was saved.
+        lanes: The rank's lanes.
+        taken: int64 ``[lanes]``: the number of records that each lane has delivered so far.
+        skip: Rows to drop at first, since they were delivered before the position was saved.
         ordered: Whether a lane whose next record is missing holds back the others.
     """
 
@@ -106,24 +106,24 @@ class Batcher:
         self._places = np.array([lane.start.numbers for lane in lanes], np.int64)
         self._skip = skip
         self._chunk = empty_chunk()
-        self._first = 0  # of the chunk's rows that are in no batch yet
+        self._first = 0  # the chunk's first row that is in no batch yet
         self._merge_rows = 0
 
     @property
     def pending(self) -> int:
-        """Rows that are merged and in no batch yet."""
+        """The number of rows that are merged and in no batch yet."""
         return len(self._chunk) - self._first
 
     def gather(self, wanted: int) -> int:
         """Merge until ``wanted`` rows are pending.
 
         Returns:
-            The own lane whose next record is missing; -1 when all is there, or all lanes are at
-            their end.
+            The index of the lane whose next record is missing; -1 if enough rows are pending or
+            all lanes have ended.
         """
         blocking = -1
         while (missing := wanted + self._skip - self.pending) > 0:
-            # whole batches: what is left of one would be copied to stand before the next rows
+            # Whole batches: the rest of one would be copied to stand before the next rows.
             most = missing + max(0, self._merge_rows - missing) // wanted * wanted
             blocking, goes_on = self._merge(most)
             if not goes_on:
@@ -131,11 +131,11 @@ class Batcher:
         self._drop_skipped()
         if self.pending >= wanted:
             return -1
-        self._let_go()
+        self._release_ranges()
         return blocking
 
     def cut(self, rows: int) -> Chunk:
-        """Take so many pending rows; the lanes move past them."""
+        """Take the next ``rows`` pending rows and move the lanes past them."""
         chunk = self._chunk.cut(self._first, self._first + rows)
         self._first += rows
         delivered = self._merged
@@ -145,18 +145,21 @@ class Batcher:
             self._chunk, self._first = empty_chunk(), 0
         for lane, taken in enumerate(delivered):
             count = taken - self._delivered[lane]
-            if count > 0:  # a hostile position may say that a lane is far ahead of the others
+            if count > 0:  # not so if a forged position puts a lane far ahead of the others
                 self._places[lane] = self._lanes[lane].deliver(count)
                 self._delivered[lane] = taken
         return chunk
 
     def close(self) -> None:
-        """Let go of the lanes and of all rows; nothing is cut any more."""
+        """Release the lanes and all rows; nothing can be cut afterwards."""
         self._lanes = ()
         self._chunk, self._first = empty_chunk(), 0
 
     def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
-        """The lanes' part of the position after what was cut; and, of a mix, its sources."""
+        """Return the lanes' part of the position after the last cut.
+
+        Where lanes draw from several sources, their points are the second array.
+        """
         lanes = len(self._lanes)
         array = np.empty((len(COORDINATES), lanes), np.int64)
         array[:TAKEN] = self._places[:, :TAKEN].T
@@ -166,9 +169,11 @@ class Batcher:
         return array, points.copy().reshape(3, -1) if points.size else None
 
     def _merge(self, most: int) -> tuple[int, bool]:
-        """Merge what is there: the lane that holds back the others, and whether more may be there.
+        """Merge the rows that are ready, ``most`` of them at most.
 
-        A lane that has less than its share has nothing more, before something else lands.
+        Returns:
+            The lane that holds back the others, and whether another merge may give more. A lane
+            that has less than its share has nothing more until further bytes come.
         """
         share = most // len(self._lanes) + 2
         for lane in self._lanes:
@@ -192,10 +197,10 @@ class Batcher:
             chunk = Chunk.concatenate([self._chunk.cut(self._first, None), chunk])
         self._chunk, self._first = chunk, 0
 
-    def _let_go(self) -> None:
-        """Before waiting: what waits holds no range of which all rows have left.
+    def _release_ranges(self) -> None:
+        """Release the ranges of which all rows have left.
 
-        Else the memory that the missing rows need might be what is held.
+        Otherwise a wait might never end: the missing rows may need just this memory.
         """
         if self._chunk.rows.buffers:
             rest = self._chunk.cut(self._first, None)
@@ -217,7 +222,7 @@ class Batcher:
 
 
 def empty_chunk() -> Chunk:
-    """No rows, which hold no buffer."""
+    """Return a chunk without rows and buffers."""
     return _EMPTY
 
 

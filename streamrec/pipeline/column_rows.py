@@ -1,4 +1,4 @@
-"""Rows that are columns already, as references to records are rows that are not."""
+"""Rows of decoded columns, and functions for rows of either kind: records or columns."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnRows:
-    """Rows of dense columns in the order in which they are delivered, as references to them.
+    """References to rows of dense columns, in the order of delivery.
 
-    So rows are merged, ordered and cut by their indices, and copied once, into their batch. The
+    Rows are merged, ordered and cut by their indices, and copied only once, into their batch. The
     arrays of indices are contiguous.
     """
 
     buffers: tuple[Columns, ...]
-    """``[rows, ...]`` each, by name; all of the same names, dtypes and shapes."""
+    """Arrays ``[rows, ...]`` by name; all buffers have the same names, dtypes and shapes."""
     buffer_index: npt.NDArray[np.int32]
     """int32 ``[n]``: the buffer of each row."""
     places: Indices
-    """int64 ``[n]``: its place there."""
+    """int64 ``[n]``: the row's index in its buffer."""
     shards: npt.NDArray[np.int32]
     """int32 ``[n]``: the shard that each row begins in."""
     ordinals: Indices
-    """int64 ``[n]``: the number in its shard of the record that each row begins with."""
+    """int64 ``[n]``: the number, within the shard, of the record that each row begins with."""
 
     @classmethod
     def of(cls, columns: Columns, shards: npt.NDArray[np.int32], ordinals: Indices) -> Self:
-        """All rows of some columns."""
+        """Refer to all rows of some columns."""
         n = len(shards)
         return cls((columns,), np.zeros(n, np.int32), np.arange(n), shards, ordinals)
 
     @classmethod
     def from_references(cls, rows: RecordRows) -> Self:
-        """Those of which these are the :attr:`references`, in another order or number."""
+        """Return the rows of :attr:`references` that were reordered or cut."""
         columns = cast("tuple[Columns, ...]", rows.buffers)
         return cls(columns, rows.buffer_index, rows.offsets, rows.shards, rows.ordinals)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ColumnRows]) -> ColumnRows:
-        """All rows of all parts, in that order."""
+        """Join all rows of all parts, in that order."""
         if len(parts) == 1:
             return parts[0]
         counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
@@ -73,21 +73,21 @@ class ColumnRows:
         )
 
     def part(self, first: int, last: int | None) -> ColumnRows:
-        """The rows from ``first`` to before ``last``; holds all the buffers."""
+        """Return the rows from ``first`` to before ``last``; they keep all buffers."""
         return self._pick(slice(first, last))
 
     def take(self, rows: Indices) -> ColumnRows:
-        """Some of the rows, in the order of the indices; holds the buffers of these alone."""
+        """Return some rows in the order of the indices; they keep only the buffers they need."""
         return self._pick(rows).prune()
 
     def prune(self) -> ColumnRows:
-        """The same rows, without the buffers that none of them is in."""
+        """Return the same rows without the buffers that none of them is in."""
         used, index = np.unique(self.buffer_index, return_inverse=True)
         buffers = tuple(self.buffers[k] for k in used.tolist())
         return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
 
     def columns(self) -> Columns:
-        """The rows' columns, in memory of their own."""
+        """Copy the rows into columns of their own."""
         pieces = [np.flatnonzero(self.buffer_index == k) for k in range(len(self.buffers))]
         columns: Columns = {}
         for name, like in self.buffers[0].items():
@@ -111,20 +111,20 @@ class ColumnRows:
 
     @property
     def references(self) -> RecordRows:
-        """The rows as the kernel moves rows, which looks into no buffer: by place, not offset."""
+        """The rows as the kernel moves them; it reads no buffer, so places stand for offsets."""
         buffers = cast("tuple[ByteArray, ...]", self.buffers)
         places, lengths = self.places, self.lengths
         return RecordRows(buffers, self.buffer_index, places, lengths, self.shards, self.ordinals)
 
     @property
     def lengths(self) -> Indices:
-        """int64 ``[n]``: the bytes of each row, the same for all."""
+        """int64 ``[n]``: the bytes of each row; all have the same."""
         columns = self.buffers[0].values() if self.buffers else ()
         return np.full(len(self), sum(column[:1].nbytes for column in columns))
 
     @property
     def nbytes(self) -> int:
-        """The size of their columns together."""
+        """The total size of the rows in bytes."""
         return int(self.lengths[:1].sum()) * len(self)
 
 
@@ -132,7 +132,7 @@ Rows: TypeAlias = RecordRows | ColumnRows
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """All rows of all parts, which are of one kind; of no parts, no records."""
+    """Join all rows of all parts, which are of one kind; no parts give no records."""
     kind: Any = type(parts[0]) if parts else RecordRows
     return kind.concatenate(parts)  # type: ignore[no-any-return]
 
@@ -140,10 +140,10 @@ def joined(parts: Sequence[Rows]) -> Rows:
 def interleaved(
     lanes: Sequence[Sequence[Run[Rows]]], keys: Indices
 ) -> tuple[Rows, Indices, Indices]:
-    """The rows of several lanes, which are of one kind, in the order of their keys.
+    """Merge the rows of several lanes, which are of one kind, by their keys.
 
     Returns:
-        Them, their epochs and the running sums of their sizes: see :func:`kernel.interleave`.
+        The rows, their epochs and the running sums of their sizes: see :func:`kernel.interleave`.
     """
     if isinstance(next(chain.from_iterable(lanes)).rows, RecordRows):
         return kernel.interleave(cast("Sequence[Sequence[Run[RecordRows]]]", lanes), keys)

@@ -1,4 +1,4 @@
-"""A dataset: its shards, its order, and the runs over it."""
+"""The dataset: its shards, its order, and the runs over it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 from streamrec import config
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.memory import memory_budget
-from streamrec.pipeline.feeds import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
+from streamrec.pipeline.range_queue import Shards
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
@@ -39,14 +39,14 @@ __all__ = ["Dataset"]
 
 
 class Dataset:
-    """Open it with :meth:`open`, close it with :meth:`aclose`.
+    """A dataset, opened with :meth:`open` and closed with :meth:`aclose`.
 
     Args:
-        settings: What is read, and how.
-        stores: Serve the shards; closed with the dataset.
-        objects: The shards, sorted by URL; of a mix, those of one component after the other.
-        index: What the index says about them; ``None``: the order is by shard.
-        counts: Of a mix, how many are of each component.
+        settings: The dataset's settings.
+        stores: The stores of the shards; closed with the dataset.
+        objects: The shards, sorted by URL; in a mix, one component after the other.
+        index: The index of the shards; ``None``: the order is by shard.
+        counts: In a mix, the number of shards of each component.
     """
 
     def __init__(
@@ -81,17 +81,18 @@ class Dataset:
             self._components = Components(tuple(settings.components), self._first_shards)
             self._draws = draws_of(settings.weights, self.lanes, settings.seed)
         if index is not None:
-            self._add_what_the_index_knows(index)
+            self._add_facts_of_the_index(index)
 
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
-        """Of a mix, one a component; of lanes with several shards open, one a strand."""
+        """Make an order for each component of a mix or each open shard of a lane; else one."""
         settings = self.settings
         seed = settings.seed if settings.shuffle else 0
         if self._index is not None:
             counted = WINDOWED if settings.has_windows else COUNTED
             kind = counted if self._is_counted else AS_KEPT
             self._kind = f"{kind}{self._index.digest()}"
-            # states count extents where records are not counted; damage ends with its chunk
+            # Chunks that follow each other are read as one extent, except where a state counts
+            # extents, or where the search for the end of damage must stop at the chunk's end.
             joins = self._is_counted and settings.on_corrupt == "raise" and not settings.has_windows
             chunks = self._index.chunks()
             return (RecordOrder(chunks, self.lanes, settings.shuffle, seed, joins),)
@@ -104,16 +105,16 @@ class Dataset:
         )
         if settings.weights is not None or not settings.shuffle:
             return orders
-        strands = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
-        self._kind = by_shard(strands)
-        return orders[0].divided(strands)
+        open_shards = open_at_once(len(self.shards), self.lanes, int(settings.shuffle_window))
+        self._kind = by_shard(open_shards)
+        return orders[0].divided(open_shards)
 
     @property
     def _is_counted(self) -> bool:
-        """Whether it is known how many records there are, and no stage makes more or fewer."""
+        """True if an index counts the records, and no stage makes more or fewer of them."""
         return self._index is not None and not _uncounted(self.settings)
 
-    def _add_what_the_index_knows(self, index: Index) -> None:
+    def _add_facts_of_the_index(self, index: Index) -> None:
         for shard, entry in enumerate(index.entries):
             if shard not in self._sizes or shard not in self._etags:
                 self._indexed[shard] = entry.size, entry.etag
@@ -126,17 +127,17 @@ class Dataset:
     async def open(
         cls, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
     ) -> Self:
-        """Find the shards.
+        """Open a dataset: find its shards and read its index.
 
         Args:
-            settings: What is read, and how.
-            objects: What somebody else has found of it; not of a mix.
+            settings: The dataset's settings.
+            objects: The shards, if the caller has listed them; not for a mix.
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
-            MalformedExample: Features are to be inferred, and the records are no Examples.
+            MalformedExample: Features cannot be inferred, since the records are no Examples.
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
-            StoreError: The listing failed, or something stalled.
+            StoreError: The listing failed or stalled.
         """
         lanes = config.DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
         stores = Stores(
@@ -166,10 +167,10 @@ class Dataset:
         await self._stores.aclose()
 
     def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
-        """What identifies the order of a stream over this dataset.
+        """Return the facts that determine the order of a stream over this dataset.
 
         Raises:
-            ConfigError: There can be no such stream; so it is refused before it is subscribed to.
+            ConfigError: The settings allow no such stream. A feeder can thus refuse it early.
         """
         self._check_ranks(rank, world_size)
         self._remainder(world_size, batch_size)
@@ -190,7 +191,7 @@ class Dataset:
         )
 
     def _names(self) -> str:
-        """A digest of the shards' names: of a mix, in each of its components."""
+        """Digest the shards' names; in a mix, those of each component."""
         parts = zip(self._first_shards, self._counts, strict=True)
         digests = [names_digest(self.shards[first : first + count]) for first, count in parts]
         return digests[0] if self._draws is None else digest(" ".join(digests))
@@ -209,14 +210,14 @@ class Dataset:
         position: ResumePoint | None,
         allocate: Allocate | None = None,
     ) -> Run:
-        """One rank's run, from a position or from the beginning of an epoch: of the first, if none.
+        """Make one rank's run, from a position or the beginning of an epoch (by default the first).
 
         Args:
-            rank: Whose.
-            world_size: Of how many.
+            rank: The rank.
+            world_size: The number of ranks.
             batch_size: Records per batch; ``None``: single records.
-            position: Where to begin.
-            allocate: Memory for the columns of batches; by default the run has its own.
+            position: The place to begin at.
+            allocate: Allocates the columns of batches; by default the run does.
 
         Raises:
             ConfigError: The settings contradict each other.
@@ -229,7 +230,7 @@ class Dataset:
         fingerprint.check(position.fingerprint)
         if position.since is None and position.points.shape[1] != self._feeds(position.world_size):
             raise MalformedPosition(
-                "the state is of another number of components than this stream; load a state that "
+                "the state has another number of components than this stream; load a state that "
                 "was saved by it"
             )
         if (position.rank, position.world_size) != (rank, world_size):
@@ -253,12 +254,14 @@ class Dataset:
         return Run(plan, shards, self._stores, allocate)
 
     def _feeds(self, world_size: int) -> int:
-        """How many stretches of shards a rank reads side by side."""
+        """Return the number of sequences of shards that a rank reads side by side."""
         return len(self._orders) * self.lanes // world_size
 
     def _check_ranks(self, rank: int, world_size: int) -> None:
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is not one of 0 to {world_size - 1}")
+            raise ConfigError(
+                f"rank {rank} is not one of 0 to {world_size - 1}; correct rank or world_size"
+            )
         if self.lanes % world_size:
             serve = ", ".join(str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0)
             raise ConfigError(
@@ -269,22 +272,22 @@ class Dataset:
             self._check_ends(world_size)
 
     def _check_ends(self, world_size: int) -> None:
-        """See that several ranks end at the same step.
+        """Check that all ranks end at the same step.
 
         Raises:
-            ConfigError: Nobody knows at which they would; the message says what serves.
+            ConfigError: They may end at different steps; the message says which settings help.
         """
         settings = self.settings
         if settings.exhausted != "repeat":
             raise ConfigError(
-                f"components end at different steps of {world_size} ranks, which would wait for "
+                f"components end at different steps on {world_size} ranks, which would wait for "
                 'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
                 "of batches every rank is to get"
             )
         if self._is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
             return
         stage, serves = _uncounted(settings), "set"
-        what = f"nobody knows how many rows {stage} makes of a lane's records"
+        what = f"{stage} makes an unknown number of rows of a lane's records"
         if not stage:
             what = "shards hold different numbers of records"
         if not stage and settings.weights is None:
@@ -307,13 +310,13 @@ class Dataset:
                 + self._costs(world_size, batch_size)
             )
         if batch_size is None and not self.settings.ordered:
-            raise ConfigError("ordered=False gives whole batches as they come; set batch_size")
+            raise ConfigError("ordered=False delivers whole batches alone; set batch_size")
         if batch_size is None and remainder == "pad":
             raise ConfigError('remainder "pad" fills up batches; set batch_size')
         if batch_size is None and self.settings.transform is not None:
             raise ConfigError("transform takes whole batches; set batch_size, or use map")
         if batch_size is None and self.settings.length_buckets is not None:
-            raise ConfigError("length_buckets are of whole batches; set batch_size")
+            raise ConfigError("length_buckets sort records into whole batches; set batch_size")
         few = self._index.records if self._index is not None and self._is_counted else self.lanes
         if few < self.lanes and remainder != "keep":
             raise ConfigError(
@@ -323,13 +326,13 @@ class Dataset:
         return remainder
 
     def _costs(self, world_size: int, batch_size: int | None) -> str:
-        """What a run loses or gains to make ranks equal, where that is known."""
+        """Describe the records that "drop" leaves out and the rows that "pad" adds, if known."""
         drop, pad = (self._counted(way, batch_size, world_size) for way in ("drop", "pad"))
         if drop is None or pad is None or batch_size is None:
             return ""
         return (
-            f": of a run's {drop.records} records the one would leave out {-drop.surplus}, and the "
-            f"other would add {pad.surplus} masked rows"
+            f': of a run\'s {drop.records} records "drop" leaves out {-drop.surplus}, "pad" adds '
+            f"{pad.surplus} masked rows"
         )
 
     def _start(
@@ -340,8 +343,8 @@ class Dataset:
         epoch = beginning.epoch
         if epoch and self._draws is not None and self.settings.exhausted == "repeat":
             raise ConfigError(
-                "nobody knows where an epoch of a mix begins whose components repeat: load a state "
-                "to go on in it, or rewind to its beginning"
+                "an epoch's position is unknown in a mix of components that repeat; load a state"
+                " to go on in it, or rewind to its beginning"
             )
         return Position.start(
             fingerprint,
@@ -357,23 +360,23 @@ class Dataset:
         )
 
     def _seek(self, fingerprint: Fingerprint, rank: int, world_size: int, step: int) -> Position:
-        """The position before a step, as runs one after the other would come to it."""
+        """Return the position before a step, as successive runs would reach it."""
         if self._draws is not None:
-            raise ConfigError("nobody knows where a step of a mix begins; load a state")
+            raise ConfigError("the position of a step is unknown in a mix; load a state")
         if self._index is None:
             raise ConfigError(
-                "without an index nobody knows where a step begins; write one with `streamrec "
+                "the position of a step is unknown without an index; write one with `streamrec "
                 "index` and set index=True, or load a state"
             )
         if not self._is_counted:
             raise ConfigError(
-                f"with {_uncounted(self.settings)} nobody knows where a step begins; load a state"
+                f"the position of a step is unknown with {_uncounted(self.settings)}; load a state"
             )
         batch_size, settings = fingerprint.global_batch, self.settings
         length = self.length(batch_size and batch_size // world_size, world_size)
         runs, begun = divmod(step, length) if length else (0, step)
         run_epoch = runs * (settings.epochs or 0)
-        counted = length and settings.steps_per_epoch is None  # each run begins an epoch
+        counted = length and settings.steps_per_epoch is None  # then each run begins an epoch
         epoch, first = (run_epoch, step - begun) if counted else (0, 0)
         start = Position.start(
             fingerprint, [], rank=rank, world_size=world_size, epoch=epoch, step=first
@@ -381,7 +384,7 @@ class Dataset:
         return replace(start, step=step, run_epoch=run_epoch)
 
     def length(self, batch_size: int | None, world_size: int) -> int | None:
-        """Batches (or single records) of each rank in a run; ``None``: endless, or not known."""
+        """Count each rank's batches (or single records) in a run; ``None``: endless or unknown."""
         settings = self.settings
         if settings.epochs is None:
             return None
@@ -391,12 +394,12 @@ class Dataset:
         return None if run is None else run.steps
 
     def surplus(self, batch_size: int | None, world_size: int) -> int | None:
-        """Masked rows that a run's batches have in all; below 0: so many records are left out."""
+        """Count the masked rows of a run's batches; below 0: the records that are left out."""
         run = self._counted(self._remainder(world_size, batch_size), batch_size, world_size)
         return None if run is None else run.surplus
 
     def _counted(self, remainder: str, batch_size: int | None, world_size: int) -> RecordRun | None:
-        """A run of whole epochs; ``None``: nobody knows how many records it has."""
+        """Return the arithmetic of a run of whole epochs; ``None``: its records are not counted."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
         if not isinstance(self._order, RecordOrder) or not self._is_counted:
             return None
@@ -410,8 +413,8 @@ class Dataset:
         if not settings.has_windows:
             return None
         total, seed = int(settings.shuffle_window), settings.seed
-        strands = len(self._orders) if self._draws is None else 1
-        windows = Windows(total, self.lanes, seed, settings.shuffle, strands)
+        open_shards = len(self._orders) if self._draws is None else 1
+        windows = Windows(total, self.lanes, seed, settings.shuffle, open_shards)
         if isinstance(order, RecordOrder) and self._is_counted:
             return ChunkWindows(order, windows)
         return windows
@@ -437,15 +440,15 @@ class Dataset:
 
 
 def _uncounted(settings: DatasetSettings) -> str:
-    """The stage of which nobody knows how many rows it makes of records; "" where all do."""
+    """Name the stage that makes an unknown number of rows of its records; "" if there is none."""
     return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
 
 
 def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
-    """An index counts every record, and damaged ones keep their places in batches alone.
+    """Refuse single records where damaged ones would have to leave a masked row.
 
     Raises:
-        ConfigError: Single records are asked for.
+        ConfigError: An index counts the records, damage is skipped, and there is no batch size.
     """
     counted = settings.index is not None and not _uncounted(settings)
     if counted and settings.on_corrupt != "raise" and batch_size is None:

@@ -1,4 +1,4 @@
-"""From the rows of a batch to its columns, in memory of their own."""
+"""The decoder, which turns the rows of a batch into columns in memory of their own."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ __all__ = ["Decoder", "Suspect"]
 
 
 class Suspect(Exception):
-    """A payload does not match its CRC: its bytes are to be read once more."""
+    """A payload that does not match its CRC, and must be read once more."""
 
 
 class Decoder:
-    """Turns rows into batches; used from several threads at once.
+    """A decoder of rows into batches, used from several threads at once.
 
     Args:
         features: The specs in their plain form, or ``None`` for raw records.
-        urls: Of the shards, for errors.
-        single: The rows are delivered one by one, so none may depend on those beside it.
-        share: Decodes the pictures of a batch; one after the other by default.
-        functions: Of the user; what is mapped is so here, since it is mapped record by record.
-        masks: Whether every batch has a mask, since rows may be those of damaged records.
-        components: Of a mix.
-        checks_large: Whether large payloads are still to be checked.
-        allocate: Memory for the columns of batches, in place of its own. Not for what is delivered
-            record by record, nor for what passes through the user's functions: they may keep it.
+        urls: The shards' URLs, for errors.
+        single: Whether rows are delivered one by one, so that none is padded like its neighbours.
+        share: Runs the decoding of a batch's pictures; by default one after the other.
+        functions: The user's functions; map and transform are called here.
+        masks: Whether every batch has a mask, since damaged records may leave rows.
+        components: The components of a mix.
+        checks_large: Whether to check the CRCs of large payloads here.
+        allocate: Allocates the columns of batches. Single records and the columns that the user's
+            functions get have memory of the decoder's own, as these may keep it.
 
     Raises:
         ConfigError: A spec is wrong.
@@ -78,16 +78,16 @@ class Decoder:
         if allocate is None or single or functions.map or functions.transform:
             allocate = self._memory.allocate
         self._allocate = allocate
-        self._taken = self._made = 0  # bytes of records, and of their columns
+        self._taken = self._made = 0  # bytes of decoded records, and of their columns
         self._parser = None
         self._growth = growth_of(features)
         if features is not None:
             self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
 
     def size(self, chunk: Chunk) -> int:
-        """The bytes of a batch of these rows, about, when it is decoded.
+        """Estimate the bytes of a batch of these rows when it is decoded.
 
-        Numbers of one byte become eight, and pictures even more: those before have shown it.
+        A number of one byte becomes eight, a picture even more; earlier batches give the ratio.
         """
         if isinstance(chunk.rows, ColumnRows):
             return chunk.nbytes
@@ -101,9 +101,9 @@ class Decoder:
 
         Args:
             chunk: Its rows.
-            position: That of what comes after it.
-            padding: Rows to add behind, or ``None`` where the last batch is not filled up.
-            count: How many of the chunk's rows are delivered: all, or none of a row that only lends
+            position: The position after the batch.
+            padding: Rows to add at the end; ``None``: the last batch is not filled up.
+            count: The number of the chunk's rows that are delivered; 0 if its one row only gives
                 its content to padding.
 
         Raises:
@@ -121,7 +121,7 @@ class Decoder:
             shards = _padded(shards, padding)
             ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
         columns = self.columns(rows) if mask is None else self._filled(rows, mask)
-        self._made += sum(map(size_of, columns.values()))  # threads may lose a sum: it is a guess
+        self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
         self._taken += chunk.nbytes
         origin = Origin(shards, ordinals)
         epoch = min(chunk.epochs.tolist())
@@ -132,11 +132,11 @@ class Decoder:
         return replace(batch, columns=columns)
 
     def close(self) -> None:
-        """Keep no memory for further batches; those that there are stay as they are."""
+        """Keep no memory for further batches; existing batches are not affected."""
         self._memory.close()
 
     def columns(self, rows: Rows) -> Mapping[str, Column]:
-        """The columns of some rows, parsed and mapped, in memory of their own."""
+        """Parse and map some rows into columns of their own."""
         if isinstance(rows, ColumnRows):
             return rows.columns()
         columns, map_ = self._columns(rows), self._functions.map
@@ -146,16 +146,17 @@ class Decoder:
         return map_.apply(columns, origin, self._urls.__getitem__)
 
     def _filled(self, rows: Rows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
-        """The columns; where the mask is False, of the intact row before, or else of the first.
+        """Parse the rows; a masked one gets the content of the intact row before it.
 
-        Where there is none at all, rows of nothing.
+        Masked rows at the beginning get that of the first intact row. Without any, all rows are
+        blank.
         """
         intact = np.flatnonzero(rows.ordinals >= 0)
         if not len(intact):
             columns = self.columns(rows.take(intact))
             return {name: blank(column, len(mask)) for name, column in columns.items()}
-        lenders = intact[np.maximum(np.cumsum(mask) - 1, 0)]
-        return self.columns(rows.take(lenders))
+        contents = intact[np.maximum(np.cumsum(mask) - 1, 0)]
+        return self.columns(rows.take(contents))
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
         if self._checks_large and corrupt_row(rows) >= 0:
@@ -174,7 +175,7 @@ def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArr
 
 
 def size_of(column: Column) -> int:
-    """The bytes of its arrays."""
+    """Return the bytes of a column's arrays."""
     match column:
         case np.ndarray():
             return column.nbytes
@@ -186,7 +187,7 @@ def size_of(column: Column) -> int:
 
 
 def blank(column: Column, rows: int) -> Column:
-    """Rows of nothing: zeros, empty strings, no values; in the form of a column without rows."""
+    """Make rows of zeros, empty strings or no values, in the form of a column without rows."""
     offsets = np.zeros(rows + 1, np.int64)
     match column:
         case np.ndarray():

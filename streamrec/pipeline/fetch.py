@@ -1,4 +1,4 @@
-"""Keeps ranged reads in flight for all lanes, the soonest needed first, within the byte budget."""
+"""The fetcher: it keeps ranged reads in flight for all lanes, the soonest needed first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
-from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
-from streamrec.pipeline.transfer import Carrier, OpensStores
+from streamrec.pipeline.range_downloader import OpensStores, RangeDownloader
+from streamrec.pipeline.range_queue import Progress, RangeQueue, RangeRead, Shards
 from streamrec.plan.concurrency import Concurrency, Interval
 from streamrec.plan.ranges import ReadAhead, grown
 
@@ -30,28 +30,28 @@ COUNTERS = (
     *("hedges", "hedges_won", "hedges_lost"),
     *("bytes_read", "bytes_used"),
 )
-"""What is counted since the start."""
+"""The names of the counters since the start."""
 
-LOOK_SECONDS = 0.25
-"""How often the number of requests is thought over: a few times the life of a request."""
+ADJUST_SECONDS = 0.25
+"""Seconds between adjustments of the concurrency: a few times the life of a request."""
 MOST_WAITING = 256
-"""Ranges that one lane asks for ahead: as many as one lane alone may have in flight. Of tiny shards
-the budget would hold tens of thousands, each with objects of its own that no budget counts."""
+"""The most ranges that one lane may have: as many as a single lane may have in flight. The budget
+would hold tens of thousands of tiny shards, and it does not count the objects around each."""
 
 
 class Fetcher:
-    """Reads the ranges of all lanes.
+    """A reader of all lanes' ranges, the soonest needed first, within the byte budget.
 
     Args:
-        shards: What is known about them; learns more.
-        stores: Serve the bytes.
-        planners: One a feed: a lane or, of a mix, a lane's component.
+        shards: The facts about the shards; responses add to them.
+        stores: The stores of the shards.
+        planners: One for each feed: a lane, or one of the sources that a lane draws from.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
-        stall_timeout: Seconds for which one range may fail or stand still.
-        random: Of the retries' jitter.
-        lanes: How many there are, where several feeds are of one: of lane ``l`` are the feeds ``f``
-            with ``f mod lanes = l``. ``None``: as many as planners.
+        stall_timeout: Seconds for which one range may fail or make no progress.
+        random: The source of the retries' jitter.
+        lanes: The number of lanes, if it is less than that of planners: feed ``f`` is then one of
+            lane ``f mod lanes``.
     """
 
     def __init__(
@@ -69,28 +69,28 @@ class Fetcher:
         self._lanes = lanes or len(planners)
         progress = [Progress(record=plan.first_range / 4) for _ in range(self._lanes)]
         self.feeds = [
-            LaneFeed(planner, plan.first_range, progress=progress[feed % self._lanes])
+            RangeQueue(planner, plan.first_range, progress=progress[feed % self._lanes])
             for feed, planner in enumerate(planners)
         ]
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
-        self.claimed = 0
-        """Bytes of the budget for ranges that are for something else: what is decompressed."""
-        self.landed: Callable[[int], None] = _nothing
-        """Called with a lane whenever something has landed for it."""
+        self.reserved = 0
+        """Bytes of the budget that are reserved for decompressed data."""
+        self.on_received: Callable[[int], None] = _nothing
+        """Called with a feed's index when bytes have been received for it."""
         self._plan = plan
-        self._carrier = Carrier(shards, stores, stall_timeout, random, self._lend)
+        self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._awaited = -1
         self._others_do = False
         self._news = asyncio.Event()
-        self._at_limit = False  # the number of requests held the last look back
+        self._at_limit = False  # the concurrency kept the last schedule from asking for more
         self._limited = self._starved = False
         self._read_ahead = ReadAhead(plan)
-        self._full = False  # somebody found no room when it was last looked at
+        self._full = False  # a lane had no room in the last schedule
 
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
@@ -98,20 +98,20 @@ class Fetcher:
 
     @property
     def counts(self) -> Counter[str]:
-        """What has happened since the start."""
-        return self._carrier.counts
+        """The counters since the start."""
+        return self._downloader.counts
 
     async def run(self) -> None:
         """Keep reading until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look())
+            group.create_task(self._adjust_concurrency())
             while True:
                 self._wake.clear()
                 self._schedule(group)
                 await self._wake.wait()
 
     def close(self) -> None:
-        """Let go of all memory; nothing is read any more."""
+        """Release all memory; nothing is read afterwards."""
         for feed in self.feeds:
             while feed.ranges:
                 feed.drop()
@@ -119,11 +119,11 @@ class Fetcher:
         self._prefaulter.close()
 
     def wake(self) -> None:
-        """Look again at what should be read: a lane's state or the memory in use has changed."""
+        """Schedule again, since a lane's state or the memory in use has changed."""
         self._wake.set()
 
     async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
-        """Wait until the lane (or others too) has news: bytes, another range, its end, an error."""
+        """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
         self._awaited, self._starved, self._others_do = lane, True, or_others
         if self._full:
             self._read_ahead.grow()
@@ -137,21 +137,21 @@ class Fetcher:
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
     def awaits(self, lane: int) -> bool:
-        """Whether it is this lane that somebody waits for."""
+        """Return whether the consumer waits for this lane."""
         return lane == self._awaited
 
-    def tell(self, lane: int) -> None:
-        """The lane has news: who waits for them looks again."""
+    def notify(self, lane: int) -> None:
+        """Wake up the wait for a lane that has news."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
     def acquire(self, lane: int, size: int) -> ByteArray:
-        """Memory for a record of a lane that straddles ranges."""
+        """Allocate memory for a lane's record that straddles ranges."""
         return self.pool.acquire(size, self.feeds[lane].account)
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start, and how things stand; docs/operations.md explains each."""
+        """Return counters since the start and current sizes; docs/operations.md explains each."""
         return {
             **{name: self.counts[name] for name in COUNTERS},
             "seconds_waited": self.counts["waited_us"] / 1e6,
@@ -167,11 +167,11 @@ class Fetcher:
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        self.pool.trim(max(0, self._plan.for_ranges - self.claimed - self.pool.in_use))
+        self.pool.trim(max(0, self._plan.for_ranges - self.reserved - self.pool.in_use))
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
-        room = self._plan.room(self.claimed, self._read_ahead.size)
+        room = self._plan.room(self.reserved, self._read_ahead.size)
         charged = [feed.charged for feed in self.feeds]
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
@@ -192,13 +192,10 @@ class Fetcher:
         self._limited = self._limited or self._at_limit
 
     def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
-        """A heap of the lanes that may ask for more, by how soon they need it.
-
-        With many lanes and full buffers hardly one may, at each of very many looks: so what is the
-        same for most lanes is found out once.
-        """
+        """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []
+        # Computed once: this loop runs often, and most lanes have taken their share and more.
         share, reach_beyond = room.share, room.reach(room.share, beyond)
         for lane, feed in enumerate(self.feeds):
             if feed.planner.ended:
@@ -212,10 +209,10 @@ class Fetcher:
         heapify(nearest)
         return nearest
 
-    def _awaits_answer(self, feed: LaneFeed) -> bool:
-        """Whether a lane's head is asked for, and not answered: only other lanes' are begun then.
+    def _awaits_answer(self, feed: RangeQueue) -> bool:
+        """Return whether the request for a lane's head is still without an answer.
 
-        With all else beside the heads, the first batch would wait.
+        Until then only heads are asked for, so that nothing else delays the first batch.
         """
         return not feed.answered and feed.ahead >= self._plan.first_range
 
@@ -226,11 +223,12 @@ class Fetcher:
             return False
         request = feed.planner.next(size)
         if request is None:
-            if feed.ended:  # told once, not for as long as threads work for the lane
-                self._tell(lane)
+            if feed.ended:  # notified once, not for as long as threads work for it
+                self._lane_changed(lane)
             return False
         feed.add(self._start(group, lane, request, size))
-        if not feed.planner.probes or feed.planner.guessed:  # a probe is not the first range
+        # A probe of the shard's beginning is not yet the lane's first range.
+        if not feed.planner.probes or feed.planner.guessed:
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 
@@ -247,28 +245,28 @@ class Fetcher:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
         self._in_flight += 1
-        self._tell(lane)
+        self._lane_changed(lane)
         group.create_task(self._read(lane, read))
         return read
 
     def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
-        url = self._carrier.shards.urls[request.extent.shard]
+        url = self._downloader.shards.urls[request.extent.shard]
         return OutOfMemory.of(error, url=url, offset=request.start)
 
     def _memory(self, lane: int, size: int, allowed: int) -> ByteArray:
-        """Memory for a range: for the last one of a shard, too, that of any other where it fits.
+        """Allocate memory for a range.
 
-        Else pieces of one size would be freed, and new ones touched, at the end of every shard. A
-        range that is much smaller takes a larger piece that is idle, if there is one.
+        The last range of a shard takes a piece of the usual size, or, where it is much smaller, an
+        idle one. Otherwise every shard's end would free pieces and touch new ones.
         """
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
 
-    def _allowed_size(self, lane: int, feed: LaneFeed, room: Room, beyond: float) -> int:
-        """Bytes that the lane may ask for now; 0: none.
+    def _allowed_size(self, lane: int, feed: RangeQueue, room: Room, beyond: float) -> int:
+        """Return the bytes that the lane may ask for now.
 
-        The lane that the consumer waits for and that has nothing under way may have its head
-        whatever the budget says: without it nothing would ever come free.
+        The lane that the consumer waits for may have its head whatever the budget says, if nothing
+        of it is in flight: without it no memory would ever come free.
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
@@ -282,11 +280,9 @@ class Fetcher:
         return first_range if lane == self._awaited or first_range <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
-        """Memory for a hedge: within the budget, or for what the consumer waits for right now.
-
-        The budget is more than what ranges may take: that is full whenever a link is used well.
-        """
-        taken = self.pool.in_use + self.claimed
+        """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
+        taken = self.pool.in_use + self.reserved
+        # The ranges' part of the budget is full whenever a link is used well, so the total counts.
         fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
@@ -295,30 +291,30 @@ class Fetcher:
                     return self.pool.acquire(size, feed.account)
         return None
 
-    # -- what comes of it --------------------------------------------------------------------------
+    # -- reads and their effects -------------------------------------------------------------------
 
     async def _read(self, lane: int, read: RangeRead) -> None:
         def moved() -> None:
             if read.filled == 0:
                 self.feeds[lane].answered = True
-                self._wake.set()  # the shard's size may be what other ranges waited for
-            self._tell(lane)
+                self._wake.set()  # other ranges may have waited for the shard's size
+            self._lane_changed(lane)
 
         try:
-            await self._carrier.carry(read, moved)
+            await self._downloader.download(read, moved)
         except MemoryError as error:
             raise self._out_of_memory(error, read.request) from None
         finally:
             self._in_flight -= 1
             if self._at_limit:
                 self._wake.set()
-            self._tell(lane)
+            self._lane_changed(lane)
 
-    async def _look(self) -> None:
-        """Think the number of requests over, again and again."""
+    async def _adjust_concurrency(self) -> None:
+        """Keep adjusting the number of concurrent requests until cancelled."""
         before, nbytes, throttled = self._loop.time(), 0, 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(ADJUST_SECONDS)
             now, counts = self._loop.time(), self.counts
             self.concurrency.observe(
                 Interval(
@@ -333,16 +329,16 @@ class Fetcher:
             self._limited, self._starved = False, self._awaited >= 0
             self._wake.set()
 
-    def _tell(self, lane: int) -> None:
-        self.landed(lane)
-        self.tell(lane)
+    def _lane_changed(self, lane: int) -> None:
+        self.on_received(lane)
+        self.notify(lane)
 
     def _released(self) -> None:
-        """Called in any thread when memory has come back."""
+        """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._wake.set)
 
 
 def _nothing(_: int) -> None:
-    """Where nobody wants to know."""
+    """Do nothing: nobody has asked to be notified."""

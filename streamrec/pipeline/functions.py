@@ -1,4 +1,4 @@
-"""The user's own functions: found by their names, called with columns, and their faults named."""
+"""The user's own functions: how they are found by name and called, and how their faults show."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SETTINGS = ("filter", "map", "transform")
 
 
 class Function:
-    """A function of the user.
+    """A function of the user's.
 
     Args:
-        setting: What it is set as.
-        function: Itself, or its name as ``"module:function"``.
+        setting: The name of the setting that it is given as.
+        function: The function, or its name as ``"module:function"``.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no function of that name.
     """
 
     def __init__(self, setting: str, function: Callable[..., Any] | str) -> None:
@@ -50,15 +50,15 @@ class Function:
         """Call a filter.
 
         Args:
-            columns: Of some records.
-            origin: Where these came from.
-            url_of: Gives the URL of a shard's number.
+            columns: The columns of some records.
+            origin: The origin of these records.
+            url_of: Returns the URL of a shard's number.
 
         Returns:
-            bool ``[records]``: which are kept.
+            bool ``[records]``: True for a record that is kept.
 
         Raises:
-            FunctionFailed: It raised, or gave something else.
+            FunctionFailed: The function raised or returned something else.
         """
         mask = self._call(columns, origin, url_of)
         rows = len(origin.shards)
@@ -68,7 +68,7 @@ class Function:
         return mask
 
     def apply(self, columns: Mapping[str, Any], origin: Origin, url_of: UrlOf) -> dict[str, Column]:
-        """Call a map or a transform: other columns, or the same, of as many rows.
+        """Call a map or a transform, which returns columns of as many rows.
 
         Arguments and errors are those of :meth:`keep`.
         """
@@ -107,24 +107,24 @@ class Functions(NamedTuple):
     """All functions of a dataset."""
 
     filter: Function | None = None
-    """Columns to a mask."""
+    """A function of columns that returns a mask."""
     map: Function | None = None
-    """Columns to columns."""
+    """A function of columns that returns columns."""
     transform: Function | None = None
-    """A batch to columns."""
+    """A function of a batch that returns columns."""
 
     @property
     def in_lanes(self) -> str:
-        """The names of those that determine which records come, and with what in them."""
+        """The names of the functions that decide which records come, and with what content."""
         given = [function for function in (self.filter, self.map) if function]
         return ", ".join(f"{function.setting} {function.name}" for function in given)
 
     @classmethod
     def of(cls, settings: DatasetSettings) -> Self:
-        """Find them.
+        """Find the functions that the settings name.
 
         Raises:
-            ConfigError: There is none of a name.
+            ConfigError: There is no function of a name.
         """
         given = ((name, getattr(settings, name)) for name in SETTINGS)
         return cls(*(None if value is None else Function(name, value) for name, value in given))
@@ -134,7 +134,7 @@ NONE = Functions()
 
 
 def name_of(function: Callable[..., Any] | str) -> str:
-    """A function's name, as ``module:function``; of a callable object, that of its class."""
+    """Return a function's name as ``module:function``; for a callable object, its class's."""
     if isinstance(function, str):
         return function
     named = function if hasattr(function, "__qualname__") else type(function)
@@ -142,14 +142,14 @@ def name_of(function: Callable[..., Any] | str) -> str:
 
 
 def load(setting: str, name: str) -> Callable[..., Any]:
-    """The function of a name.
+    """Import a function by its name.
 
     Args:
-        setting: What it is for, for errors.
+        setting: The name of the setting, for errors.
         name: ``"module:function"``.
 
     Raises:
-        ConfigError: The module cannot be imported, or has no such function.
+        ConfigError: The module cannot be imported or has no such function.
     """
     module, _, path = name.partition(":")
     try:
@@ -163,20 +163,21 @@ def load(setting: str, name: str) -> Callable[..., Any]:
         found = getattr(found, part, None)
     if not callable(found):
         raise ConfigError(
-            f"the setting {setting!r} names {name!r}, but {module} has no such function"
+            f"the setting {setting!r} names {name!r}, but {module} has no such function; "
+            "correct the name"
         )
     return found  # type: ignore[no-any-return]
 
 
 def portable(setting: str, function: Callable[..., Any] | str) -> str:
-    """The name by which another process finds the very same function.
+    """Return the name by which another process can import the function.
 
     Args:
-        setting: What it is for, for errors.
-        function: Itself, or its name.
+        setting: The name of the setting, for errors.
+        function: The function, or its name.
 
     Raises:
-        ConfigError: It has none: it is a lambda, a local function, or of the main program.
+        ConfigError: It has none, as a lambda, a local function or one of the main program.
     """
     name = name_of(function)
     module, _, path = name.partition(":")
@@ -193,7 +194,7 @@ def portable(setting: str, function: Callable[..., Any] | str) -> str:
 
 
 def _rows_of(column: Any) -> int:
-    """How many rows a column has; -1 for what is none."""
+    """Count a column's rows; -1 if it is not a column."""
     if isinstance(column, np.ndarray):
         return len(column) if column.ndim and column.dtype.kind not in "OSUMm" else -1
     return len(column) if isinstance(column, BytesColumn | Pictures | Ragged | Sparse) else -1

@@ -1,4 +1,4 @@
-"""Reads the index that a dataset names, and compares it with what the store has."""
+"""Functions that read a dataset's index and compare it with the shards in the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["check_version", "load_index", "selected"]
 
 FIRST = 1 << 16
-"""Bytes that are asked for before the size is known: all there is, of most indices."""
+"""Bytes that are asked for before the size is known; most indices are no larger."""
 PIECE = 1 << 20
 ATTEMPTS = 8
 AGAIN = "write the index again with `streamrec index`"
@@ -31,17 +31,17 @@ AGAIN = "write the index again with `streamrec index`"
 async def load_index(
     stores: Stores, setting: Literal[True] | str, objects: Sequence[ObjectInfo]
 ) -> Index:
-    """Read an index, and take from it what it says about these shards.
+    """Read an index and select the entries of these shards.
 
     Args:
-        stores: Serve the index.
-        setting: Its URL; ``True``: beside the shards.
+        stores: The stores, one of which has the index.
+        setting: The index's URL; ``True``: it lies beside the shards.
         objects: The shards.
 
     Raises:
         ObjectNotFound: There is no index.
         MalformedIndex: It cannot be read.
-        StaleIndex: It does not describe the shards.
+        StaleIndex: It does not describe these shards.
     """
     url = setting if isinstance(setting, str) else index_url([found.url for found in objects])
     try:
@@ -55,10 +55,10 @@ async def load_index(
 
 
 def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
-    """The entries of these shards, in their order.
+    """Select the entries of these shards, in their order.
 
     Raises:
-        StaleIndex: A shard is not in the index, or not as the listing has it.
+        StaleIndex: A shard is missing in the index, or has changed since.
     """
     names = relative_names([bare_url(found.url) for found in objects])
     return Index(
@@ -69,13 +69,13 @@ def selected(index: Index, objects: Sequence[ObjectInfo]) -> Index:
 def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
     entry = index.get(name)
     if entry is None:
-        raise StaleIndex(f"the index knows no shard of this name ({name}); {AGAIN}", url=found.url)
+        raise StaleIndex(f"the index has no shard of this name ({name}); {AGAIN}", url=found.url)
     check_version(found, entry.size, entry.etag)
     return entry
 
 
 def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
-    """Compare what is known of a shard with what was indexed.
+    """Check that a shard is the version that was indexed.
 
     Raises:
         StaleIndex: They differ.
@@ -90,7 +90,7 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
 
 
 async def _read(stores: Stores, url: str) -> bytes:
-    """The whole object: what its first bytes tell the size of, and then the rest."""
+    """Read the whole object: its first bytes, which come with its size, and then the rest."""
     data, wanted, etag, backoff = bytearray(), FIRST, None, Backoff(Random())
     while True:
         try:
@@ -108,10 +108,10 @@ async def _read(stores: Stores, url: str) -> bytes:
 
 
 async def _append(data: bytearray, body: RangeBody, stop: int) -> None:
-    """Read on to where the data are to end; what has come stays if the body breaks off."""
+    """Read up to ``stop`` bytes of the object; what has come stays if the body breaks off."""
     piece = memoryview(bytearray(min(PIECE, max(0, stop - len(data)))))
     while len(data) < stop:
-        landed = await body.readinto(piece[: stop - len(data)])
-        if not landed:
+        received = await body.readinto(piece[: stop - len(data)])
+        if not received:
             raise StoreUnavailable("the response ended early", url=body.info.url)
-        data += piece[:landed]
+        data += piece[:received]

@@ -1,10 +1,10 @@
-"""Between fetch and scan: the bytes of compressed shards, decompressed in threads.
+"""The inflater, which decompresses the lanes' ranges in threads before records are read from them.
 
-A lane reads from a :class:`LaneInflater`. The ranges of shards that are not compressed pass through
-it as they are; those of others are decompressed, in order, into memory of the same budget, while
-they land. Offsets in a lane are those of the decompressed bytes, so that orders and positions are
-the same whether shards are compressed or not; what that costs is that a lane which begins in the
-middle of a compressed shard reads it from its beginning.
+A lane reads from a :class:`LaneInflater`. Ranges of uncompressed shards pass through it unchanged.
+Those of compressed ones are decompressed in order, while they are received, into memory of the same
+budget. A lane's offsets count decompressed bytes, so orders and positions do not depend on the
+compression. A lane that begins in the middle of a compressed shard therefore reads it from its
+beginning.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import Compression
-    from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.fetch import Fetcher
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.plan.ranges import MemoryPlan
 
 __all__ = ["Inflater"]
@@ -37,14 +37,14 @@ MOST_THREADS = 16
 
 
 class Inflater:
-    """Decompresses what the lanes need, the soonest needed first, within its share of the budget.
+    """A decompressor of the lanes' shards, the soonest needed first, within its part of the budget.
 
     Args:
-        fetcher: Reads the ranges; is told how much of the budget is not for them.
-        shards: Names and sizes.
+        fetcher: Reads the ranges; the inflater reserves a part of its budget.
+        shards: The shards' names and sizes.
         plan: The byte budget.
         setting: The compression, or ``"auto"``.
-        offsets: Where in its first shard each lane begins, in decompressed bytes.
+        offsets: The byte of its first shard at which each lane begins, decompressed.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Inflater:
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        fetcher.landed = self._look
+        fetcher.on_received = self._on_received
         if setting != "auto":
-            self._claim()
+            self._reserve()
 
     def __repr__(self) -> str:
         return f"<Inflater {self._busy} at work, {self.pool!r}>"
@@ -85,18 +85,18 @@ class Inflater:
                 await self._wake.wait()
 
     def wake(self) -> None:
-        """Look again at what should be done: a lane has become due."""
+        """Schedule again, since a lane may have become due."""
         self._wake.set()
 
     def close(self) -> None:
-        """End the threads, after the step that each is at, and let go of all memory."""
+        """End the threads after their current steps and release all memory."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for feed in self.feeds:
             feed.close()
         self.pool.close()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start."""
+        """Return counters since the start, and the memory in use."""
         stored = self._fetcher.pool
         return {
             "bytes_in_memory": stored.in_use + self.pool.in_use,
@@ -110,14 +110,14 @@ class Inflater:
         if not self._has_said:
             self._has_said = True
             log.info(
-                "%s is compressed, and the stream begins in the middle of it: such shards are "
+                "%s is compressed, and the stream begins in the middle of it; such shards are "
                 "read and decompressed from their beginnings",
                 url,
             )
 
-    def _look(self, lane: int) -> None:
-        """Called whenever something has landed."""
-        if self.feeds[lane].look():
+    def _on_received(self, lane: int) -> None:
+        """Take in the bytes that a lane has received."""
+        if self.feeds[lane].update():
             self._wake.set()
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
@@ -131,7 +131,7 @@ class Inflater:
                 group.create_task(self._inflate(lane))
 
     def _has_memory(self, lane: int, feed: LaneInflater) -> bool:
-        """Set memory aside for the lane's next step, where the budget has some."""
+        """Allocate memory for the lane's next step, if the budget has some."""
         if feed.open_piece is not None:
             return True
         size = self._allowed_size(lane, feed)
@@ -141,25 +141,25 @@ class Inflater:
             except MemoryError as error:
                 raise feed.out_of_memory(error) from None
             feed.size = grown(feed.size, self._plan.range_size)
-            self._claim()
+            self._reserve()
         return size > 0
 
-    def _claim(self) -> None:
-        """Keep the share of the budget from being filled with ranges."""
+    def _reserve(self) -> None:
+        """Reserve the inflater's part of the budget, or what it holds beyond it."""
         share = self._plan.for_inflated
-        self._fetcher.claimed = max(share, self.pool.in_use)
+        self._fetcher.reserved = max(share, self.pool.in_use)
         self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, lane: int, feed: LaneInflater) -> int:
-        """Bytes that the lane may have now; 0: none.
+        """Return the bytes that the lane may have now.
 
-        A lane that has nothing may have a head's whatever the budget says. To go on with a record
-        that is larger, it must be the one that is waited for: else they all might overdraw.
+        A lane without any bytes may have a head's whatever the budget says. To go on with a record
+        larger than that, the consumer must wait for the lane: otherwise all might overdraw.
         """
         size = min(feed.size, size_class(feed.likely_size()))
         owed = sum(other.due for other in self.feeds) * self._plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
-        # Ranges may have taken the share before it was known that shards are compressed.
+        # Ranges may have filled this part of the budget before the compression was known.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
@@ -189,10 +189,10 @@ class Inflater:
             feed.worked(taken, given)
         self._wake.set()
         self._fetcher.wake()
-        self._fetcher.tell(lane)
+        self._fetcher.notify(lane)
 
     def _released(self) -> None:
-        """Called in any thread when memory has come back."""
+        """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._wake.set)

@@ -1,4 +1,4 @@
-"""What one lane reads of compressed shards: its ranges, or what is decompressed of them."""
+"""The bytes of one lane: its ranges, or the pieces that are decompressed from them."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import numpy as np
 from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
 from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
-from streamrec.pipeline.feeds import Piece
+from streamrec.pipeline.range_queue import Piece
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.config import Compression
-    from streamrec.pipeline.feeds import LaneFeed, Progress, RangeRead, Shards
+    from streamrec.pipeline.range_queue import Progress, RangeQueue, RangeRead, Shards
     from streamrec.plan.order import Extent
     from streamrec.types import ByteArray
 
 __all__ = ["LaneInflater"]
 
 USUAL_RATIO = 8
-"""Bytes out for a byte in: small shards get no more memory than they are likely to need."""
+"""Decompressed bytes expected per stored byte, so that small shards get little memory."""
 
 
 class LaneInflater:
-    """What one lane reads.
+    """A queue of one lane's bytes: plain ranges, or decompressed pieces.
 
     Args:
-        source: The lane's ranges, as they are fetched.
-        shards: Names and sizes.
+        source: The lane's ranges as they are fetched.
+        shards: The shards' names and sizes.
         setting: The compression, or ``"auto"``.
-        offset: Where in the first shard to begin, in decompressed bytes.
-        head: Bytes of the first piece of memory.
-        rereads: Called with the shard's URL if it is read from its beginning to begin in it later.
+        offset: The byte of the first shard to begin at, decompressed.
+        head: The size in bytes of the first piece of memory.
+        rereads: Called with the shard's URL if ``offset`` needs it to be read from its beginning.
     """
 
     def __init__(
         self,
-        source: LaneFeed,
+        source: RangeQueue,
         shards: Shards,
         setting: Compression | Literal["auto"],
         offset: int,
@@ -49,9 +49,9 @@ class LaneInflater:
         rereads: Callable[[str], None],
     ) -> None:
         self.size = head
-        """Bytes of the next piece of memory."""
+        """The size in bytes of the next piece of memory."""
         self.busy = False
-        """Whether a thread is at work for the lane."""
+        """True while a thread works for the lane."""
         self._source = source
         self._shards = shards
         self._setting = setting
@@ -67,7 +67,7 @@ class LaneInflater:
 
     @property
     def first(self) -> RangeRead | Piece | None:
-        """What comes next and waits to be scanned."""
+        """The range or piece whose records are read next."""
         if self._pieces:
             return self._pieces[0]
         read = self._source.first
@@ -75,78 +75,78 @@ class LaneInflater:
         return read if plain else None
 
     def drop(self) -> None:
-        """The first is scanned."""
+        """Drop the first range or piece, which has been read."""
         if self._pieces:
             self._pieces.popleft()
         else:
             self._source.drop()
-            self.look()
+            self.update()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing waits and nothing will come."""
+        """True when no bytes wait and none will come."""
         return not self._pieces and self._source.ended
 
     @property
     def progress(self) -> Progress:
-        """What the lane has made of it."""
+        """The lane's progress with its records."""
         return self._source.progress
 
     def reread(self, start: int) -> None:
-        """Have the first range of a plain shard read again from this byte on."""
+        """Request the first range of a plain shard again, from byte ``start`` on."""
         self._source.reread(start)
 
     def give_up(self) -> None:
-        """Go on with the next shard: what is left of this one cannot be decompressed."""
+        """Go on with the next shard, as the rest of this one cannot be decompressed."""
         assert self._extent is not None
         self._source.planner.leave(self._extent)
         self._given_up, self._extent, self._stream = self._extent, None, None
         self._skip, self._failed = 0, False
         self._pieces.clear()
-        self.look()
+        self.update()
 
     def close(self) -> None:
-        """Let go of what waits."""
+        """Release the pieces that wait."""
         self._pieces.clear()
 
     # -- for the threads ---------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """Decompressed bytes that wait to be scanned."""
+        """Decompressed bytes whose records have not been read yet."""
         return sum(piece.filled - piece.scanned for piece in self._pieces)
 
     @property
     def open_piece(self) -> Piece | None:
-        """The memory that is being filled."""
+        """The piece of memory that is being filled."""
         return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
 
     @property
     def due(self) -> bool:
-        """Whether the lane has nothing at all: its head's memory is then set aside."""
+        """True while the lane has no bytes at all, so that memory for its head is kept free."""
         return self.has_work and not (self._pieces or self.progress.ready or self._source.undrawn)
 
     @property
     def straddling(self) -> int:
-        """Bytes, about, of the record that is being put together."""
+        """The approximate bytes of the record that is being assembled from several ranges."""
         return self._source.straddling
 
     @property
     def has_work(self) -> bool:
-        """Whether there is work for a thread."""
+        """True while there is work for a thread."""
         if self._stream is None or self.busy or self._failed:
             return False
         read = self._source.first
-        landed = read is not None and read.scanned < read.filled
-        return self._stream.pending or landed
+        received = read is not None and read.scanned < read.filled
+        return self._stream.pending or received
 
     @property
     def decompresses(self) -> bool:
-        """Whether a thread is what the lane waits for: one at work, or work for one."""
+        """True while the lane waits for a thread: one at work, or one still to start."""
         return self.busy or self.has_work
 
-    def look(self) -> bool:
-        """Take notice of what has landed; whether there is work for a thread."""
+    def update(self) -> bool:
+        """Take in the received ranges; return whether there is work for a thread."""
         while not self._failed and (read := self._source.first) is not None:
             if read.request.extent is self._given_up:
                 self._source.drop()
@@ -158,24 +158,24 @@ class LaneInflater:
         return self.has_work
 
     def begin_piece(self, memory: ByteArray) -> None:
-        """Fill this memory next."""
+        """Append a piece of memory to be filled next."""
         assert self._extent is not None
         start = self._stream.produced if self._stream else 0
         begin = max(start, self._skip)
         self._pieces.append(Piece(RangeRequest(self._extent, begin, begin + len(memory)), memory))
 
     def work(self) -> tuple[Decompressor, ByteArray, ByteArray]:
-        """What a thread is to do: the stream, its input, and the memory for its output."""
+        """Return the next work for a thread: the stream, its input and memory for its output."""
         read, piece, stream = self._source.first, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
         source = read.memory[read.scanned : read.filled] if read is not None else _NOTHING
         room = piece.memory[piece.filled :]
-        missing = self._skip - stream.produced  # what is skipped is written, too, and overwritten
+        missing = self._skip - stream.produced  # skipped bytes are written too, then overwritten
         return stream, source, room[:missing] if missing > 0 else room
 
     def worked(self, taken: int, given: int) -> None:
-        """A thread has taken so many bytes, and given so many."""
+        """Record that a thread took ``taken`` stored bytes and gave ``given`` decompressed ones."""
         read, piece, stream = self._source.first, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
@@ -185,27 +185,27 @@ class LaneInflater:
             piece.filled += given
         if piece.filled == len(piece.memory):
             piece.close()
-        self.look()
+        self.update()
 
     def fail(self, error: DataError | StoreError) -> None:
-        """What waits is all that comes before this error."""
+        """Put an error behind the bytes that wait."""
         if self.open_piece is None:
             self.begin_piece(_NOTHING)
         self._pieces[-1].error = error
         self._failed = True
 
     def out_of_memory(self, error: MemoryError) -> OutOfMemory:
-        """The error where there is no memory to go on with."""
+        """Make the error for a failed allocation."""
         assert self._stream is not None
         return OutOfMemory.of(error, url=self._stream.url, offset=self._stream.consumed)
 
     def likely_size(self) -> int:
-        """Bytes that the shard at hand is likely to have, decompressed."""
+        """Estimate the decompressed bytes of the current shard."""
         assert self._extent is not None
         return USUAL_RATIO * self._shards.sizes.get(self._extent.shard, 0)
 
     def _enter(self, read: RangeRead) -> bool:
-        """Begin with a shard, if its compression can be told; whether it can."""
+        """Begin a shard, unless its compression is still unknown; return whether it was begun."""
         kind = self._kind(read)
         if kind is None:
             return False
@@ -222,9 +222,9 @@ class LaneInflater:
         return True
 
     def _go_on(self, read: RangeRead, offset: int) -> None:
-        """Read on, if only the shard's first bytes were asked for; without them if they are no use.
+        """Continue at ``offset`` if only the shard's first bytes were requested, as a probe.
 
-        If they could not be read, the lane is to find the error there.
+        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
         """
         planner = self._source.planner
         if not planner.probes or read.error is not None:
@@ -232,7 +232,7 @@ class LaneInflater:
         planner.go_on(offset)
         if self._stream is None:
             self._source.drop()
-            self._source.answered = planner.guessed  # else the lane's head is yet to be asked for
+            self._source.answered = planner.guessed  # if not, the head is still to be requested
         elif planner.guessed:
             self._source.withdraw()
 
@@ -246,7 +246,7 @@ class LaneInflater:
         return detect(read.memory[: min(HEAD, read.filled)].tobytes(), named)
 
     def _settle(self) -> bool:
-        """Leave the first range behind if it is used up, and the shard if that was its last one."""
+        """Drop the first range if it is used up; return whether the next one can follow."""
         read, stream = self._source.first, self._stream
         if stream is None or read is None or self.busy or stream.pending or self._failed:
             return False
@@ -261,7 +261,7 @@ class LaneInflater:
             return read.done
 
     def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
-        """Drop the first range; not the shard's last one before all is decompressed."""
+        """Drop the first range; the shard's last one only when all is decompressed."""
         is_last = read.request.stop >= self._shards.sizes[read.request.extent.shard]
         if is_last:
             stream.end()
@@ -276,7 +276,7 @@ class LaneInflater:
         stream.finish()
         if stream.produced < self._skip:
             raise TruncatedShard(
-                f"the shard has {stream.produced} bytes, decompressed, and is to be read from byte "
+                f"the shard has {stream.produced} decompressed bytes, and should be read from byte "
                 f"{self._skip} on; give the offset of a record, or a state of this very shard",
                 url=stream.url,
                 offset=stream.consumed,
@@ -288,7 +288,7 @@ class LaneInflater:
         piece.close()
         assert self._extent is not None
         if not stream.produced:
-            self._shards.hollow(self._extent.shard)
+            self._shards.mark_empty(self._extent.shard)
         self._stream, self._skip = None, 0
 
 

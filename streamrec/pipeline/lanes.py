@@ -1,4 +1,4 @@
-"""A lane: from its records to the order in which it delivers them."""
+"""The lane: it takes records from its source through its stages and keeps those that are ready."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.column_rows import Rows
+    from streamrec.pipeline.filter_stage import FilterStage
     from streamrec.pipeline.packing import Packing
-    from streamrec.pipeline.scan import Source
-    from streamrec.pipeline.sieve import Sieve
+    from streamrec.pipeline.record_reader import Source
     from streamrec.pipeline.stages import Segments, Stage
     from streamrec.types import Indices
 
@@ -23,14 +23,14 @@ __all__ = ["Lane"]
 
 
 class Lane:
-    """Takes one lane's records as they come, and keeps what is ready.
+    """A lane of a run: its source, its stages and the rows that are ready.
 
     Args:
-        source: Where they come from.
-        stage: What is done to the order.
-        start: Where the lane stands.
-        sieve: Leaves out what the filter does not keep.
-        packing: Makes packs of the records.
+        source: The source of its records.
+        stage: Orders the records.
+        start: The coordinates that the lane begins at.
+        filter_stage: Drops the records that the user's filter does not keep.
+        packing: Packs the records.
     """
 
     def __init__(
@@ -39,25 +39,25 @@ class Lane:
         stage: Stage,
         start: Coordinates,
         *,
-        sieve: Sieve | None = None,
+        filter_stage: FilterStage | None = None,
         packing: Packing | None = None,
     ) -> None:
         self.error: StreamrecError | None = None
-        """Why nothing comes after what is available."""
+        """The error that follows the available rows."""
         self.available = 0
-        """Rows that are ready to be merged."""
+        """The number of rows that are ready to be merged."""
         self.ended = False
-        """Whether nothing will come after what is available."""
+        """True when no rows will follow the available ones."""
         self.start = start
-        """Where the lane stood at first."""
+        """The coordinates that the lane began at."""
         self._source = source
         self._stage = stage
-        self._sieve = sieve
+        self._filter_stage = filter_stage
         self._packing = packing
         self._segments: deque[Segment] = deque()
 
     def poll(self, wanted: int) -> None:
-        """Scan what has landed, until so many rows are available."""
+        """Read received records until ``wanted`` rows are available."""
         try:
             while self.available < wanted and self.error is None and self._advance():
                 pass
@@ -66,7 +66,7 @@ class Lane:
         self._source.progress.lacks = self._stage.lacks
 
     def take(self, count: int) -> list[Run[Rows]]:
-        """The next ``count`` rows for the round robin."""
+        """Take the next ``count`` rows for the round robin."""
         runs, progress = [], self._source.progress
         self.available -= count
         for segment in self._segments:
@@ -79,11 +79,11 @@ class Lane:
                 runs.append(Run(rows, first, first + given, segment.epoch))
                 progress.ready -= segment.row_bytes * given
         if not self.available:
-            progress.ready = 0  # it is a sum of fractions
+            progress.ready = 0  # a sum of fractions, so clear its rounding error
         return runs
 
     def deliver(self, count: int) -> Sequence[int] | Indices:
-        """So many rows more are in a batch; the lane's coordinates behind them, as numbers."""
+        """Mark ``count`` more rows as delivered; return the coordinates behind them as numbers."""
         while True:
             segment = self._segments[0]
             segment.delivered += count
@@ -96,65 +96,65 @@ class Lane:
 
     @property
     def waits_for(self) -> str:
-        """The stage that the lane's next records are in."""
-        if self._packing or self._sieve:
+        """The name of the stage that the lane's next records are in."""
+        if self._packing or self._filter_stage:
             return "pack" if self._packing else "filter"
         return self._source.waits_for
 
     @property
     def component(self) -> int:
-        """The component of a mix that the lane's next records are of; 0 where there is no mix."""
+        """The source that the lane's next record comes from, if it draws from several; else 0."""
         return self._source.component
 
     @property
     def refetched(self) -> int:
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         return self._source.refetched
 
     def _advance(self) -> bool:
-        """Go one step on, if something is there; whether it is."""
+        """Take one step; return whether there was anything to do."""
         packing = self._packing
         if packing is None:
-            return self._sift()
+            return self._take_filtered()
         segment = packing.pop()
         if segment is not None:
             self._append(segment)
         if segment is not None or packing.full:
             return segment is not None
         try:
-            return self._sift()
+            return self._take_filtered()
         except StreamrecError as error:
-            packing.put(error)  # what is being packed comes before it
+            packing.put(error)  # the records being packed come before it
             return True
 
-    def _sift(self) -> bool:
-        """Take what comes next, filtered; whether something is there."""
-        sieve = self._sieve
-        item = self._source.pop() if sieve is None else sieve.pop()
+    def _take_filtered(self) -> bool:
+        """Take the next records that passed the filter; return whether there was anything to do."""
+        filter_stage = self._filter_stage
+        item = self._source.pop() if filter_stage is None else filter_stage.pop()
         if isinstance(item, Coordinates):
             self._end_epoch(item)
         elif item is not None:
             self._add(self._stage.add(item))
-        elif sieve is None:
+        elif filter_stage is None:
             return self._finish()
         else:
-            return not sieve.full and self._fill(sieve)
+            return not filter_stage.full and self._fill(filter_stage)
         return True
 
-    def _fill(self, sieve: Sieve) -> bool:
-        """Have the filter asked about what comes next; whether something does."""
+    def _fill(self, filter_stage: FilterStage) -> bool:
+        """Give the next records to the filter; return whether there was anything to give."""
         try:
             item = self._source.pop()
         except StreamrecError as error:
-            sieve.put(error)  # what is being sifted comes before it
+            filter_stage.put(error)  # the records being filtered come before it
             return True
         if item is None:
-            return not sieve and self._finish()
-        sieve.put(item)
+            return not filter_stage and self._finish()
+        filter_stage.put(item)
         return True
 
     def _finish(self) -> bool:
-        """Whether this is found out now: that the lane has ended."""
+        """Mark the lane as ended if its source has; return whether that is new."""
         if self.ended or not self._source.ended:
             return False
         self.ended = not self._packing
@@ -174,7 +174,7 @@ class Lane:
                 self._append(segment)
 
     def _append(self, segment: Segment) -> None:
-        """Rows are ready."""
+        """Make a segment's rows available."""
         nbytes, count = segment.rows.nbytes, len(segment.rows)
         segment.row_bytes = nbytes / count
         self._segments.append(segment)

@@ -1,4 +1,4 @@
-"""The records of a lane of a mix: drawn from those of its components, one by one."""
+"""The source of a lane of a mix, which draws records from its components one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.stages import OWN, Coordinates, Stretch
+from streamrec.pipeline.stages import OWN, Coordinates, RecordSpan
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent
 from streamrec.types import RecordRows
@@ -21,72 +21,75 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.pipeline.feeds import LaneFeed, Progress
-    from streamrec.pipeline.scan import Scan
+    from streamrec.pipeline.range_queue import Progress, RangeQueue
+    from streamrec.pipeline.record_reader import RecordReader
     from streamrec.plan.mixture import Draws
     from streamrec.types import Indices
 
-__all__ = ["Mix", "MixedStretch"]
+__all__ = ["Mix", "MixedSpan"]
 
 AT_ONCE = 1024
-"""Records that are drawn at a time, at most: a draw costs less the more there are."""
+"""The most records that are drawn at a time; many at once cost less for each."""
 LEAST_SHARE = 1e-4
-"""Of a component that is hardly ever drawn, for how soon it is needed."""
+"""The share that a component has at least, for how soon its ranges are needed."""
 
 Point: TypeAlias = tuple[int, ...]
-"""Extent, byte offset and record number: where a component's next record is looked for."""
+"""Extent, byte offset and record number of a component's next record."""
 
 
 class Component:
-    """One component's records in a lane, as they wait to be drawn.
+    """One component of a lane's mix, with the records that wait to be drawn.
 
     Args:
-        name: Of the component.
-        scan: Where they come from.
-        feed: Its ranges.
-        point: Where the lane stands in it.
-        epoch: Of that point.
+        name: The component's name.
+        reader: The reader of its records.
+        feed: The queue of its ranges.
+        point: The point in it that the lane has reached.
+        epoch: The epoch of that point.
     """
 
-    def __init__(self, name: str, scan: Scan, feed: LaneFeed, point: Point, epoch: int) -> None:
+    def __init__(
+        self, name: str, reader: RecordReader, feed: RangeQueue, point: Point, epoch: int
+    ) -> None:
         self.name = name
-        self.scan = scan
+        self.reader = reader
         self.point = point
-        """Behind the last record that was drawn."""
+        """The point behind the last record that was drawn."""
         self.epoch = epoch
-        """Of that record, or of the first one."""
+        """The epoch of the last record that was drawn; before any draw, that of the start."""
         self.waiting = 0
-        """Records that are there."""
+        """The number of records that wait to be drawn."""
         self._feed = feed
-        self._parts: deque[Stretch] = deque()
+        self._parts: deque[RecordSpan] = deque()
         self._error: StreamrecError | None = None
 
     def has_ended(self) -> bool:
-        """Whether nothing waits, and nothing will come.
+        """Return whether no record waits and none will come.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         if self._error is not None and not self.waiting:
             raise self._error
-        return self.scan.ended and not self.waiting
+        return self.reader.ended and not self.waiting
 
     def fill(self, wanted: int) -> None:
-        """Scan what has landed, until so many records wait."""
+        """Read received records until ``wanted`` of them wait."""
         try:
             while self.waiting < wanted and self._error is None:
-                item = self.scan.pop()
+                item = self.reader.pop()
                 if item is None:
                     return
-                if isinstance(item, Stretch):  # each component has epochs of its own
+                # Coordinates are left out: they end an epoch of the component, not of the mix.
+                if isinstance(item, RecordSpan):
                     self._parts.append(item)
                     self.waiting += len(item)
                     self._feed.undrawn += item.rows.nbytes
         except StreamrecError as error:
-            self._error = error  # what was scanned before it comes first
+            self._error = error  # the records before it come first
 
-    def take(self, count: int) -> list[Stretch]:
-        """The next records; the component's point moves behind them."""
+    def take(self, count: int) -> list[RecordSpan]:
+        """Take the next ``count`` records and move the component's point behind them."""
         parts = []
         self.waiting -= count
         while count:
@@ -104,70 +107,68 @@ class Component:
         return parts
 
     def expect(self, share: float) -> None:
-        """Say which part of the lane's records are its own, from here on."""
+        """Set the share of the lane's coming records that are drawn from this component."""
         self._feed.share = max(share, LEAST_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
-class MixedStretch:
-    """Records of several components, in the order in which they were drawn.
-
-    Some between them may have been left out.
-    """
+class MixedSpan:
+    """Records of several components in the order of their draws, some of them filtered out."""
 
     extent: Extent
     rows: RecordRows
     lengths: Indices
     draws: Drawn
     places: Indices
-    """int64 ``[rows]``: of which draw each is."""
+    """int64 ``[rows]``: the number of each record's draw."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def before(self, row: int) -> Coordinates:
-        """Where a lane stands whose next record is this one."""
+        """Return the coordinates of a lane whose next record is this one."""
         return self.draws.at(int(self.places[row]), self.extent.epoch)
 
     def after(self, row: int) -> Coordinates:
-        """Where a lane stands whose last record was this one."""
+        """Return the coordinates of a lane whose last record was this one."""
         return self.draws.at(int(self.places[row]) + 1, self.extent.epoch)
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
         return self.draws.behind(self.places, self.extent.epoch)
 
-    def cut(self, first: int, last: int, extent: Extent) -> MixedStretch:
-        """The records from ``first`` to before ``last``, which are of that extent."""
+    def cut(self, first: int, last: int, extent: Extent) -> MixedSpan:
+        """Return the records from ``first`` to before ``last``, as ones of ``extent``."""
         places = slice(first, last)
         rows = self.rows.part(first, last)
-        return MixedStretch(extent, rows, self.lengths[places], self.draws, self.places[places])
+        return MixedSpan(extent, rows, self.lengths[places], self.draws, self.places[places])
 
-    def keep(self, kept: Indices, rows: RecordRows) -> MixedStretch:
-        """Those that a filter keeps, in the memory where they are then."""
-        return MixedStretch(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
+    def keep(self, kept: Indices, rows: RecordRows) -> MixedSpan:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        return MixedSpan(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Where a lane stands after each of some draws."""
+    """The points of all components after each of some draws."""
 
     first: int
     """The number of the first draw."""
     starts: list[Point]
-    """Of each component, before them."""
+    """The point of each component before the first draw."""
     start_epochs: list[int]
-    """The same: the epoch that it is in."""
+    """The epoch of each component before the first draw."""
     choices: Indices
+    """int64 ``[draws]``: the component of each draw."""
     ends: Indices
-    """int64 ``[draws, 3]``: where the component that was drawn stands behind the record."""
+    """int64 ``[draws, 3]``: the drawn component's point behind the record."""
     epochs: Indices
-    """int64 ``[draws]``: the epoch of that component that it is of."""
+    """int64 ``[draws]``: the drawn record's epoch in its component."""
 
     @cached_property
     def _latest(self) -> Indices:
-        """int64 ``[components, draws + 1]``: after so many, the last draw of each; -1 for none."""
+        """int64 ``[components, draws + 1]``: each one's last draw after ``d`` draws; -1 if none."""
         count = len(self.choices)
         components = np.arange(len(self.starts))[:, None]
         drawn = np.where(self.choices == components, np.arange(count), -1)
@@ -175,7 +176,7 @@ class Drawn:
         return np.maximum.accumulate(np.hstack([none, drawn]), axis=1)
 
     def lowest_epochs(self, weighted: npt.NDArray[np.bool_]) -> Indices:
-        """int64 ``[draws]``: the lowest epoch, with each, of the components that have a weight."""
+        """Return int64 ``[draws]``: the lowest epoch of the weighted components after each draw."""
         latest = self._latest[:, 1:]
         starts = np.array(self.start_epochs)[:, None]
         epochs = np.where(latest < 0, starts, self.epochs[latest])
@@ -183,7 +184,7 @@ class Drawn:
         return lowest
 
     def at(self, count: int, epoch: int) -> Coordinates:
-        """Where the lane stands after so many of them, in that epoch of the mix."""
+        """Return the lane's coordinates after ``count`` draws, in that epoch of the mix."""
         sources = tuple(
             tuple(self.ends[last].tolist()) if last >= 0 else start
             for start, last in zip(self.starts, self._latest[:, count].tolist(), strict=True)
@@ -191,7 +192,7 @@ class Drawn:
         return Coordinates(epoch, 0, self.first + count, sources=sources)
 
     def behind(self, draws: Indices, epoch: int) -> Indices:
-        """int64 ``[draws, numbers]``: where the lane stands after each of these, in that epoch."""
+        """Return int64 ``[draws, numbers]``: the lane's coordinates after each of these draws."""
         latest = self._latest[:, draws + 1].T[:, :, None]
         points = np.where(latest < 0, np.array(self.starts), self.ends[latest[:, :, 0]])
         own = np.zeros((len(draws), OWN), np.int64)
@@ -201,17 +202,17 @@ class Drawn:
 
 
 class Mix:
-    """The records of one lane of a mix.
+    """The source of one lane of a mix.
 
     Args:
-        components: In their order.
-        draws: Say which comes next.
+        components: The components, in the order of their names.
+        draws: Give the component of each record.
         lane: The lane's number.
-        start: Where it stands.
-        end: Where a finite run leaves it.
-        ends: What becomes of it where a component has ended: it ``"stop"``s, or goes on with the
-            ``"rest"``; ``None``: none of them ever ends.
-        progress: What the lane has, and what it needs.
+        start: The coordinates that it begins at.
+        end: The coordinates at which a finite run leaves it.
+        ends: The lane's way when a component has ended: ``"stop"``, or go on with the ``"rest"``;
+            ``None``: no component ever ends.
+        progress: The lane's progress.
     """
 
     def __init__(
@@ -226,51 +227,51 @@ class Mix:
         progress: Progress,
     ) -> None:
         self.ended = False
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         self.component = 0
-        """Which one the next record is of."""
+        """The component of the next record."""
         self.progress = progress
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         self._components = components
         self._draws = draws
         self._lane = lane
         self._epoch, self._number = start.extent, start.record
-        self._epochs = 0  # that have ended since the start: they may be more apart than 1
+        self._epochs = 0  # changes of the epoch since the start; each may be by more than one
         self._seed_epoch = start.extent if ends else 0
         self._end = end
         self._ends = ends
         self._gone: set[int] = set()
         self._upcoming = _NONE
-        self._ready: deque[MixedStretch | Coordinates] = deque()
+        self._ready: deque[MixedSpan | Coordinates] = deque()
 
     @property
     def refetched(self) -> int:
-        """Faults that were gone when the bytes were read once more."""
-        return sum(component.scan.refetched for component in self._components)
+        """The number of faults that were gone when the bytes were read again."""
+        return sum(component.reader.refetched for component in self._components)
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
-        return self._components[self.component].scan.waits_for
+        """The name of the stage that the next records are in."""
+        return self._components[self.component].reader.waits_for
 
-    def pop(self) -> MixedStretch | Coordinates | None:
-        """The next records; where an epoch of the mix ends; nothing yet, or nothing any more.
+    def pop(self) -> MixedSpan | Coordinates | None:
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         while not self._ready and not self.ended:
-            count = self._there()
+            count = self._ready_draws()
             if count:
                 self._part(self._drawn(count))
-            elif not self._loses():
+            elif not self._drop_ended():
                 return None
             elif self.ended:
                 self._ready.append(self._end)
         return self._ready.popleft() if self._ready else None
 
-    def _there(self) -> int:
-        """How many of the next draws can be made, by what has landed."""
+    def _ready_draws(self) -> int:
+        """Count the next draws for which the records have been received."""
         if not len(self._upcoming):
             self._look_ahead()
         count = len(self._upcoming)
@@ -285,7 +286,7 @@ class Mix:
         return count
 
     def _look_ahead(self) -> None:
-        """Draw, and tell the components how soon they are needed."""
+        """Draw the next components, and set the share of each."""
         self._upcoming = self._draws.choices(
             self._lane, self._seed_epoch, self._number, AT_ONCE, self._gone
         )
@@ -293,11 +294,11 @@ class Mix:
         for component, share in zip(self._components, shares, strict=True):
             component.expect(share)
 
-    def _loses(self) -> bool:
-        """Whether the component that comes next has ended; what follows is drawn without it.
+    def _drop_ended(self) -> bool:
+        """Return whether the next component has ended; later draws are then made without it.
 
         Raises:
-            StreamrecError: It failed, or can never end and has nothing.
+            StreamrecError: It failed, or it repeats for ever without any record.
         """
         number = int(self._upcoming[0])
         if number == NOTHING:
@@ -309,14 +310,14 @@ class Mix:
         if self._ends is None:
             raise DataError(
                 f"no shard of the component {component.name!r} that this lane ever reads holds a "
-                "record: there is nothing to repeat; check the shards, or set lanes to less"
+                "record, so there is nothing to repeat; check the shards, or set lanes to less"
             )
         self._gone.add(number)
         self._upcoming = _NONE
         self.ended = self._ends == "stop"
         return True
 
-    def _drawn(self, count: int) -> MixedStretch:
+    def _drawn(self, count: int) -> MixedSpan:
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
         starts = [component.point for component in self._components]
         start_epochs = [component.epoch for component in self._components]
@@ -332,7 +333,7 @@ class Mix:
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
         drawn = Drawn(self._number, starts, start_epochs, choices, ends, epochs[order])
         self._number += count
-        return MixedStretch(
+        return MixedSpan(
             Extent(0, self._epoch, -1),
             RecordRows.concatenate([part.rows for part in parts]).reorder(order),
             np.concatenate([part.lengths for part in parts])[order],
@@ -340,8 +341,8 @@ class Mix:
             np.arange(count),
         )
 
-    def _part(self, drawn: MixedStretch) -> None:
-        """Part what was drawn where an epoch of the mix ends: all components were gone through."""
+    def _part(self, drawn: MixedSpan) -> None:
+        """Split the drawn records where the mix's epoch, its components' lowest, rises."""
         weighted = self._draws.weighted(self._lane, drawn.draws.first, len(drawn))
         lowest = drawn.draws.lowest_epochs(weighted)
         epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))

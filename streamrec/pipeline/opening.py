@@ -1,4 +1,4 @@
-"""What is read before a dataset is there: its index, or records to infer features from."""
+"""Functions that open a dataset: they read its index, or infer features from its records."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def read_index(
     stores: Stores,
     objects: Sequence[ObjectInfo],
 ) -> Index:
-    """The index that is named, or the one beside the shards.
+    """Read the index that is named, or the one beside the shards.
 
     Raises:
-        ObjectNotFound: There is none.
+        ObjectNotFound: There is no index.
         MalformedIndex: It cannot be read.
         StaleIndex: It does not describe the shards.
         StoreUnavailable: The store stalls.
@@ -46,34 +46,34 @@ async def read_index(
 
 
 def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:
-    """An index is of shards that are not compressed; nothing is cut into lanes but records.
+    """Check the settings against an index, and set ``compression`` to "none", as an index requires.
 
     Raises:
-        ConfigError: The settings, or the index, say otherwise.
+        ConfigError: The settings contradict the index, or it counts no record.
     """
     if settings.compression not in ("auto", "none"):
         raise ConfigError(
-            "an index is of shards that are not compressed, and compression is "
+            "an index describes shards that are not compressed, and compression is "
             f"{settings.compression!r}; leave one of the two out"
         )
     if not settings.ordered:
         raise ConfigError(
-            "ordered=False keeps no order, and an index makes one; leave one of the two out"
+            "ordered=False keeps no order, and an index sets one; leave one of the two out"
         )
     if not index.records:
-        raise ConfigError("the index counts no record in these shards: there is nothing to read")
+        raise ConfigError("the index counts no record in these shards; check the source")
     return settings.model_copy(update={"compression": "none"})
 
 
 async def with_inferred_features(
     settings: DatasetSettings, stores: Stores, objects: Sequence[ObjectInfo]
 ) -> DatasetSettings:
-    """Features as the first records have them.
+    """Infer the features from the first records.
 
     Raises:
-        ConfigError: There is no record, or :func:`infer_features` says so.
-        MalformedExample: They are no Examples.
-        RecordTooLarge: The first one is.
+        ConfigError: There is no record, or :func:`infer_features` cannot infer them.
+        MalformedExample: The records are no Examples.
+        RecordTooLarge: The first record is too large.
         StoreUnavailable: The store stalls.
     """
     urls = (found.url for found in objects)
@@ -92,7 +92,7 @@ async def with_inferred_features(
 
 @asynccontextmanager
 async def _limit(settings: DatasetSettings, what: str, url: str) -> AsyncIterator[None]:
-    """Do not wait for ever; what is read here is short."""
+    """Limit the time of a read to ``stall_timeout``; what is read here is short."""
     seconds = settings.stall_timeout
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""The last stage of a lane: its records are parsed, mapped and packed in threads, in order."""
+"""The packing stage of a lane: threads parse, map and pack its records in order."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 __all__ = ["Packing"]
 
 PIECE = 64 << 10
-"""Bytes of records that are packed at a time: their packs are several times as large, and are held
-for each lane."""
+"""Bytes of records that are packed at a time. Their packs are several times as large, and every
+lane holds some."""
 MOST_WAITING = 2
-"""Segments that may wait to be packed before the lane reads no further."""
+"""The number of waiting segments at which the lane reads no further."""
 
 
 class _Run(NamedTuple):
-    """Documents that were handed to the packer, by their numbers."""
+    """A run of documents that were given to the packer, by their numbers."""
 
     number: int
     size: int
     end: Callable[[int], Sequence[int] | Indices]
-    """Where the lane stands behind one of them; of none, where it goes on."""
+    """Returns the lane's coordinates behind a document; in an empty run, those it goes on at."""
     shards: Any
     ordinals: Any
 
 
 class Packing:
-    """Makes packs of one lane's records.
+    """The packing stage of one lane.
 
     Args:
-        packer: Knows how.
+        packer: Packs the documents.
         columns: Parses and maps records; called in threads.
-        submit: Has a thread do some work, and tells the lane when it is done.
-        start: Where the lane stands.
-        patience: After how many extents without any pack there is no hope; ``None``: the run ends
-            by itself.
+        submit: Runs a function in a thread, and notifies the lane when it is done.
+        start: The coordinates that the lane begins at.
+        patience: The number of extents in a row without a pack after which the lane fails;
+            ``None``: never, as the run ends by itself.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Packing:
         self._submit = submit
         self._patience = patience
         self._waiting: deque[Segment | Coordinates | StreamrecError] = deque()
-        self._first = 0  # of the first segment's rows that are not packed yet
+        self._first = 0  # the first segment's first row that is not packed yet
         self._job: Future[Packs | None] | None = None
         self._epoch = 0
         self._number = 0
@@ -76,19 +76,19 @@ class Packing:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more should be put in now."""
+        """True while nothing more should be put in."""
         ended = bool(self._waiting) and isinstance(self._waiting[-1], StreamrecError)
         return ended or len(self._waiting) >= MOST_WAITING
 
     def put(self, item: Segment | Coordinates | StreamrecError) -> None:
-        """Records; where the lane goes on after an epoch; or why nothing follows."""
+        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
         self._waiting.append(item)
 
     def pop(self) -> Segment | None:
-        """The packs that come next, if some are there.
+        """Return the next packs, if they are ready.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         while True:
             if self._job is None and not self._start():
@@ -102,7 +102,7 @@ class Packing:
                 return self._segment(packs)
 
     def _start(self) -> bool:
-        """Have a thread pack what comes next; whether something does."""
+        """Have a thread pack the next records; return whether there are any."""
         if not self._waiting:
             return False
         item = self._waiting[0]
@@ -136,7 +136,7 @@ class Packing:
         return part
 
     def _note(self, run: _Run) -> None:
-        """Remember where documents are, and forget those that no pack will begin behind."""
+        """Remember the place of these documents, and forget those that no later pack needs."""
         held = self._packer.first_held
         self._runs = [known for known in self._runs if known.number + known.size >= held]
         self._runs.append(run)
@@ -145,8 +145,8 @@ class Packing:
     def _check_hope(self, extent: int) -> None:
         if self._patience is not None and extent - self._fruitful >= self._patience:
             raise DataError(
-                "all records that a lane reads, several times over, gave no pack, and the run has "
-                "no end: check the features that are packed, or set epochs"
+                "a lane gave no pack in several passes over its shards, and the run has "
+                "no end; check the features that are packed, or set epochs"
             )
 
     def _segment(self, packs: Packs) -> Segment:
@@ -159,7 +159,7 @@ class Packing:
         return Segment(rows, self._epoch, ends.__getitem__)
 
     def _at(self, number: int) -> Sequence[int] | Indices:
-        """Where the document of a number is to be looked for: behind the one before it."""
+        """Return the coordinates of a document, which begins behind the one before it."""
         run = next(
             run
             for run in reversed(self._runs)

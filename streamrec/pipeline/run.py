@@ -1,4 +1,4 @@
-"""One rank's run over a dataset, from a position to its end."""
+"""The run of one rank over a dataset, from a position to its end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamrec.flow.cleanup import end, finish
 from streamrec.flow.work_sharing import WorkSharing
 from streamrec.pipeline.batch import Batcher, empty_chunk
 from streamrec.pipeline.decode import Decoder, Suspect
+from streamrec.pipeline.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch import COUNTERS as FETCHED
 from streamrec.pipeline.fetch import Fetcher, OpensStores
 from streamrec.pipeline.inflate import Inflater
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.quarantine import losses_of
+from streamrec.pipeline.quarantine import corruption_log_of
 from streamrec.pipeline.sources import Sources
 from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
-from streamrec.pipeline.whereabouts import Whereabouts
 from streamrec.pipeline.workers import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.position import EXTENT, OFFSET, PART, TAKEN
@@ -33,7 +33,7 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
     from streamrec.types import Batch
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 __all__ = ["COUNTERS", "Run"]
 
 COUNTERS = (*FETCHED, "seconds_waited", "refetched", "decompressed_from", "decompressed_to")
-"""Of the statistics: what is counted since the start, besides what was delivered."""
+"""The names of the statistics that count from the start, without those of delivery."""
 
 THREADS = min(4, os.cpu_count() or 1)
-"""That decode."""
+"""The number of decoding threads."""
 MOST_TOGETHER = 256
-"""Records that travel together, at most, in a stream of single records."""
-RAISE = "look at what this machine is busy with, or raise stall_timeout"
+"""The most records that are sent together in a stream of single records."""
+RAISE = "check what this machine is busy with, or raise stall_timeout"
 LONGEST_TURN = 0.005
-"""Seconds for which batches are cut before others on the loop have their turn."""
+"""Seconds for which batches are cut before other tasks of the loop get a turn."""
 
 
 class _Decoding(NamedTuple):
-    """A batch on its way."""
+    """A batch that is being decoded."""
 
     batch: Future[Batch]
     used: int
@@ -61,15 +61,15 @@ class _Decoding(NamedTuple):
 
 
 class Run:
-    """Reads ahead in the background; ``receive`` takes batches in their order.
+    """A run, which reads ahead in the background while ``receive`` takes its batches in order.
 
-    Use it as an asynchronous context manager; leaving it cancels all that is under way.
+    Use it as an asynchronous context manager; leaving it cancels all work in progress.
 
     Args:
-        plan: What to deliver.
-        shards: Names and what is known of them.
-        stores: Serve the bytes.
-        allocate: Memory for the columns of batches; by default the run has its own.
+        plan: The plan of the run.
+        shards: The shards' names and the facts about them.
+        stores: The stores of the shards.
+        allocate: Allocates the columns of batches; by default the run does.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Run:
         allocate: Allocate | None = None,
     ) -> None:
         self.position = plan.position
-        """The position of what will be received next."""
+        """The position of the next batch."""
         self._plan = plan
         self._shards = shards
         self._stores = stores
@@ -98,14 +98,14 @@ class Run:
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
-        self._losses = losses_of(self._plan.settings, self._shards.urls)
+        self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
         self._begin()
         return self
 
     def _begin(self) -> None:
-        """Have all read from the plan's position on."""
+        """Start all parts of the run at the plan's position."""
         plan = self._plan
-        self._sent, self._donor = plan.position, empty_chunk()
+        self._sent, self._padding_row = plan.position, empty_chunk()
         self._decoder = self._make_decoder()
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[_Decoding] = Channel(plan.memory.waiting, channel_most)
@@ -115,24 +115,26 @@ class Run:
         self._workers = Workers(
             plan, self._shards.urls, self._threads, self._decoder, self._fetcher
         )
-        self._sources = Sources(plan, self._shards, self._fetcher, self._inflater, self._losses)
+        self._sources = Sources(
+            plan, self._shards, self._fetcher, self._inflater, self._corruption_log
+        )
         self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
-        self._whereabouts = Whereabouts(plan, self._shards)
+        self._extent_tracker = ExtentTracker(plan, self._shards)
         taken = self._starts[TAKEN]
         skip = plan.position.skip if plan.by_record is None else 0
         self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
 
     async def _stop(self) -> None:
-        """Read no further, and let go of what is in no batch yet; again changes nothing."""
+        """Stop reading, and release all that is in no batch yet; a second call does nothing."""
         assert self._task is not None
         await end(self._task)
         if self._inflater is not None:
             self._inflater.close()
         self._fetcher.close()
-        # Objects that refer to each other would hold it until the collector of cycles comes.
+        # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._refetched += sum(lane.refetched for lane in self._lanes)
-        self._lanes, self._donor = [], empty_chunk()
+        self._lanes, self._padding_row = [], empty_chunk()
         self._batcher.close()
 
     async def __aexit__(self, *_: object) -> None:
@@ -141,18 +143,18 @@ class Run:
     async def _close(self) -> None:
         await self._stop()
         self._threads.shutdown(wait=not self._hangs, cancel_futures=True)
-        if self._losses is not None:
-            self._losses.close()
+        if self._corruption_log is not None:
+            self._corruption_log.close()
         self._channel.clear()
         self._next = None
         self._decoder.close()
 
     async def receive(self) -> Batch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            EndOfStream: The run is at its end; ``position`` is then where the next one begins.
-            StreamrecError: The first cause of a failure; what came before it was delivered.
+            EndOfStream: The run has ended; ``position`` is now the beginning of the next one.
+            StreamrecError: The first cause of a failure; all batches before it were delivered.
         """
         if self._doubts:
             await self._begin_again()
@@ -176,11 +178,11 @@ class Run:
         return batch
 
     async def halt(self) -> Position | None:
-        """Read no further; what is ready can still be received.
+        """Stop reading; batches that are ready can still be received.
 
         Returns:
-            The position behind what is ready, where another run can go on; ``None``: all of this
-            run is ready, or will fail there.
+            The position behind the ready batches, where another run can go on; ``None``: the run's
+            last batch is ready, or its failure.
         """
         if self._channel.is_closed:
             return None
@@ -188,9 +190,9 @@ class Run:
         return self._sent
 
     async def _begin_again(self) -> None:
-        """Read once more from the last batch on; every payload is checked before it is merged.
+        """Read again from the last batch on, and check every payload before it is merged.
 
-        There it is known what is to be done with one that is corrupt.
+        The lanes can then handle a corrupt record as ``on_corrupt`` says.
         """
         await finish(self._stop())
         counts = self._fetcher.counts
@@ -200,19 +202,21 @@ class Run:
         self._next, self._doubts = None, False
 
     async def _decoded(self, batch: Future[Batch]) -> Batch:
-        """The batch; it is not lost when the wait for it is cancelled."""
+        """Wait for a batch to be decoded; cancelling the wait does not lose it."""
         if not batch.done():
             seconds = self._plan.settings.stall_timeout
             arrival = asyncio.wrap_future(batch)
             arrival.add_done_callback(_retrieve)
             if not (await asyncio.wait([arrival], timeout=seconds))[0]:
                 self._hangs = True
-                raise Stalled(f"a batch took more than {seconds:g} s; {RAISE}", stage="decode")
+                raise Stalled(
+                    f"decoding a batch took more than {seconds:g} s; {RAISE}", stage="decode"
+                )
             return arrival.result()
         return batch.result()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start."""
+        """Return counters since the start, and current sizes."""
         is_whole_now = self._plan.is_suspicious and self.position is not self._plan.position
         return {
             "batches": self._batches,
@@ -225,7 +229,7 @@ class Run:
             + self._refetched
             + sum(lane.refetched for lane in self._lanes),
             **self._workers.left_out(),
-            **(self._losses.statistics() if self._losses else {}),
+            **(self._corruption_log.statistics() if self._corruption_log else {}),
         }
 
     def _make_decoder(self) -> Decoder:
@@ -237,7 +241,7 @@ class Run:
             single=plan.batch_size is None or plan.settings.pack is not None,
             share=WorkSharing(self._threads, THREADS - 1).share,
             functions=plan.functions,
-            masks=plan.keeps_places,
+            masks=plan.keeps_placeholders,
             components=plan.components,
             checks_large=plan.checks_late,
             allocate=self._allocate,
@@ -296,19 +300,19 @@ class Run:
                 start,
                 plan.buckets,
                 int(self._starts[TAKEN, j]),
-                keeps_places=plan.keeps_places,
+                keeps_placeholders=plan.keeps_placeholders,
             )
         patience = plan.patience(lane)
         return Lane(
             self._sources.of(j, start),
             stage,
             start,
-            sieve=self._workers.sieve(j, patience),
+            filter_stage=self._workers.filter_stage(j, patience),
             packing=self._workers.packing(j, start, patience),
         )
 
     async def _produce(self) -> None:
-        """Fill the channel; its end carries the first cause of a failure."""
+        """Fill the channel, and close it with the first cause of a failure."""
         tasks = [
             asyncio.create_task(self._assemble(), name="streamrec-assemble"),
             asyncio.create_task(self._fetcher.run(), name="streamrec-fetch"),
@@ -326,9 +330,9 @@ class Run:
     async def _assemble(self) -> None:
         plan = self._plan
         step = plan.position.step
-        if plan.by_record is not None and plan.by_record.lends(step):
+        if plan.by_record is not None and plan.by_record.borrows_padding(step):
             await self._gather(1)
-            self._donor = self._batcher.cut(1)
+            self._padding_row = self._batcher.cut(1)
         while plan.end_step is None or step < plan.end_step:
             wanted = plan.rows(step)
             await self._gather(wanted)
@@ -341,20 +345,20 @@ class Run:
             await self._yield_at_times()
 
     async def _yield_at_times(self) -> None:
-        """Where much has landed, a batch that is ready must not wait until all of it is cut."""
+        """Let other tasks of the loop run at times, so that ready batches leave at once."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._yield_at:
             await asyncio.sleep(0)
             self._yield_at = loop.time() + LONGEST_TURN
 
     def _single_records(self, step: int) -> int:
-        """How many single records travel together now."""
+        """Return the number of single records to send together."""
         end = self._plan.end_step
         most = MOST_TOGETHER if end is None else min(MOST_TOGETHER, end - step)
         return min(most, self._batcher.pending)
 
     async def _gather(self, wanted: int) -> None:
-        """Merge until ``wanted`` rows are pending, or all lanes are at their end."""
+        """Merge until ``wanted`` rows are pending, or all lanes have ended."""
         while (lane := self._batcher.gather(wanted)) >= 0:
             waited_for = [self._lanes[lane]] if self._plan.settings.ordered else self._lanes
             for error in (lane.error for lane in waited_for):
@@ -373,11 +377,11 @@ class Run:
             raise self._stalled(lane) from None
 
     def _feed_of(self, lane: int) -> int:
-        """The feed that the lane's next record comes from."""
+        """Return the index of the feed of the lane's next record."""
         return lane + self._lanes[lane].component * len(self._lanes)
 
     def _stalled(self, lane: int) -> StreamrecError:
-        """The error that names what the lane waits for."""
+        """Make the error that names the stage that the lane waits for."""
         feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
         reads = [
             feed.first for feed in (feeds[self._feed_of(lane)], *feeds) if feed.first is not None
@@ -402,7 +406,7 @@ class Run:
         rows, plan = self._batcher.pending, self._plan
         if plan.end_epoch is None:
             raise DataError(
-                "no shard that this rank's lanes ever read holds a record: there is nothing to "
+                "no shard that this rank's lanes ever read holds a record, so there is nothing to "
                 "repeat; check the shards, or set lanes to less"
             )
         if rows and plan.remainder != "drop":
@@ -410,20 +414,20 @@ class Run:
 
     async def _send(self, rows: int, step: int) -> None:
         chunk = self._batcher.cut(rows)
-        if rows and self._plan.by_record and self._plan.by_record.lends(step):
-            self._donor = chunk.cut(rows - 1, rows)
+        if rows and self._plan.by_record and self._plan.by_record.borrows_padding(step):
+            self._padding_row = chunk.cut(rows - 1, rows)
         position = behind = self._position(step)
-        if self._plan.batch_size is None:  # rows that are taken singly stand behind one position
+        if self._plan.batch_size is None:  # single records sent together share one position
             position = replace(self._sent, step=step, skip=self._sent.skip + rows)
         padding = None
         if self._plan.remainder == "pad":
             padding = (self._plan.batch_size or 0) - rows
-        chunk = chunk if rows else self._donor
+        chunk = chunk if rows else self._padding_row
         used = chunk.nbytes + FRAME_OVERHEAD * rows
         size = self._decoder.size(chunk)
         await self._channel.wait_for_room(size)
         decoding = self._threads.submit(self._decoder.decode, chunk, position, padding, rows)
-        del chunk  # the thread's reference is the last: decoding it frees the ranges
+        del chunk  # the thread has the last reference: decoding frees the ranges
         await self._channel.send(_Decoding(decoding, used), size)
         self._sent = behind
 
@@ -433,24 +437,24 @@ class Run:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
         lanes, sources = self._batcher.coordinates()
         points = lanes if sources is None else sources
-        self._whereabouts.follow(points)
+        self._extent_tracker.follow(points)
         return self._plan.position.at(
             step,
-            self._whereabouts.epoch if sources is None else int(lanes[EXTENT].min()),
+            self._extent_tracker.epoch if sources is None else int(lanes[EXTENT].min()),
             lanes,
-            self._whereabouts.tags(points, lanes),
+            self._extent_tracker.tags(points, lanes),
             sources,
         )
 
 
 def _first_cause(failure: BaseException | None) -> BaseException | None:
-    """Return the error itself, of the groups that a ``TaskGroup`` makes of it."""
+    """Return the first error inside a ``TaskGroup``'s exception groups."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return failure
 
 
 def _retrieve(future: asyncio.Future[Batch]) -> None:
-    """Look at the outcome of a batch that nobody may wait for any more, so that nothing warns."""
+    """Retrieve a batch's exception, so that asyncio does not warn if nobody waits for it."""
     if not future.cancelled():
         future.exception()

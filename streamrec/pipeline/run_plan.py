@@ -1,4 +1,4 @@
-"""What one rank is to deliver in a run, and where its lanes begin and end."""
+"""The plan of one rank's run: its orders and settings, and where its lanes begin and end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.pipeline.quarantine import keeps_places
+from streamrec.pipeline.quarantine import keeps_placeholders
 from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.position import EXTENT, WINDOW, Position
@@ -34,36 +34,36 @@ if TYPE_CHECKING:
 __all__ = ["RunPlan"]
 
 HOPELESS = 4
-"""How many times all the shards of a lane are to pass a filter in vain before it is an error."""
+"""The number of passes over all shards of a lane without a kept record or pack before it fails."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What one rank is to deliver."""
+    """The plan of one rank's run."""
 
     settings: DatasetSettings
     orders: tuple[Order, ...]
-    """Of a mix, one a component; of lanes with several shards open, one a strand; else the one."""
+    """One for each component of a mix, or for each open shard of a lane; else a single one."""
     position: Position
     memory: MemoryPlan
     batch_size: int | None
     remainder: str
     functions: Functions = NONE
     windows: Windows | ChunkWindows | None = None
-    """``None``: records leave their lanes as they come."""
+    """The windows within which lanes reorder records; ``None``: records keep their order."""
     draws: Draws | None = None
-    """``None``: nothing is mixed."""
+    """The draws of a mix; ``None``: nothing is mixed."""
     components: Components | None = None
-    """``None``: nothing is mixed."""
+    """The components of a mix; ``None``: nothing is mixed."""
     is_suspicious: bool = False
-    """Whether bytes have come that were corrupt."""
+    """True if the run has begun again since a payload was corrupt."""
 
     @property
     def checks_late(self) -> bool:
-        """Whether large payloads are checked where they are decoded, and not where they are found.
+        """True if the decoder checks large payloads, in place of the record readers.
 
-        If one of them is corrupt the run begins again before its batch, with suspicion. So this is
-        for runs that read nothing before they decode it, and that can begin again.
+        If one is corrupt, the run begins again before its batch, with ``is_suspicious``. So this is
+        for runs that can begin again, and in which no stage before the decoder uses payloads.
         """
         settings = self.settings
         if settings.on_corrupt != "raise" or not settings.ordered or self.is_suspicious:
@@ -73,7 +73,7 @@ class RunPlan:
 
     @cached_property
     def by_record(self) -> RecordRun | None:
-        """The arithmetic of a run in the order by record, as long as its counts are known."""
+        """The arithmetic of a run by record; ``None``: another order, or unknown counts."""
         if self.position.since is None:
             return None
         order = self.orders[0]
@@ -91,7 +91,7 @@ class RunPlan:
 
     @property
     def buckets(self) -> Buckets | None:
-        """Which of a window's records go into which batch; ``None``: it does not matter."""
+        """The length buckets of the windows' records; ``None``: there are none."""
         count, rows = self.settings.length_buckets, self.position.fingerprint.global_batch
         if count is None or rows is None:
             return None
@@ -99,17 +99,17 @@ class RunPlan:
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where the lanes begin, as in a position by shard."""
+        """The lanes' coordinates at the beginning, as in a position by shard."""
         run = self.by_record
         return self.position.lanes if run is None else run.starts(self.position.step)
 
     @property
     def points(self) -> npt.NDArray[np.int64]:
-        """int64 ``[3, feeds]``: the extent, byte and record from which each feed is read."""
+        """int64 ``[3, feeds]``: the extent, byte and record that each feed begins at."""
         return self.position.points if self.by_record is None else self.starts[:WINDOW]
 
     def rows(self, step: int) -> int:
-        """The records of that step's batch, as far as they are there; 1 for single records."""
+        """Return the number of records in that step's batch; 1 for single records."""
         return self.batch_size or 1 if self.by_record is None else self.by_record.rows(step)
 
     @property
@@ -119,33 +119,33 @@ class RunPlan:
 
     @property
     def lanes(self) -> int:
-        """How many there are, of all ranks."""
+        """The number of lanes of all ranks."""
         return self.orders[0].lanes
 
     @cached_property
     def feeds(self) -> list[tuple[Order, int]]:
-        """The order and lane that each feed is of: order after order, each own lane."""
+        """The order and lane of each feed: for each order, the rank's lanes."""
         return [(order, lane) for order in self.orders for lane in self.own_lanes]
 
     @property
     def has_sources(self) -> bool:
-        """Whether each lane draws from several feeds: of a mix, or of several shards at once."""
+        """True if each lane draws from several feeds: a mix's components, or open shards."""
         return self.position.sources.size > 0
 
     @property
     def turns(self) -> Windows | None:
-        """How long the strands' turns are; ``None``: a lane has one shard open at a time."""
+        """The windows that set the open shards' turns; ``None``: a lane has one shard open."""
         windows = self.windows
-        return windows if isinstance(windows, Windows) and windows.strands > 1 else None
+        return windows if isinstance(windows, Windows) and windows.open_shards > 1 else None
 
     @property
-    def keeps_places(self) -> bool:
-        """Whether a damaged record becomes padding, so that those behind it keep their places."""
-        return keeps_places(self.settings, self.batch_size)
+    def keeps_placeholders(self) -> bool:
+        """True if a damaged record leaves a masked row, so that later ones keep their places."""
+        return keeps_placeholders(self.settings, self.batch_size)
 
     @property
     def end_epoch(self) -> int | None:
-        """The epoch of records before which the run ends; ``None``: it is not ended by records."""
+        """The epoch before which the run ends; ``None``: it ends by steps or not at all."""
         epochs, is_endless = (
             self.settings.epochs,
             self.draws and self.settings.exhausted == "repeat",
@@ -156,45 +156,45 @@ class RunPlan:
 
     @property
     def end_step(self) -> int | None:
-        """The step at which the run ends; ``None``: it is not ended by steps."""
+        """The step at which the run ends; ``None``: it ends with its records or not at all."""
         epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
         if epochs is None or steps is None:
             return self.by_record.end_step if self.by_record else None
         return (self.position.run_epoch + epochs) * steps
 
     def extents(self, feed: int, number: int) -> Iterator[Extent]:
-        """The feed's extents from ``number`` on, to the end of the run."""
+        """Iterate over a feed's extents from ``number`` to the end of the run."""
         order, lane = self.feeds[feed]
         endless = order.extents(lane, number)
         end = self.end_epoch
         return endless if end is None else takewhile(lambda extent: extent.epoch < end, endless)
 
     def lane_end(self, lane: int) -> Coordinates:
-        """Where the lane stands after the run."""
+        """Return the lane's coordinates after the run."""
         ends = [self.feed_end(order, lane) for order in self.orders]
         if not self.has_sources:
             return ends[0]
         return Coordinates(self.end_epoch or 0, 0, 0, sources=tuple(end[:3] for end in ends))
 
     def feed_end(self, order: Order, lane: int) -> Coordinates:
-        """Where a feed of that order and lane stands after the run."""
+        """Return the coordinates, after the run, of the feed of that order and lane."""
         end = self.end_epoch
         return Coordinates(0 if end is None else order.first(lane, end), 0, 0)
 
     def epoch(self, feed: int) -> int:
-        """The epoch in which a feed stands."""
+        """Return the epoch that a feed begins in."""
         return self.epoch_of(feed, int(self.points[EXTENT, feed]))
 
     def epoch_of(self, feed: int, extent: int) -> int:
-        """The epoch of a feed's extent of that number."""
+        """Return the epoch of a feed's extent of that number."""
         order, lane = self.feeds[feed]
         return order.extent(lane, extent).epoch
 
     def check(self) -> None:
-        """Refuse a position that contradicts itself, or the index.
+        """Refuse a position that contradicts itself or the index.
 
         Raises:
-            StateError: No run of this plan was ever there.
+            StateError: No run of this plan can have been at this position.
         """
         order = self.orders[0]
         if self.by_record is not None:
@@ -202,9 +202,9 @@ class RunPlan:
         elif isinstance(order, RecordOrder):
             order.check(self.own_lanes, self.position.lanes)
         elif self.turns is not None:
-            self._check_strands()
+            self._check_open_shards()
 
-    def _check_strands(self) -> None:
+    def _check_open_shards(self) -> None:
         epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
         lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
         if (lowest != self.position.lanes[EXTENT]).any():
@@ -214,9 +214,9 @@ class RunPlan:
             )
 
     def patience(self, lane: int) -> int | None:
-        """After how many extents that give nothing there is no hope; ``None``: the run ends.
+        """Return the number of extents without a row after which the lane fails.
 
-        Of lanes with several shards open, after how many epochs.
+        For lanes with open shards it is a number of epochs. ``None``: never, as the run ends.
         """
         if self.end_epoch is not None:
             return None
@@ -225,7 +225,7 @@ class RunPlan:
         return HOPELESS * max(order.reach(lane) for order in self.orders)
 
     def next_run(self, position: Position) -> Position:
-        """Where the run after this one begins, when this one has ended at ``position``."""
+        """Return the position at which the next run begins, if this one ended at ``position``."""
         epoch = position.run_epoch + (self.settings.epochs or 0)
         if self.end_epoch is None:
             return replace(position, run_epoch=epoch)

@@ -1,4 +1,4 @@
-"""The first records of a dataset, to see what it holds."""
+"""Reads the first records of a dataset, for feature inference and inspection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["First", "first_records"]
 
 SAMPLE_BYTES = 4 << 20
-"""Of one shard: some tens of pictures, or thousands of small records."""
+"""Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
 ATTEMPTS = 8
 
 
@@ -38,7 +38,7 @@ class First(NamedTuple):
     records: list[bytes]
 
     def place(self, number: int) -> dict[str, Any]:
-        """Where one of them stands, in an error's fields."""
+        """Return the URL, offset and number of one of the records, as an error's fields."""
         before = sum(HEADER + len(record) + FOOTER for record in self.records[:number])
         return {"url": masked(self.url), "offset": before, "record": number}
 
@@ -50,19 +50,19 @@ async def first_records(
     compression: str = "auto",
     largest: int = LARGEST,
 ) -> First | None:
-    """The first records of the first shard that has any; ``None``: none has.
+    """Read the first records of the first shard that has any; ``None`` if none has.
 
     Args:
-        stores: Serve the shards.
-        urls: The shards, in their order.
-        most: Records to read; fewer where they are large.
-        compression: Of the shards, or ``"auto"``.
-        largest: Bytes of the longest record that is read.
+        stores: The stores of the shards.
+        urls: The shards' URLs, in their order.
+        most: The most records to read; fewer are read if they are large.
+        compression: The shards' compression, or ``"auto"``.
+        largest: The size of the longest accepted record in bytes.
 
     Raises:
         StoreError: A shard cannot be read.
-        DataError: Its beginning is corrupt, or its first record too large.
-        OutOfMemory: There is no memory for it.
+        DataError: A shard's beginning is corrupt, or its first record is too large.
+        OutOfMemory: There is no memory for a record.
     """
     for url in urls:
         try:
@@ -75,7 +75,7 @@ async def first_records(
 
 
 async def _beginning(stores: OpensStores, url: str, compression: str, largest: int) -> list[bytes]:
-    """The whole records in a shard's first bytes; its first record at least."""
+    """Read the whole records in a shard's first bytes, and its first record at least."""
     size = most = SAMPLE_BYTES
     while True:
         stored, info = await _read(stores, url, size)
@@ -91,26 +91,26 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
         if records:
             return records
         if whole:
-            finish()  # raises where the shard is not simply empty
+            finish()  # raises if the shard was cut
         if whole or scanner.pending:
             scanner.finish()
             return records
         most = _first_frame(data) or 4 * most
-        size = min(4 * size, 2 * most)  # no compression makes twice as much of it
+        size = min(4 * size, 2 * most)  # compression never doubles the size
 
 
 def _first_frame(data: bytearray) -> int:
-    """Bytes of the first record's frame; 0 where its header is not there."""
+    """Return the bytes of the first record's frame; 0 if its header is incomplete."""
     return HEADER + int.from_bytes(data[:8], "little") + FOOTER if len(data) >= HEADER else 0
 
 
 def _decompressed(
     kind: Compression, url: str, stored: bytearray, most: int, whole: bool
 ) -> tuple[bytearray, bool, Callable[[], None]]:
-    """At most so many bytes of a shard, from its beginning on.
+    """Decompress at most ``most`` bytes of a shard's beginning.
 
     Returns:
-        Them, whether nothing can follow them, and what raises the error if that is one's fault.
+        The bytes, whether nothing can follow them, and a function that raises the stream's fault.
     """
     stream = Decompressor(kind, url=url)
     memory = bytearray(most)
@@ -123,11 +123,11 @@ def _decompressed(
 
 
 def _nothing() -> None:
-    """What is not compressed has no stream to finish."""
+    """Do nothing: an uncompressed shard has no stream to finish."""
 
 
 async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
-    """A shard's first bytes; a few times where the store is not to be had."""
+    """Read a shard's first bytes, and retry where the store is unavailable."""
     backoff = Backoff(Random())
     while True:
         try:
@@ -142,8 +142,8 @@ async def _read_once(stores: OpensStores, url: str, size: int) -> tuple[bytearra
     async with stores.store_for(url).open_range(url, 0, size) as body:
         data = bytearray(min(size, body.info.size or 0))
         view, filled = memoryview(data), 0
-        while filled < len(data) and (landed := await body.readinto(view[filled:])):
-            filled += landed
+        while filled < len(data) and (received := await body.readinto(view[filled:])):
+            filled += received
         if filled < len(data):
             raise StoreUnavailable("the response ended early", url=url)
         return data, body.info

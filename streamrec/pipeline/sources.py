@@ -1,4 +1,4 @@
-"""What the lanes of a run take their records from."""
+"""The sources of a run's lanes: readers, mixes and open shards."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from streamrec.memory import record_limit
 from streamrec.pipeline.mix import Component, Mix
-from streamrec.pipeline.quarantine import marks_places
-from streamrec.pipeline.scan import Scan
+from streamrec.pipeline.open_shards import OpenShard, OpenShards
+from streamrec.pipeline.quarantine import marks_placeholders
+from streamrec.pipeline.record_reader import RecordReader
 from streamrec.pipeline.stages import Coordinates
-from streamrec.pipeline.strands import Strand, Strands
 
 if TYPE_CHECKING:
-    from streamrec.pipeline.feeds import Shards
     from streamrec.pipeline.fetch import Fetcher
     from streamrec.pipeline.inflate import Inflater
-    from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.quarantine import CorruptionLog
+    from streamrec.pipeline.range_queue import Shards
+    from streamrec.pipeline.record_reader import Source
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.pipeline.scan import Source
     from streamrec.plan.mixture import Draws
     from streamrec.plan.window import Windows
 
@@ -26,14 +26,14 @@ __all__ = ["Sources"]
 
 
 class Sources:
-    """Makes the sources of a run's lanes.
+    """A factory of the sources of a run's lanes.
 
     Args:
-        plan: The run's.
-        shards: Names and what is known of them.
-        fetcher: Has the ranges.
-        inflater: Has what is decompressed of them; ``None``: nothing is.
-        losses: Takes what is skipped; ``None``: damage ends a lane.
+        plan: The run's plan.
+        shards: The shards' names and the facts about them.
+        fetcher: The fetcher of the ranges.
+        inflater: The inflater of compressed ranges; ``None``: no shard is compressed.
+        corruption_log: The log of skipped damage; ``None``: damage ends a lane.
     """
 
     def __init__(
@@ -42,34 +42,34 @@ class Sources:
         shards: Shards,
         fetcher: Fetcher,
         inflater: Inflater | None,
-        losses: Losses | None,
+        corruption_log: CorruptionLog | None,
     ) -> None:
         self._plan = plan
         self._shards = shards
         self._fetcher = fetcher
         self._inflater = inflater
-        self._losses = losses
+        self._corruption_log = corruption_log
         self._points = plan.points
         self._most = record_limit(plan.settings)
 
     def start(self, j: int, start: Coordinates) -> Coordinates:
-        """Where an own lane begins, with the points in what it draws from."""
+        """Add to a lane's first coordinates the points in its sources."""
         if not self._plan.has_sources:
             return start
         points = self._points[:, j :: len(self._plan.own_lanes)].T.tolist()
         return start._replace(sources=tuple(map(tuple, points)))
 
     def of(self, j: int, start: Coordinates) -> Source:
-        """That of an own lane, which begins there."""
+        """Make the source of lane ``j`` of the rank, which begins at ``start``."""
         plan = self._plan
         if plan.draws is not None:
             return self._mix(j, start, plan.draws)
         if plan.turns is not None:
-            return self._strands(j, start, plan.turns)
-        return self._scan(j)
+            return self._open_shards(j, start, plan.turns)
+        return self._reader(j)
 
     def _feeds(self, j: int) -> range:
-        """The feeds of an own lane that draws from several."""
+        """Return the feeds of lane ``j`` of the rank, which draws from several."""
         return range(j, len(self._plan.feeds), len(self._plan.own_lanes))
 
     def _mix(self, j: int, start: Coordinates, draws: Draws) -> Mix:
@@ -77,7 +77,7 @@ class Sources:
         assert plan.components is not None
         own = zip(plan.components.names, self._feeds(j), start.sources, strict=True)
         parts = [
-            Component(name, self._scan(feed), feeds[feed], point, plan.epoch(feed))
+            Component(name, self._reader(feed), feeds[feed], point, plan.epoch(feed))
             for name, feed, point in own
         ]
         lane = plan.own_lanes[j]
@@ -85,20 +85,20 @@ class Sources:
         end, progress = plan.lane_end(lane), feeds[j].progress
         return Mix(parts, draws, lane, start, end, ends=exhausted, progress=progress)
 
-    def _strands(self, j: int, start: Coordinates, turns: Windows) -> Strands:
+    def _open_shards(self, j: int, start: Coordinates, turns: Windows) -> OpenShards:
         plan, feeds = self._plan, self._fetcher.feeds
-        strands = [
-            Strand(self._scan(feed), feeds[feed], point, partial(plan.epoch_of, feed))
+        open_shards = [
+            OpenShard(self._reader(feed), feeds[feed], point, partial(plan.epoch_of, feed))
             for feed, point in zip(self._feeds(j), start.sources, strict=True)
         ]
         lane = plan.own_lanes[j]
         end = None if plan.end_epoch is None else plan.lane_end(lane)
-        return Strands(strands, turns, lane, start, end, feeds[j].progress)
+        return OpenShards(open_shards, turns, lane, start, end, feeds[j].progress)
 
-    def _scan(self, feed: int) -> Scan:
+    def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self._plan, self._plan.feeds[feed]
         start = Coordinates(*self._points[:, feed].tolist())
-        return Scan(
+        return RecordReader(
             (self._inflater or self._fetcher).feeds[feed],
             self._shards,
             start,
@@ -108,9 +108,9 @@ class Sources:
             allocate=partial(self._fetcher.acquire, feed),
             share=plan.memory.total // plan.memory.lanes,
             most=self._most,
-            losses=self._losses,
-            keeps_places=marks_places(plan.settings, plan.batch_size),
-            tell=partial(self._fetcher.tell, feed),
+            corruption_log=self._corruption_log,
+            keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
+            notify=partial(self._fetcher.notify, feed),
             reach=order.reach(lane),
             epoch=plan.epoch(feed),
         )

@@ -1,6 +1,6 @@
-"""What a lane does to the order of its records: nothing, or a shuffle of each window.
+"""The ordering stages of a lane: records keep their order, or each window is shuffled.
 
-With buckets, a window's records are also put to the places whose batches are of like length.
+With length buckets, a window's records are also put to places whose batches have like lengths.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "InOrder",
+    "RecordSpan",
     "Records",
     "Segment",
     "Segments",
     "Stage",
-    "Stretch",
     "WindowShuffle",
     "check_delivered",
 ]
 
 
 class Coordinates(NamedTuple):
-    """Where a lane stands, as a position's arrays have it."""
+    """The coordinates of a lane's next record, as a position's arrays have them."""
 
     extent: int
     offset: int
@@ -47,78 +47,81 @@ class Coordinates(NamedTuple):
     window: int = 0
     row: int = 0
     part: int = 0
-    """Of packs, what is done of those that begin here; else how many of the ``row`` rows were
-    damaged records, and were not given."""
+    """With packs, the part that is delivered of those that begin here; else the number of the
+    ``row`` rows that were damaged records and were not given."""
     sources: tuple[tuple[int, ...], ...] = ()
-    """Extent, offset and record of each component of a mix, or of each strand. The lane's own are
-    then an epoch and, of a mix, 0 and the number in it of the mix's record; of strands, the bytes
-    that are taken in a turn, and the number in the epoch of that turn."""
+    """Extent, offset and record of each component of a mix, or of each open shard.
+
+    The lane's own three numbers are then the epoch and, for a mix, 0 and the number in it of the
+    mix's record; for open shards, the bytes that the turn has given and the turn's number in the
+    epoch.
+    """
 
     @property
     def numbers(self) -> list[int]:
-        """All of them one after the other."""
+        """All coordinates in one list, with those of the sources at its end."""
         *own, sources = self
         return [*own, *chain.from_iterable(sources)]
 
 
 BEGINNING = Coordinates(0, 0, 0)
 OWN = len(BEGINNING.numbers)
-"""Numbers of the lane itself; behind them are three of each source."""
+"""The number of a lane's own coordinates; three of each source follow them."""
 EXTENT, ROW, PART = (Coordinates._fields.index(name) for name in ("extent", "row", "part"))
 
 
 class Records(Protocol):
-    """Records in a lane's order; some between them may have been left out."""
+    """Records in a lane's order, some of them perhaps filtered out."""
 
     @property
     def extent(self) -> Extent:
-        """What they are of."""
+        """The extent that the records belong to."""
         ...
 
     @property
     def rows(self) -> RecordRows:
-        """Themselves."""
+        """References to the records."""
         ...
 
     @property
     def lengths(self) -> Indices:
-        """int64 ``[rows]``: the sizes in the shard of the payloads; of what is lost, too."""
+        """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
         ...
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
         ...
 
     def __len__(self) -> int: ...
 
     def before(self, row: int) -> Coordinates:
-        """Where a lane stands whose next record is this one."""
+        """Return the coordinates of a lane whose next record is this one."""
         ...
 
     def after(self, row: int) -> Coordinates:
-        """Where a lane stands whose last record was this one."""
+        """Return the coordinates of a lane whose last record was this one."""
         ...
 
     def keep(self, kept: Indices, rows: RecordRows) -> Records:
-        """Those that a filter keeps, in the memory where they are then."""
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
-    """Records of one extent, in their order there; some between them may have been left out."""
+class RecordSpan:
+    """Records of one extent in their order, some of them perhaps filtered out."""
 
     extent: Extent
     rows: RecordRows
     begins: Indices
-    """int64 ``[rows]``: the offsets in the shard of the records' frames, in bytes."""
+    """int64 ``[rows]``: the offsets of the records' frames in the shard, in bytes."""
     lengths: Indices
-    """int64 ``[rows]``: the sizes in the shard of the payloads, in bytes; of what is lost, too."""
+    """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
 
     @classmethod
     def of(cls, extent: Extent, block: RecordBlock) -> Self:
-        """All records of a block."""
+        """Make a span of all records of a block."""
         begins = block.offsets + (block.base - HEADER)
         return cls(extent, RecordRows.from_block(block), begins, block.lengths)
 
@@ -127,7 +130,7 @@ class Stretch:
 
     @property
     def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: where a lane stands whose last record was this one."""
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
         ends = np.empty((len(self), OWN), np.int64)
         ordinals = self.rows.ordinals
         ends[:, 0] = self.extent.number
@@ -136,22 +139,22 @@ class Stretch:
         ends[:, 3:] = 0
         return ends
 
-    def keep(self, kept: Indices, rows: RecordRows) -> Stretch:
-        """Those that a filter keeps, in the memory where they are then."""
-        return Stretch(self.extent, rows, self.begins[kept], self.lengths[kept])
+    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        return RecordSpan(self.extent, rows, self.begins[kept], self.lengths[kept])
 
-    def cut(self, first: int, last: int | None) -> Stretch:
-        """The records from ``first`` to before ``last``."""
+    def cut(self, first: int, last: int | None) -> RecordSpan:
+        """Return the records from ``first`` to before ``last``."""
         places = slice(first, last)
         rows = self.rows.part(first, last)
-        return Stretch(self.extent, rows, self.begins[places], self.lengths[places])
+        return RecordSpan(self.extent, rows, self.begins[places], self.lengths[places])
 
     def before(self, row: int) -> Coordinates:
-        """Where a lane stands whose next record is this one."""
+        """Return the coordinates of a lane whose next record is this one."""
         return Coordinates(self.extent.number, self.begins.item(row), self._ordinal(row))
 
     def after(self, row: int) -> Coordinates:
-        """Where a lane stands whose last record was this one."""
+        """Return the coordinates of a lane whose last record was this one."""
         end = self.begins.item(row) + self.lengths.item(row) + FRAME_OVERHEAD
         return Coordinates(self.extent.number, end, self._ordinal(row) + 1)
 
@@ -162,58 +165,58 @@ class Stretch:
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """Records that are ready, in delivery order, all of one epoch."""
+    """Rows of one epoch that are ready, in the order of delivery."""
 
     rows: Rows
     epoch: int
     end: Callable[[int], Sequence[int] | Indices]
-    """The lane's coordinates behind a row, as numbers."""
+    """Returns the lane's coordinates behind a row, as numbers."""
     merged: int = 0
-    """Rows that have left for the round robin."""
+    """The number of rows that the round robin has taken."""
     delivered: int = 0
-    """Rows that are in a batch."""
+    """The number of rows that are in a batch."""
     row_bytes: float = 0
-    """The mean size of a row's payload."""
+    """The mean size of a row's payload in bytes."""
 
 
 Segments: TypeAlias = Iterator[Segment]
 
 
 class Stage(Protocol):
-    """What a lane does to the order of its records."""
+    """A stage that orders a lane's records."""
 
     @property
     def lacks(self) -> int:
-        """Bytes that it needs before it gives records again."""
+        """The bytes that the stage needs before it gives records again."""
         ...
 
-    def add(self, stretch: Records) -> Segments:
-        """Take the next records; give those that are ready."""
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return those that are ready."""
         ...
 
     def end_epoch(self, following: Coordinates) -> Segments:
-        """The epoch is over, and the lane goes on at ``following``; give what is left of it."""
+        """Return the rest of an epoch's records; the lane goes on at ``following``."""
         ...
 
 
 def check_delivered(row: int, rows: int) -> None:
-    """Refuse a position behind the window in which it says that it is.
+    """Refuse a position that lies behind the end of its window.
 
     Raises:
-        MalformedPosition: The window has fewer rows than were delivered of it.
+        MalformedPosition: The window has fewer rows than the position says were delivered.
     """
     if row > rows:
         raise MalformedPosition(
-            f"the state says that {row} records of a window were delivered, and it holds {rows}; "
+            f"the state says that {row} records of a window were delivered, but it holds {rows}; "
             "load a state that was saved by this stream"
         )
 
 
 class InOrder:
-    """Records leave as they come.
+    """A stage in which records keep their order.
 
     Args:
-        row: How many of the first are not given: they were delivered before.
+        row: The number of first records to drop, since they were delivered before.
     """
 
     lacks = 0
@@ -221,33 +224,33 @@ class InOrder:
     def __init__(self, row: int = 0) -> None:
         self._row = row
 
-    def add(self, stretch: Records) -> Segments:
-        """Take the next records; give those that are ready."""
-        first = min(self._row, len(stretch))
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return those that are ready."""
+        first = min(self._row, len(span))
         self._row -= first
-        if first < len(stretch):
-            rows = stretch.rows.part(first, None) if first else stretch.rows
-            yield Segment(rows, stretch.extent.epoch, stretch.ends[first:].__getitem__)
+        if first < len(span):
+            rows = span.rows.part(first, None) if first else span.rows
+            yield Segment(rows, span.extent.epoch, span.ends[first:].__getitem__)
 
     def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
-        """Nothing is ever left."""
+        """Return nothing, as no record is ever held."""
         return iter(())
 
 
 class WindowShuffle:
-    """Records leave in a seeded permutation of each window, or as its places' buckets ask for.
+    """A stage that shuffles each window, or orders it for length buckets.
 
-    A damaged record has its place in a window, whether or not it is given as a row: so a position
-    in it means the same to a run that skips the record and to one that has not noticed the damage.
+    A damaged record keeps its place in a window, whether or not it is given as a row. So a position
+    in the window means the same to a run that skips the record and to one that does not know of it.
 
     Args:
-        windows: What closes them, and their permutations.
+        windows: The sizes of windows, and their permutations.
         lane: The lane's number.
-        epoch: The epoch in which the lane stands.
-        start: Where it stands: ``row`` rows of the window that comes first are not given again.
-        buckets: Which of a window's records go into which batch; ``None``: it does not matter.
-        taken: How many records the lane has given.
-        keeps_places: Whether damaged records are given, as rows without bytes.
+        epoch: The epoch that the lane begins in.
+        start: The coordinates to begin at; the first window's first ``row`` rows are dropped.
+        buckets: The length buckets; ``None``: there are none.
+        taken: The number of records that the lane has given before.
+        keeps_placeholders: Whether damaged records are given as rows without bytes.
     """
 
     def __init__(
@@ -259,14 +262,14 @@ class WindowShuffle:
         buckets: Buckets | None = None,
         taken: int = 0,
         *,
-        keeps_places: bool = False,
+        keeps_placeholders: bool = False,
     ) -> None:
         self._windows = windows
         self._lane = lane
         self._buckets = buckets
         self._taken = taken
-        self._row, self._lost = start.row, start.part
-        self._keeps_places = keeps_places
+        self._row, self._damaged = start.row, start.part
+        self._keeps_placeholders = keeps_placeholders
         self._parts: list[RecordRows] = []
         self._lengths: list[Indices] = []
         self._start: Coordinates | None = None
@@ -275,29 +278,29 @@ class WindowShuffle:
 
     @property
     def lacks(self) -> int:
-        """Bytes until the window is full."""
+        """The bytes that the window still lacks."""
         return self._windows.lacks(max(0, self._missing))
 
-    def add(self, stretch: Records) -> Segments:
-        """Take the next records; give the windows that they fill."""
-        if stretch.extent.epoch != self._epoch:
-            self._epoch = stretch.extent.epoch
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return the windows that they fill."""
+        if span.extent.epoch != self._epoch:
+            self._epoch = span.extent.epoch
             self._open(0)
         first = 0
-        while first < len(stretch):
-            count, weight = self._windows.takes(stretch.lengths[first:], self._missing)
-            self._start = self._start or stretch.before(first)
-            self._parts.append(stretch.rows.part(first, first + count))
-            self._lengths.append(stretch.lengths[first : first + count])
+        while first < len(span):
+            count, weight = self._windows.takes(span.lengths[first:], self._missing)
+            self._start = self._start or span.before(first)
+            self._parts.append(span.rows.part(first, first + count))
+            self._lengths.append(span.lengths[first : first + count])
             self._missing -= weight
             first += count
             if self._missing <= 0:
                 number = self._number + 1
-                yield from self._close(stretch.after(first - 1)._replace(window=number))
+                yield from self._close(span.after(first - 1)._replace(window=number))
                 self._open(number)
 
     def end_epoch(self, following: Coordinates) -> Segments:
-        """Give the last, short window."""
+        """Return the last, short window."""
         if self._parts:
             yield from self._close(following)
             self._open(0)
@@ -309,12 +312,12 @@ class WindowShuffle:
         self._start = None
 
     def _close(self, following: Coordinates) -> Segments:
-        """Give what is left of the window, if anything is, and was not delivered before."""
+        """Return the window's records that were not delivered before."""
         rows = RecordRows.concatenate(self._parts)
-        done, lost = self._row, self._lost
+        done, damaged = self._row, self._damaged
         check_delivered(done, len(rows))
         order = self._order(rows)[done:]
-        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_places)
+        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_placeholders)
         assert self._start is not None
         start = self._start._replace(window=self._number).numbers
 
@@ -323,17 +326,17 @@ class WindowShuffle:
                 return following.numbers
             numbers, before = start.copy(), kept.item(row)
             numbers[ROW] = done + before + 1
-            numbers[PART] = lost + before - row
+            numbers[PART] = damaged + before - row
             return numbers
 
-        self._row, self._lost, self._taken = 0, 0, self._taken + len(kept)
+        self._row, self._damaged, self._taken = 0, 0, self._taken + len(kept)
         if len(kept):
             yield Segment(rows.take(order[kept]), self._epoch, end)
 
     def _order(self, rows: RecordRows) -> Indices:
-        """The order in which the window's records leave it."""
+        """Return the order in which the window's records leave it."""
         drawn = self._windows.permutation(self._lane, self._epoch, self._number, rows.shards)
         if self._buckets is None:
             return drawn
-        first = self._taken - self._row + self._lost
+        first = self._taken - self._row + self._damaged
         return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)

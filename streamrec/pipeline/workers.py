@@ -1,4 +1,4 @@
-"""What lanes have done in threads: filtering and packing."""
+"""The stages of lanes that work in threads: filters and packing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.formats.packing import Packer
+from streamrec.pipeline.filter_stage import Filter, FilterStage
 from streamrec.pipeline.packing import Packing
-from streamrec.pipeline.sieve import Filter, Sieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Makes the stages of lanes that work in threads.
+    """A factory of the lanes' stages that work in threads.
 
     Args:
-        plan: The run's.
-        urls: Of the shards, for errors.
-        threads: Do the work.
-        decoder: Parses and maps what is packed.
-        fetcher: Lends memory, and is told when a lane has news.
+        plan: The run's plan.
+        urls: The shards' URLs, for errors.
+        threads: The pool of threads.
+        decoder: Parses and maps the records to pack.
+        fetcher: Allocates memory, and is notified when a lane has news.
     """
 
     def __init__(
@@ -54,28 +54,28 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self._packers: list[Packer] = []
 
-    def sieve(self, lane: int, patience: int | None) -> Sieve | None:
-        """The filter of an own lane; ``None``: it has none.
+    def filter_stage(self, lane: int, patience: int | None) -> FilterStage | None:
+        """Make the filter stage of a lane; ``None`` if there is no filter.
 
         Args:
-            lane: Which of the own lanes.
-            patience: After how many extents of which nothing is kept there is no hope.
+            lane: The index of the lane among the rank's.
+            patience: The number of extents in a row without a kept record after which it fails.
         """
         if self._filter is None:
             return None
-        sift, allocate = self._filter.sift, partial(self._fetcher.acquire, lane)
-        return Sieve(lambda stretch: self._submit(lane, sift, stretch, allocate), patience)
+        apply, allocate = self._filter.apply, partial(self._fetcher.acquire, lane)
+        return FilterStage(lambda span: self._submit(lane, apply, span, allocate), patience)
 
     def packing(self, lane: int, start: Coordinates, patience: int | None) -> Packing | None:
-        """The packing of an own lane; ``None``: it has none.
+        """Make the packing stage of a lane; ``None`` if nothing is packed.
 
         Args:
-            lane: Which of the own lanes.
-            start: Where it stands.
-            patience: After how many extents that give no pack there is no hope.
+            lane: The index of the lane among the rank's.
+            start: The coordinates that the lane begins at.
+            patience: The number of extents in a row without a pack after which it fails.
 
         Raises:
-            MalformedPosition: It cannot stand there.
+            MalformedPosition: No lane with packs can be at these coordinates.
         """
         if self._pack is None:
             return None
@@ -85,7 +85,7 @@ class Workers:
         return Packing(packer, self._decoder.columns, submit, start, patience)
 
     def left_out(self) -> dict[str, int]:
-        """What no pack could hold."""
+        """Count the documents and values that fitted no pack."""
         if self._pack is None:
             return {}
         return {
@@ -94,12 +94,12 @@ class Workers:
         }
 
     def _submit(self, lane: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Work for a lane, which then has news."""
+        """Run some work of a lane in a thread, and notify the lane when it is done."""
         future = self._threads.submit(work, *arguments)
 
-        def tell(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._fetcher.tell, lane)
+        def notify(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self._fetcher.notify, lane)
 
-        future.add_done_callback(tell)
+        future.add_done_callback(notify)
         return future

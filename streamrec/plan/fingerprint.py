@@ -134,22 +134,24 @@ class Fingerprint:
                 "from their chunks unevenly, which no setting restores; go on with that version"
             )
         if saved.order != self.order and saved.shuffle and not saved.mix and not saved.by_record:
-            return saved._remedy_of_strands()
+            return saved._remedy_of_open_shards()
         return "restore these settings"
 
-    def _remedy_of_strands(self) -> str:
-        strands = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
-        if self.order.removesuffix(AS_IT_COMES) == by_shard(strands):
-            return f"restore these settings (lanes={self.lanes} have {strands} shards open each)"
+    def _remedy_of_open_shards(self) -> str:
+        open_shards = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
+        if self.order.removesuffix(AS_IT_COMES) == by_shard(open_shards):
+            return (
+                f"restore these settings (lanes={self.lanes} have {open_shards} shards open each)"
+            )
         return (
             "an earlier streamrec saved it, in which each lane of a shuffle had another number of "
             "shards open, which no setting restores; go on with that version"
         )
 
 
-def by_shard(strands: int) -> str:
-    """Return the name of the order by shard, for lanes with ``strands`` shards open at once."""
-    return SHARD if strands == 1 else f"{SHARD}, {strands}{AT_ONCE}"
+def by_shard(open_shards: int) -> str:
+    """Return the name of the order by shard, for lanes with ``open_shards`` shards open at once."""
+    return SHARD if open_shards == 1 else f"{SHARD}, {open_shards}{AT_ONCE}"
 
 
 def relative_names(urls: Sequence[str]) -> list[str]:

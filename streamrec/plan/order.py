@@ -26,7 +26,7 @@ SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
-    """Return the number of shards that each lane of a shuffle by shard has open: its strands.
+    """Return the number of shards that each lane of a shuffle by shard has open: its open_shards.
 
     Args:
         shards: The shards of the dataset.
@@ -89,7 +89,7 @@ class ShardOrder:
     Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
     end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
     epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
-    Where a lane has strands, its element ``n`` goes to strand ``n mod strands``.
+    Where a lane has open_shards, its element ``n`` goes to open_shard ``n mod open_shards``.
 
     Args:
         shards: The number of shards; at least one.
@@ -97,8 +97,8 @@ class ShardOrder:
         shuffle: ``True`` to permute the shards anew in each epoch.
         seed: The seed of the permutations.
         first_shard: The number of the first shard, where these are a part of a dataset's.
-        strands: The parts of each lane, which are read side by side.
-        strand: The number of the strand whose extents these are.
+        open_shards: The parts of each lane, which are read side by side.
+        open_shard: The number of the open_shard whose extents these are.
     """
 
     shards: int
@@ -106,19 +106,22 @@ class ShardOrder:
     shuffle: bool = False
     seed: int = 0
     first_shard: int = 0
-    strands: int = 1
-    strand: int = 0
+    open_shards: int = 1
+    open_shard: int = 0
     _permutations: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
-    def divided(self, strands: int) -> tuple[ShardOrder, ...]:
-        """Divide each lane into strands; return the order of each, all with the same cache."""
-        return tuple(replace(self, strands=strands, strand=strand) for strand in range(strands))
+    def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
+        """Divide each lane into its open shards; return the order of each, all with the same cache."""
+        return tuple(
+            replace(self, open_shards=open_shards, open_shard=open_shard)
+            for open_shard in range(open_shards)
+        )
 
     def extent(self, lane: int, number: int) -> Extent:
         """Return the lane's extent of that number."""
-        element = number * self.strands + self.strand
+        element = number * self.open_shards + self.open_shard
         epoch, place = divmod(lane + element * self.lanes, self.shards)
         shard = int(self._permutation(epoch)[place]) if self.shuffle else place
         return Extent(number, epoch, self.first_shard + shard)
@@ -129,12 +132,12 @@ class ShardOrder:
 
     def first(self, lane: int, epoch: int) -> int:
         """Return the number of the lane's first extent in that epoch, else in a later one."""
-        begin = lane + self.strand * self.lanes
-        return max(0, -((begin - epoch * self.shards) // (self.lanes * self.strands)))
+        begin = lane + self.open_shard * self.lanes
+        return max(0, -((begin - epoch * self.shards) // (self.lanes * self.open_shards)))
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
         """Return the number of different shards in the whole, endless lane."""
-        step = self.lanes * self.strands
+        step = self.lanes * self.open_shards
         return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:

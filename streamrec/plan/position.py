@@ -64,7 +64,7 @@ class Position:
     - ``extent``, ``offset``, ``record``: the extent, byte and record at which the lane's window
       begins; without shuffle, those of its next record. For a mix: its epoch, 0, and the number in
       the epoch of its record. For a lane with several shards open: its epoch, the bytes taken in a
-      strand's turn, and the turn's number in the epoch.
+      open_shard's turn, and the turn's number in the epoch.
     - ``window``: the window's number in its epoch.
     - ``row``: the rows of the window that are done.
     - ``taken``: all records that the lane has ever delivered.
@@ -81,7 +81,7 @@ class Position:
     and where a filter or packs make the lanes' counts unknown."""
     sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
     """int64 ``[3, components * own lanes]``: the extent, byte and record of the next record in each
-    lane, component by component of a mix, or strand by strand; without columns if there are
+    lane, component by component of a mix, or open_shard by open_shard; without columns if there are
     neither."""
 
     @property
@@ -91,7 +91,7 @@ class Position:
 
     @property
     def components(self) -> int:
-        """The number of a mix's components, or of a lane's strands; 1 where there are none."""
+        """The number of a mix's components, or of a lane's open_shards; 1 where there are none."""
         return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
 
     @property
@@ -226,7 +226,7 @@ class Position:
         Args:
             fingerprint: The fingerprint of the stream.
             first_extents: The number of each own lane's first extent in the epoch, component by
-                component of a mix, or strand by strand.
+                component of a mix, or open_shard by open_shard.
             rank: The rank.
             world_size: The number of ranks.
             epoch: The epoch.

@@ -135,17 +135,17 @@ class MemoryPlan:
         first_ranges = self.lanes * self.first_range
         return self.windows + (self.for_ranges - self.windows - first_ranges) // 2
 
-    def room(self, claimed: int = 0, read_ahead: int | None = None) -> Room:
+    def room(self, reserved: int = 0, read_ahead: int | None = None) -> Room:
         """Return the part of ``for_ranges`` that lanes may take.
 
         Args:
-            claimed: Bytes that decompressed data takes.
+            reserved: Bytes that decompressed data takes.
             read_ahead: Bytes that are read ahead at present; the plan's ``read_ahead`` by default.
         """
         # Decompressed records wait for their windows in ``claimed``, so it replaces the windows.
         for_ranges = self._for_ranges(self.read_ahead if read_ahead is None else read_ahead)
-        share = max(0, self.windows - claimed) // self.lanes + self.first_range
-        return Room(share, for_ranges - claimed - self.lanes * share)
+        share = max(0, self.windows - reserved) // self.lanes + self.first_range
+        return Room(share, for_ranges - reserved - self.lanes * share)
 
     @classmethod
     def divide(cls, total: int, *, lanes: int, windows: int, near: bool = False) -> Self:

@@ -118,8 +118,8 @@ class RecordRun:
             for lane, count in zip(self.lanes, self.taken(step).tolist(), strict=True)
         )
 
-    def lends(self, step: int) -> bool:
-        """Whether what is left is padding alone: a record of before must lend its content."""
+    def borrows_padding(self, step: int) -> bool:
+        """Return whether a batch is padding alone, which borrows an earlier record's content."""
         end = self.end_step
         return end is not None and step < end and self.rows(step) == 0
 
@@ -128,7 +128,7 @@ class RecordRun:
         # Where only padding is left, the first lane starts one record earlier: that record gives
         # the padding its content.
         order, counts = self.order, self.taken(step)
-        counts[0] -= self.lends(step)
+        counts[0] -= self.borrows_padding(step)
         columns = [
             (*order.start(lane, order.before(lane, self.epoch) + count, self.windows), count, 0)
             for lane, count in zip(self.lanes, counts.tolist(), strict=True)

@@ -39,14 +39,14 @@ class Windows:
         lanes: The number of lanes that share them.
         seed: The seed of the permutations.
         shuffles: ``False`` to keep the records of a window in order.
-        strands: The shards that each lane has open at once.
+        open_shards: The shards that each lane has open at once.
     """
 
     total: int
     lanes: int
     seed: int
     shuffles: bool = True
-    strands: int = 1
+    open_shards: int = 1
 
     def size(self, lane: int, number: int, growth: Sequence[int] = GROWTH) -> int:
         """Return the bytes of frames that close the window, by the record that reaches them.
@@ -62,15 +62,15 @@ class Windows:
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def turn(self, lane: int, number: int) -> int:
-        """Return the bytes of frames that end a strand's turn, by the record that reaches them.
+        """Return the bytes of frames that end a open_shard's turn, by the record that reaches them.
 
         Args:
             lane: The lane's number.
-            number: The turn's number within its epoch, over all strands.
+            number: The turn's number within its epoch, over all open_shards.
         """
-        # The turns of a round, one for each strand, together give as much as the window of the
-        # round's number takes. So every window has equal parts of all strands.
-        return max(1, self.size(lane, number // self.strands) // self.strands)
+        # The turns of a round, one for each open_shard, together give as much as the window of the
+        # round's number takes. So every window has equal parts of all open_shards.
+        return max(1, self.size(lane, number // self.open_shards) // self.open_shards)
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike
         """Return the bytes of frames that close the window of that number."""
@@ -99,7 +99,7 @@ class Windows:
         if not self.shuffles:
             return np.arange(len(shards))
         seed = self.seed_of(lane, epoch, number)
-        if self.strands == 1:
+        if self.open_shards == 1:
             return permutation(len(shards), seed)
         # Records leave open shards evenly: a batch has a few records of each lane, and by chance
         # several of them would be of one shard.

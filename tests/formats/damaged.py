@@ -13,7 +13,7 @@ from streamrec.formats.tfrecord import frame
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.formats.tfrecord import Lost
+    from streamrec.formats.tfrecord import DamagedSpan
 
 GUESSED = 16 << 20
 """The longest frame whose length is guessed, as documented."""
@@ -99,7 +99,7 @@ def masked(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def gaps_of(lost: Sequence[Lost]) -> list[Gap]:
+def gaps_of(lost: Sequence[DamagedSpan]) -> list[Gap]:
     """Stretches that were given up in parts, put together again."""
     gaps: list[Gap] = []
     for part in lost:

@@ -152,7 +152,8 @@ class TestErrors:
                 "number",
                 VarLenFeature(int),
                 WrongFeatureType,
-                "the record holds float32, but the spec says int64; give the spec the dtype 'float32'",
+                "the record holds float32, but the spec says int64; "
+                "give the spec the dtype 'float32'",
             ),
             (
                 encode_example({"number": [1, 2, 3]}),

@@ -24,7 +24,7 @@ from streamrec.kernel.contract import fresh, mask, unmask
 from tests.formats.damaged import Gap, Whole, damaged_shards, gaps_of, oracle
 
 if TYPE_CHECKING:
-    from streamrec.formats.tfrecord import Lost
+    from streamrec.formats.tfrecord import DamagedSpan
     from streamrec.types import ByteArray
 
 pytestmark = pytest.mark.both_kernels
@@ -41,7 +41,7 @@ class Reader:
         self.scanner = FrameScanner(url="s3://b/k", **options)
         self.scanner.size = len(shard) if size_known else None
         self.whole: list[Whole] = []
-        self.lost: list[Lost] = []
+        self.damaged: list[DamagedSpan] = []
         self.fed = 0
 
     def read(self, bounds: list[int], *, in_place: bool) -> None:
@@ -61,9 +61,9 @@ class Reader:
             self.scanner.recover(fault)
             return True
         self.fed += consumed
-        went_on = consumed > 0 or self.scanner.pending or bool(self.scanner.lost)
-        self.lost += self.scanner.lost
-        self.scanner.lost.clear()
+        went_on = consumed > 0 or self.scanner.pending or bool(self.scanner.damaged)
+        self.damaged += self.scanner.damaged
+        self.scanner.damaged.clear()
         for block in blocks:
             for k, (offset, length) in enumerate(zip(block.offsets, block.lengths, strict=True)):
                 payload = block.buffer[offset : offset + length].tobytes()
@@ -82,10 +82,10 @@ class Reader:
 
     def check(self) -> None:
         shard = self.shard.tobytes()
-        assert (self.whole, gaps_of(self.lost)) == oracle(shard)
-        assert all(part.content.tobytes() == shard[part.offset : part.end] for part in self.lost)
+        assert (self.whole, gaps_of(self.damaged)) == oracle(shard)
+        assert all(part.content.tobytes() == shard[part.offset : part.end] for part in self.damaged)
         kept = sum(16 + len(record.payload) for record in self.whole)
-        assert kept + sum(len(part.content) for part in self.lost) == len(shard)
+        assert kept + sum(len(part.content) for part in self.damaged) == len(shard)
 
 
 def read(shard: bytes) -> Reader:
@@ -127,10 +127,10 @@ def test_parts_do_not_depend_on_how_the_bytes_come(
         cuts = data.draw(st.sets(st.integers(0, len(shard))))
         in_pieces.read(sorted({*cuts, len(shard)}), in_place=False)
         in_pieces.check()
-    assert [(one.offset, one.end, one.records) for one in in_pieces.lost] == [
-        (one.offset, one.end, one.records) for one in at_once.lost
+    assert [(one.offset, one.end, one.records) for one in in_pieces.damaged] == [
+        (one.offset, one.end, one.records) for one in at_once.damaged
     ]
-    assert all(len(lost.content) <= part for lost in at_once.lost if not lost.exact)
+    assert all(len(damaged.content) <= part for damaged in at_once.damaged if not damaged.exact)
 
 
 # -- each kind of damage by itself -----------------------------------------------------------------
@@ -155,7 +155,10 @@ def test_what_nobody_can_count_is_one_record_or_none(counts: bool) -> None:
             continue
         fed += consumed
         numbers += [block.first_ordinal for block in blocks]
-    assert [(lost.exact, lost.record) for lost in scanner.lost] == [(False, 1), (True, 2 + counts)]
+    assert [(damaged.exact, damaged.record) for damaged in scanner.damaged] == [
+        (False, 1),
+        (True, 2 + counts),
+    ]
     assert numbers == [0, 1 + counts, 3 + counts]
 
 
@@ -163,9 +166,9 @@ def test_what_nobody_can_count_is_one_record_or_none(counts: bool) -> None:
 def test_a_flipped_bit_anywhere_costs_the_one_record(place: int) -> None:
     reader = read(flipped(A + B + C, place))
     assert [record.number for record in reader.whole] == [0, 2]
-    (lost,) = reader.lost
-    assert (lost.offset, lost.end, lost.record) == (len(A), len(A + B), 1)
-    assert lost.exact
+    (damaged,) = reader.damaged
+    assert (damaged.offset, damaged.end, damaged.record) == (len(A), len(A + B), 1)
+    assert damaged.exact
 
 
 @pytest.mark.parametrize(
@@ -173,21 +176,21 @@ def test_a_flipped_bit_anywhere_costs_the_one_record(place: int) -> None:
     [(0, CorruptLength), (8, CorruptLength), (12, CorruptRecord), (len(A) - 1, CorruptRecord)],
 )
 def test_the_fault_says_what_was_found(place: int, kind: type[DataError]) -> None:
-    (lost,) = read(flipped(A + B, place)).lost
-    assert type(lost.fault) is kind
+    (damaged,) = read(flipped(A + B, place)).damaged
+    assert type(damaged.fault) is kind
 
 
 def test_a_record_that_holds_a_tfrecord_is_one_record_wherever_it_is_damaged() -> None:
     for place in range(len(NESTED)):
         reader = read(flipped(NESTED, place) + C)
         assert [record.payload for record in reader.whole] == [b"c" * 40]
-        assert [lost.exact for lost in reader.lost] == [True]
+        assert [damaged.exact for damaged in reader.damaged] == [True]
 
 
 def test_what_is_inside_is_taken_for_records_where_nothing_tells() -> None:
     reader = read(flipped(flipped(NESTED, 0), 8) + C)
     assert [record.payload[:1] for record in reader.whole] == [b"a", b"b", b"c"]
-    assert gaps_of(reader.lost) == [
+    assert gaps_of(reader.damaged) == [
         Gap(0, 12, 0, False),
         Gap(len(NESTED) - 4, len(NESTED), 3, False),
     ]
@@ -196,7 +199,7 @@ def test_what_is_inside_is_taken_for_records_where_nothing_tells() -> None:
 def test_both_the_length_and_its_crc_are_damaged() -> None:
     reader = read(A + flipped(flipped(B, 0), 8) + C)
     assert [record.number for record in reader.whole] == [0, 2]
-    assert [lost.exact for lost in reader.lost] == [False]
+    assert [damaged.exact for damaged in reader.damaged] == [False]
 
 
 @pytest.mark.parametrize("count", [1, 11, 12, 15, 16, 100, 5000])
@@ -204,22 +207,22 @@ def test_both_the_length_and_its_crc_are_damaged() -> None:
 def test_garbage_between_records(count: int, byte: bytes) -> None:
     reader = read(A + byte * count + B)
     assert [record.payload[:1] for record in reader.whole] == [b"a", b"b"]
-    assert gaps_of(reader.lost) == [Gap(len(A), len(A) + count, 1, False)]
+    assert gaps_of(reader.damaged) == [Gap(len(A), len(A) + count, 1, False)]
 
 
 @pytest.mark.parametrize("left", range(1, len(B)))
 def test_a_shard_that_was_cut(left: int) -> None:
     reader = read(A + B[:left])
     assert [record.payload for record in reader.whole] == [b"a" * 20]
-    (lost,) = reader.lost
-    assert (lost.offset, lost.end, lost.exact) == (len(A), len(A) + left, False)
-    assert type(lost.fault) is TruncatedShard
+    (damaged,) = reader.damaged
+    assert (damaged.offset, damaged.end, damaged.exact) == (len(A), len(A) + left, False)
+    assert type(damaged.fault) is TruncatedShard
 
 
 def test_nothing_but_garbage() -> None:
     reader = read(b"no TFRecord file at all, but longer than a header")
     assert not reader.whole
-    assert len(reader.lost) == 1
+    assert len(reader.damaged) == 1
 
 
 def test_a_length_that_no_object_has_is_not_believed() -> None:
@@ -231,8 +234,8 @@ def test_a_length_that_no_object_has_is_not_believed() -> None:
 def test_many_damaged_records_behind_each_other() -> None:
     damaged = flipped(A, 15) * 300
     reader = read(damaged + B)
-    assert len(reader.lost) == 300
-    assert all(lost.exact for lost in reader.lost)
+    assert len(reader.damaged) == 300
+    assert all(damaged.exact for damaged in reader.damaged)
     assert [record.number for record in reader.whole] == [300]
 
 
@@ -252,7 +255,7 @@ def test_the_work_is_bounded_where_every_header_lies(monkeypatch: pytest.MonkeyP
     reader = Reader(shard, size_known=True)
     reader.read([len(shard)], in_place=True)
     assert sum(checked) < (resync.MOST_TRIES + 2) * len(shard)
-    assert sum(len(lost.content) for lost in reader.lost) == len(shard)
+    assert sum(len(damaged.content) for damaged in reader.damaged) == len(shard)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
@@ -309,10 +312,13 @@ def test_a_record_that_is_too_large_is_passed_over_part_by_part(
         (0, 0),
         *([(len(A) + 416, 2)] if not cut else []),
     ]
-    assert b"".join(lost.content.tobytes() for lost in reader.lost) == shard[len(A) : len(A) + 416]
-    assert sum(lost.records for lost in reader.lost) == 1
+    assert (
+        b"".join(damaged.content.tobytes() for damaged in reader.damaged)
+        == shard[len(A) : len(A) + 416]
+    )
+    assert sum(damaged.records for damaged in reader.damaged) == 1
     kind = TruncatedShard if cut and size_known else RecordTooLarge
-    assert {type(lost.fault) for lost in reader.lost} == {kind}
+    assert {type(damaged.fault) for damaged in reader.damaged} == {kind}
 
 
 @pytest.mark.parametrize("size_known", [True, False])

@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 
 class Damaged(NamedTuple):
-    """Shards, each as it was indexed and as it is now: of the same size, and without an ETag."""
+    """Shards as they were indexed and as they are now: of the same size, without an ETag."""
 
     intact: tuple[tuple[bytes, ...], ...]
     """The payloads."""
@@ -42,7 +42,7 @@ class Damaged(NamedTuple):
         return Index(tuple(entry(name, lengths, self.chunk_bytes) for name, lengths in entries))
 
     def write(self, directory: Path) -> str:
-        """Write shards and index; the glob that finds the shards."""
+        """Write shards and index, and return a glob that finds the shards."""
         directory.mkdir(parents=True, exist_ok=True)
         urls = [f"{directory}/{found.name}" for found in self.described.entries]
         for url, content in zip(urls, self.now, strict=True):
@@ -51,7 +51,7 @@ class Damaged(NamedTuple):
         return f"{directory}/part-*.tfrecord"
 
     def rows(self) -> dict[Place, bytes | None]:
-        """What has the place of each record: itself or, where it is lost, nothing."""
+        """Return the content of each record's place: the record, or ``None`` if it is lost."""
         return dict(self._rows())
 
     def _rows(self) -> Iterator[tuple[Place, bytes | None]]:
@@ -63,12 +63,12 @@ class Damaged(NamedTuple):
                 rows = (row_of(content) + [None] * count)[:count]
                 yield from (((shard, first + i), row) for i, row in enumerate(rows))
 
-    def losses(self) -> int:
+    def lost(self) -> int:
         return sum(row is None for row in self.rows().values())
 
 
 def row_of(chunk: bytes) -> list[bytes | None]:
-    """What comes of a chunk: what can be proven, and ``None`` for what is exactly one record."""
+    """Return a chunk's provable records, with ``None`` for damage that is exactly one record."""
     whole, gaps = oracle(chunk)
     found: list[tuple[int, bytes | None]] = [(one.offset, one.payload) for one in whole]
     found += [(gap.begin, None) for gap in gaps if gap.exact]
@@ -77,7 +77,7 @@ def row_of(chunk: bytes) -> list[bytes | None]:
 
 @st.composite
 def damaged(draw: Any, least: int = 1, most: int = 7, damages: int = 3) -> Damaged:
-    """Shards with a few damages; none changes a shard's size."""
+    """Draw shards with a few damages, none of which changes a shard's size."""
     records = st.lists(payloads, max_size=most).map(tuple)
     shards = draw(
         st.lists(records, min_size=1, max_size=3)

@@ -11,7 +11,7 @@ Shards = tuple[tuple[int, ...], ...]
 
 
 def shards_of(shards: int, records: int, length: int) -> st.SearchStrategy[Shards]:
-    """Up to so many shards of up to so many records, one record at least, of up to that length."""
+    """Draw the lengths of shards' records, one record at least."""
     one = st.lists(st.integers(0, length), max_size=records).map(tuple)
     return st.lists(one, min_size=1, max_size=shards).map(tuple).filter(any)
 
@@ -19,7 +19,7 @@ def shards_of(shards: int, records: int, length: int) -> st.SearchStrategy[Shard
 def orders(
     window: int, epochs: int, **more: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """Settings that determine an order: windows of up to so many bytes, epochs, and others."""
+    """Draw settings that determine an order, with windows of at most ``window`` bytes."""
     return st.fixed_dictionaries(
         {
             "shuffle": st.booleans(),

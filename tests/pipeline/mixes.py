@@ -26,21 +26,21 @@ Pair = tuple[int, int]
 
 
 def write_mix(directory: Path, components: Mapping[str, Lengths]) -> dict[str, str | list[str]]:
-    """Write each component's shards; the source that finds them."""
+    """Write each component's shards, and return the source that finds them."""
     return {name: write(directory / name, shards) for name, shards in components.items()}
 
 
 def mix_of(
     directory: Path, components: Mapping[str, Lengths], weights: Any, **values: Any
 ) -> DatasetSettings:
-    """Validated settings of a mix that is written."""
+    """Make validated settings of a mix that has been written."""
     source: Any = write_mix(directory, components)
     return settings_of(source, weights=weights, **values)
 
 
 @dataclass(frozen=True)
 class MixOracle:
-    """Says record by record in which order a mix must come."""
+    """An oracle that gives a mix's order record by record."""
 
     components: Mapping[str, Lengths]
     settings: DatasetSettings
@@ -49,11 +49,11 @@ class MixOracle:
 
     @property
     def shards(self) -> Lengths:
-        """The payload lengths of all records."""
+        """The payload lengths of all records, in bytes."""
         return tuple(shard for name in sorted(self.components) for shard in self.components[name])
 
     def rank(self, rank: int, world_size: int, most: int, epoch: int = 0) -> list[Pair]:
-        """What one rank delivers, in order: so many, or all there are."""
+        """Return the first ``count`` records that one rank delivers, or all."""
         return list(islice(self._round_robin(rank, world_size, epoch), most))
 
     def _round_robin(self, rank: int, world_size: int, epoch: int) -> Iterator[Pair]:
@@ -67,7 +67,7 @@ class MixOracle:
                     yield pair
 
     def lane(self, lane: int, epoch: int) -> Iterator[Pair]:
-        """Filtered, and in its windows' order."""
+        """Return a lane's filtered records in the order of its windows."""
         kept = (item for item in self.drawn(lane, epoch) if self.keep(self._length(item[1])))
         settings = self.settings
         windows = Windows(int(settings.shuffle_window), self.lanes, settings.seed)
@@ -83,7 +83,7 @@ class MixOracle:
                 number += 1
 
     def drawn(self, lane: int, epoch: int) -> Iterator[tuple[int, Pair]]:
-        """The records of a lane as the components come, each with the epoch of the mix."""
+        """Return a lane's records in the order of the draws, each with the mix's epoch."""
         settings, first = self.settings, 0
         streams, epochs = [], []
         for number, name in enumerate(sorted(self.components)):

@@ -19,7 +19,7 @@ def is_even(columns: Mapping[str, Any]) -> Any:
 
 
 def is_short(columns: Mapping[str, Any]) -> Any:
-    """Of raw records: those whose length is no multiple of 3."""
+    """Keep raw records whose length is no multiple of 3."""
     return np.diff(columns["records"].offsets) % 3 != 0
 
 
@@ -36,7 +36,7 @@ def summed(batch: Batch) -> dict[str, Any]:
 
 
 def shifted(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Every token, and its double."""
+    """Add to every token its double."""
     tokens = columns["tokens"]
     return {"tokens": tokens, "doubles": Ragged(tokens.values * 2, tokens.row_splits)}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Body(InPieces):
-    """A part of an object, handed out in pieces, perhaps broken off."""
+    """A body of a part of an object, which comes in pieces and may break off."""
 
     info: ObjectInfo
     data: memoryview
@@ -40,7 +40,7 @@ class Body(InPieces):
 
 @dataclass
 class ScriptedStore:
-    """Serves objects from a mapping.
+    """A store of the objects in a mapping.
 
     ``faults`` are used up, one a request: an error before the answer, or (bytes, error) for a body
     that breaks off after so many bytes, or ``None`` for no fault.

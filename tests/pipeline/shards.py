@@ -30,12 +30,12 @@ Record = tuple[int, int, int]
 
 
 def payload(shard: int, number: int, length: int) -> bytes:
-    """A record of a given length that says, as far as it can, which one it is."""
+    """Make a record of a given length that names itself, as far as it fits."""
     return (f"{shard}/{number}|" * (length // 4 + 1)).encode()[:length]
 
 
 def write(directory: Path, shards: tuple[tuple[int, ...], ...]) -> str:
-    """Write shards of records of these lengths; the glob that finds them."""
+    """Write shards of records of these lengths, and return a glob that finds them."""
     directory.mkdir(parents=True, exist_ok=True)
     for index, lengths in enumerate(shards):
         frames = [frame(payload(index, i, length)) for i, length in enumerate(lengths)]
@@ -57,7 +57,7 @@ def record_oracle(
     chunk_bytes: int,
     keep: Callable[[int], bool] | None = None,
 ) -> RecordOracle:
-    """The order by record that the settings ask for."""
+    """Make the oracle of the order by record that the settings ask for."""
     seed, windows = settings.seed if settings.shuffle else 0, windows_of(settings, lanes)
     buckets = buckets_of(settings, lanes)
     return RecordOracle(shards, chunk_bytes, lanes, settings.shuffle, seed, windows, keep, buckets)
@@ -69,34 +69,34 @@ def oracle(
     lanes: int,
     keep: Callable[[int], bool] = lambda length: True,
 ) -> Oracle:
-    """The order that the settings ask for."""
+    """Make the oracle of the order by shard that the settings ask for."""
     order = ShardOrder(
         len(shards), lanes, settings.shuffle, settings.seed if settings.shuffle else 0
     )
     buckets = buckets_of(settings, lanes)
-    strands = (
+    open_shards = (
         open_at_once(len(shards), lanes, int(settings.shuffle_window)) if settings.shuffle else 1
     )
-    return Oracle(shards, order, windows_of(settings, lanes, strands), keep, buckets)
+    return Oracle(shards, order, windows_of(settings, lanes, open_shards), keep, buckets)
 
 
-def windows_of(settings: DatasetSettings, lanes: int, strands: int = 1) -> Windows | None:
-    """The windows that the settings ask for."""
+def windows_of(settings: DatasetSettings, lanes: int, open_shards: int = 1) -> Windows | None:
+    """Make the windows that the settings ask for."""
     if not settings.has_windows:
         return None
     window, seed = int(settings.shuffle_window), settings.seed
-    return Windows(window, lanes, seed, settings.shuffle, strands)
+    return Windows(window, lanes, seed, settings.shuffle, open_shards)
 
 
 def buckets_of(settings: DatasetSettings, lanes: int) -> Buckets | None:
-    """The buckets that the settings ask for, of one rank's batches."""
+    """Make the buckets that the settings ask for, of one rank's batches."""
     if settings.length_buckets is None or settings.batch_size is None:
         return None
     return Buckets(settings.length_buckets, settings.batch_size, lanes, settings.seed)
 
 
 def settings_of(source: str | list[str], **values: Any) -> DatasetSettings:
-    """Validated settings with a small budget, for shards that are small too.
+    """Make validated settings with a small budget, for small shards.
 
     Few requests at once: shards of some hundred bytes are read hundreds of times ahead otherwise,
     over and over again, which is most of a test's time.
@@ -113,7 +113,7 @@ async def receive_all(
     position: ResumePoint | None = None,
     most: int | None = None,
 ) -> list[Batch]:
-    """The batches of one run, or the first ``most``."""
+    """Receive the batches of one run, or the first ``most``."""
     batches: list[Batch] = []
     run = dataset.run(
         rank=rank,
@@ -138,7 +138,7 @@ async def receive_ranks(
     *,
     most: int,
 ) -> list[list[Batch]]:
-    """The next batches of all ranks, one rank after the other."""
+    """Receive the next batches of all ranks, one rank after the other."""
     size = {"batch_size": global_batch // world_size}
     dataset, ranks = await Dataset.open(settings.model_copy(update=size)), []
     for rank in range(world_size):
@@ -150,17 +150,17 @@ async def receive_ranks(
 
 
 def again(batch: Batch) -> Position:
-    """The position behind it, as it comes back from a file."""
+    """Return the position behind a batch, as it comes back from a file."""
     return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 
 
 def global_batches(ranks: list[list[Batch]]) -> list[list[tuple[int, int]]]:
-    """(shard, record) of each step of all ranks, sorted."""
+    """Return the sorted (shard, record) pairs of each step of all ranks."""
     return [sorted(identities(list(step))) for step in zip(*ranks, strict=True)]
 
 
 def identities(batches: list[Batch]) -> list[tuple[int, int]]:
-    """(shard, record) of all rows, in order."""
+    """Return the (shard, record) pairs of all rows, in order."""
     return [
         pair
         for batch in batches
@@ -169,5 +169,5 @@ def identities(batches: list[Batch]) -> list[tuple[int, int]]:
 
 
 def contents(batches: list[Batch]) -> list[bytes]:
-    """The raw records of all rows, in order."""
+    """Return the raw records of all rows, in order."""
     return [record for batch in batches for record in batch.records.to_list()]

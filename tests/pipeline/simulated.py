@@ -1,4 +1,4 @@
-"""A store with latency, bandwidth and faults in simulated time: hours pass in no time at all."""
+"""A store with latency, bandwidth and faults in simulated time, in which hours pass at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets the clock jump to the next timer instead of waiting for it."""
+    """A selector that jumps to the next timer instead of waiting for it."""
 
     now = 0.0
 
@@ -57,7 +57,7 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 class InlineExecutor(Executor):
-    """Does at once what threads would do: simulated time waits for nobody."""
+    """An executor that runs its work at once, since simulated time does not wait for threads."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -73,7 +73,7 @@ class InlineExecutor(Executor):
 
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong with one request."""
+    """The faults of one request."""
 
     refused: StoreError | None = None
     """Instead of an answer."""
@@ -93,7 +93,7 @@ NO_TROUBLE = Trouble()
 
 @dataclass
 class SimulatedStore:
-    """Serves objects from a mapping."""
+    """A store of the objects in a mapping."""
 
     objects: Mapping[str, bytes]
     latency: float = 0.05

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streamrec import kernel
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.batch import Batcher, Chunk, empty_chunk
-from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.scan import Scan
+from streamrec.pipeline.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.record_reader import RecordReader
 from streamrec.pipeline.stages import Coordinates, InOrder
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.both_kernels
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
-def lane_of(number: int, records: int, pieces: int = 1, *, landed: int | None = None) -> Lane:
-    """A lane of one shard, in ranges of about as many records, of which so many ranges landed."""
+def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None = None) -> Lane:
+    """Make a lane of one shard in ranges of about equal counts, the first ``received`` there."""
     frames = [frame(b"%d" % i) for i in range(records)]
     extent = Extent(0, number, shard=number)
     size, reads, begin = sum(map(len, frames)), deque[RangeRead](), 0
@@ -35,13 +35,13 @@ def lane_of(number: int, records: int, pieces: int = 1, *, landed: int | None = 
         data = b"".join(frames[i] for i in some)
         request = RangeRequest(extent, begin, begin + len(data))
         memory = np.frombuffer(data, np.uint8)
-        is_there = landed is None or piece < landed
+        is_there = received is None or piece < received
         reads.append(RangeRead(request, memory, len(data) if is_there else 0, done=is_there))
         begin += len(data)
     shards = Shards([str(n) for n in range(48)], sizes={number: size})
-    feed = LaneFeed(LaneRanges(iter([]), {}, 1), 1, reads)
+    feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0)
-    return Lane(Scan(feed, shards, start, start, check_crc=True), InOrder(), start)
+    return Lane(RecordReader(feed, shards, start, start, check_crc=True), InOrder(), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ def keys(chunk: Chunk) -> list[tuple[int, int]]:
 
 
 def rows_of(chunk: Chunk) -> list[tuple[int, int]]:
-    """Of each row its number in its lane, and the lane's."""
+    """Return each row's number in its lane, and the lane's number."""
     assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
     assert chunk.nbytes == chunk.rows.nbytes
     return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
@@ -142,10 +142,10 @@ def test_lanes_of_any_number_of_parts(
 def test_what_is_missing_holds_back_what_follows_alone(
     lanes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Of each lane so many of four ranges have landed."""
-    made = [lane_of(i, n, 4, landed=landed) for i, (n, landed) in enumerate(lanes)]
+    """Each lane has received some of its four ranges."""
+    made = [lane_of(i, n, 4, received=received) for i, (n, received) in enumerate(lanes)]
     batcher = Batcher(made, np.zeros(len(lanes), np.int64))
-    there = [sum(map(len, np.array_split(range(n), 4)[:landed])) for n, landed in lanes]
+    there = [sum(map(len, np.array_split(range(n), 4)[:received])) for n, received in lanes]
     missing = [(n, i) for i, n in enumerate(there) if lanes[i][1] < 4]
     expected = sorted(
         (number, lane)
@@ -215,14 +215,14 @@ def test_batches_of_few_records_are_cut_without_letting_go_of_the_interpreter() 
     """Threads that decode take it, and the event loop would wait for them at each step."""
 
     def batcher() -> Batcher:
-        lanes = [lane_of(i, 12, pieces=2, landed=1) for i in range(48)]
+        lanes = [lane_of(i, 12, pieces=2, received=1) for i in range(48)]
         return Batcher(lanes, np.zeros(48, np.int64))
 
     def cut(batcher: Batcher) -> None:
         batcher.gather(64)
         batcher.cut(64)
         batcher.coordinates()
-        assert batcher.gather(300) == 0  # it has not landed: what is held is looked over
+        assert batcher.gather(300) == 0  # it has not received: what is held is looked over
 
     if kernel.implementation != "native":
         pytest.skip("the kernel in Python lets go of it")

@@ -114,7 +114,7 @@ def lengths_of(batches: list[Batch]) -> list[int]:
 
 
 def padding(steps: list[list[int]]) -> float:
-    """Which part of dense batches of these lengths would be padding."""
+    """Return the fraction of padding in dense batches of these lengths."""
     return 1 - sum(map(sum, steps)) / sum(len(step) * max(step) for step in steps)
 
 
@@ -266,7 +266,7 @@ async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch_size": None}, "length_buckets are of whole batches; set batch_size"),
+        ({"batch_size": None}, "length_buckets sort records into whole batches; set batch_size"),
         ({"memory_budget": "8MiB", "shuffle_window": "16MiB"}, "16 MiB shuffle windows"),
     ],
 )

@@ -49,12 +49,12 @@ def written(tmp_path: Path, shards: Shards, chunk_bytes: int, order: object = No
 
 
 def delivered(batches: list[Batch]) -> list[tuple[int, int]]:
-    """(shard, record) of the rows that are no padding."""
+    """Return the (shard, record) pairs of the rows that are not padding."""
     return [pair for pair in identities(batches) if pair[0] >= 0]
 
 
 def in_global_batches(ranks: list[list[Batch]]) -> list[Counter[tuple[int, int]]]:
-    """What all ranks deliver in each step; they take as many steps."""
+    """Join the ranks' batches of each step, and check that they take as many steps."""
     return [Counter(delivered(list(step))) for step in zip(*ranks, strict=True)]
 
 
@@ -154,7 +154,7 @@ def test_one_state_serves_every_rank_of_every_world_size(
 def _check_ends(
     shards: Shards, epochs: int, lanes: int, size: int, ends: str, batches: list[Batch]
 ) -> None:
-    """Less than one record a lane is lost or added, beside the last, short batch."""
+    """Check that less than one record a lane is lost or added, beside the last, short batch."""
     every = sum(map(len, shards)) * epochs
     found = len(delivered(batches))
     assert all(len(batch) == size for batch in batches)

@@ -62,7 +62,7 @@ def store_of(shards: Shards) -> SimulatedStore:
 
 
 def flip_once(url: str, offset: int) -> Callable[[int, str, int, int], Trouble]:
-    """A byte that comes wrong the first time that it is read."""
+    """Make a byte come wrong the first time that it is read."""
     seen: list[int] = []
 
     def trouble(number: int, asked: str, start: int, stop: int) -> Trouble:
@@ -192,7 +192,7 @@ async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) 
 def test_behind_a_corrupt_record_a_run_that_skips_it_has_the_rest(
     shards: Shards, order: dict[str, Any], random: Any
 ) -> None:
-    """What a window has given of its permutation is not given again, and none of the rest is lost.
+    """A window gives no record of its permutation twice, and loses none.
 
     The window of a run that skips the record has its place, so it is in the same order.
     """

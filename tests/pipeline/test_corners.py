@@ -50,7 +50,7 @@ CORNERS = st.fixed_dictionaries(
 
 
 def build(shards: list[tuple[int, int]]) -> tuple[SimulatedStore, tuple[tuple[int, ...], ...]]:
-    """A store of shards of so many records of a size each, and the records' lengths."""
+    """Make a store of shards with equal records each, and return the records' lengths too."""
     lengths = tuple((size,) * count for count, size in shards)
     frames = {size: frame(bytes(size)) for _, size in shards}
     objects = {f"o{i:03}": frames[size] * count for i, (count, size) in enumerate(shards)}
@@ -119,7 +119,7 @@ async def corner_delivers_everything(
 
 
 def check_memory(run: Run, largest_record: int) -> None:
-    """Within the plan; what cannot fit may overdraw: a batch, and a record a lane."""
+    """Check that memory stays within the plan, but for a batch and a record a lane."""
     statistics, plan = run.statistics(), run._plan
     assert statistics["bytes_in_memory"] == 0
     record = size_class(largest_record + 16)

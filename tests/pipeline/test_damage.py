@@ -82,7 +82,7 @@ async def receive_from(run: Run) -> list[Batch]:
 
 
 def rows(batches: Sequence[Batch]) -> list[tuple[tuple[int, int], bytes | None]]:
-    """Every row: where it is from, and its bytes if it is there."""
+    """Return the origin of every row, and its bytes or ``None``."""
     contents = [record for batch in batches for record in batch.records.to_list()]
     masks = [
         is_there
@@ -137,7 +137,7 @@ def test_everything_that_can_be_proven_comes_and_the_rest_is_kept(shards: list[b
 
 
 def read_object(path: Path) -> tuple[str, int, bytes]:
-    """The shard's name, the offset and the bytes of what an object of the quarantine holds."""
+    """Read the shard's name, the offset and the bytes from an object of the quarantine."""
     (record,) = read_records(str(path))
     feature = Example.FromString(record).features.feature
     (begin,), (end,) = feature["begin"].int64_list.value, feature["end"].int64_list.value
@@ -262,11 +262,11 @@ def test_a_fraction_is_one_of_a_thousand_records_at_least(tmp_path: Path) -> Non
 
 def test_a_lane_in_which_nothing_is_intact_does_not_go_on_for_ever(tmp_path: Path) -> None:
     source = write(tmp_path, [b"not a single record in here", FEW_BYTES[0]])
-    with pytest.raises(CorruptBudgetExceeded, match="in which nothing is intact"):
+    with pytest.raises(CorruptBudgetExceeded, match="without an intact record"):
         asyncio.run(collect(source, lanes=2, batch_size=1, epochs=None, corrupt_budget=ALL))
 
 
-def test_each_stretch_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_span_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = write(tmp_path, [b"".join(FEW_BYTES[:2]) + b"??" + FEW_BYTES[2]])
     with caplog.at_level(logging.WARNING, "streamrec.pipeline"):
         asyncio.run(collect(source, batch_size=1, corrupt_budget=1))

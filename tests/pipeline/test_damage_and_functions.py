@@ -35,7 +35,7 @@ TOKENS = describe({"x": VarLenFeature("int64")})
 
 
 def is_even(columns: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Whether the last byte is even; an empty record is."""
+    """Return whether the last byte is even; an empty record counts as even."""
     records = columns["records"].to_list()
     return np.array([not any(record[-1:]) or record[-1] % 2 == 0 for record in records], bool)
 

@@ -55,7 +55,7 @@ async def opened(source: str, **values: Any) -> Dataset:
 
 
 def of_six(now: bytes, chunk_bytes: int = 72) -> Damaged:
-    """Six records in chunks of two."""
+    """Index a shard of six records in chunks of two."""
     return Damaged((FEW_PAYLOADS,), (now,), chunk_bytes)
 
 
@@ -194,7 +194,7 @@ def test_what_damage_swallows_ends_with_its_chunk(tmp_path: Path, shuffle: bool)
 def test_a_hole_counts_as_the_records_that_it_swallowed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can tell from the bytes how many they were; the index can."""
+    """The bytes do not tell how many they were; the index does."""
     hole = of_six(SHARD[:20] + bytes(130) + SHARD[150:], chunk_bytes=999)
     values: Any = {"batch_size": 6, "lanes": 1}
     with caplog.at_level(logging.WARNING, "streamrec.pipeline"):

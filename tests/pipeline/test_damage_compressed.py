@@ -44,7 +44,7 @@ each_kind = pytest.mark.parametrize("kind", PACKED)
 
 
 def broken(kind: Compression, share: float = 0.6) -> bytes:
-    """A stream of which nonsense comes out behind a share of its bytes, and then nothing more."""
+    """Make a stream that gives nonsense behind a share of its bytes, and then nothing."""
     data = bytearray(pack(kind, PLAIN))
     place = int(share * len(data))
     data[place : place + 4000] = b"\xff" * 4000
@@ -53,7 +53,7 @@ def broken(kind: Compression, share: float = 0.6) -> bytes:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the fault is behind many of them."""
+    """Decompress in small steps, so that the fault lies behind many of them."""
     monkeypatch.setattr(module, "INPUT", 5000)
     monkeypatch.setattr(module, "OUTPUT", 4000)
 

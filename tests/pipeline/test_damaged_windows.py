@@ -66,7 +66,7 @@ def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def damages(draw: st.DrawFn, /, shards: Shards) -> Damage:
-    """Some records whose length can still be told: a byte of anything behind it is wrong."""
+    """Draw damaged records with an intact length: a byte behind it is wrong."""
     every = [(s, i) for s, lengths in enumerate(shards) for i in range(len(lengths))]
     places = draw(st.lists(st.sampled_from(every), max_size=4, unique=True))
     # of the length's CRC, or of the payload and its own CRC
@@ -85,7 +85,7 @@ def store_of(shards: Shards, damage: Damage) -> SimulatedStore:
 
 
 def dataset_of(store: SimulatedStore, shards: Shards, order: dict[str, Any], way: str) -> Dataset:
-    """Of two epochs, or of as many steps as one and a half take."""
+    """Make a dataset of two epochs, or of the steps of one and a half."""
     values = {"epochs": 2, "max_concurrency": 4, **order, **WAYS[way]}
     if "steps_per_epoch" in values:
         values |= {"steps_per_epoch": steps_of(shards, order), "epochs": 1}
@@ -103,7 +103,7 @@ async def read(
     way: str,
     position: Position | None = None,
 ) -> list[Batch]:
-    """What comes of a run, up to its end, or to where it raises as it should."""
+    """Read a run to its end, or to the error that it should raise."""
     dataset = dataset_of(store, shards, order, way)
     size, batches = order["batch_size"], []
     run = dataset.run(rank=0, world_size=1, batch_size=size, position=position)
@@ -120,7 +120,7 @@ async def read(
 
 
 def intact(batches: list[Batch], shards: Shards, damage: Damage) -> list[Record]:
-    """Of the records that are whole, and come so; with the lowest epoch of their batch."""
+    """Return the intact records, with the lowest epoch of their batch, and check their bytes."""
     epochs = [batch.epoch for batch in batches for _ in range(len(batch))]
     rows = zip(epochs, identities(batches), contents(batches), strict=True)
     whole = [(epoch, s, i, content) for epoch, (s, i), content in rows if (s, i) not in damage]
@@ -135,7 +135,7 @@ def pairs(records: list[Record]) -> list[tuple[int, int]]:
 
 @st.composite
 def cases(draw: st.DrawFn, /, **more: st.SearchStrategy[Any]) -> tuple[Any, ...]:
-    """Shards, their damage, an order, and how two runs treat what is damaged."""
+    """Draw shards, their damage, an order, and two runs' ways of treating damage."""
     shards = draw(SHARDS)
     damage = draw(damages(shards))
     order = {**draw(ORDERS), **draw(st.fixed_dictionaries(more))}

@@ -161,7 +161,7 @@ class TestAllocate:
     FEATURES = describe({"a": FixedLenFeature((), bytes), "id": FixedLenFeature((), int)})
 
     def sizes(self, features: dict[str, Any] | None, **options: Any) -> list[int]:
-        """Of what was allocated for a batch."""
+        """Return the sizes that were allocated for a batch."""
         sizes: list[int] = []
 
         def allocate(size: int) -> ByteArray:

@@ -22,7 +22,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import run as run_module
-from streamrec.pipeline.transfer import PATIENCE_AT_START, SILENCE
+from streamrec.pipeline.range_downloader import PATIENCE_AT_START, SILENCE
 from tests.pipeline.shards import identities
 from tests.pipeline.simulated import (
     NO_TROUBLE,
@@ -56,7 +56,7 @@ async def deliver(
     most_wait: float = 1e9,
     **values: Any,
 ) -> tuple[dict[str, Any], float]:
-    """Read everything, hold it against the order; what the statistics say, and the time it took."""
+    """Read everything, check the order, and return the statistics and the seconds it took."""
     store, _ = build([(RECORDS, SIZE)] * SHARDS)
     store.trouble = trouble
     dataset = dataset_over(store, known=True, batch_size=16, memory_budget="64MiB", **values)
@@ -89,7 +89,7 @@ def check_statistics(run: Run, store: SimulatedStore) -> None:
 
 
 async def fail(trouble: Callable[[int, str, int, int], Trouble], **values: Any) -> StreamrecError:
-    """Read until it fails; the error."""
+    """Read until it fails, and return the error."""
     store, _ = build([(RECORDS, SIZE)] * SHARDS)
     store.trouble = trouble
     dataset = dataset_over(store, known=True, batch_size=16, **values)
@@ -103,13 +103,13 @@ async def fail(trouble: Callable[[int, str, int, int], Trouble], **values: Any) 
 
 
 def some(share: float, trouble: Trouble, seed: int = 1) -> Callable[[int, str, int, int], Trouble]:
-    """A part of all requests, by chance."""
+    """Give some requests trouble, by chance."""
     random = Random(seed)
     return lambda *_: trouble if random.random() < share else NO_TROUBLE
 
 
 def first(count: int, trouble: Trouble) -> Callable[[int, str, int, int], Trouble]:
-    """The first requests."""
+    """Give the first requests trouble."""
     return lambda number, *_: trouble if number < count else NO_TROUBLE
 
 

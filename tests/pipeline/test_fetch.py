@@ -11,9 +11,9 @@ import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
 from streamrec.flow.prefault import Prefaulter
-from streamrec.pipeline import fetch, transfer
-from streamrec.pipeline.feeds import Shards
+from streamrec.pipeline import fetch, range_downloader
 from streamrec.pipeline.fetch import MOST_WAITING, Fetcher
+from streamrec.pipeline.range_queue import Shards
 from streamrec.plan import ranges
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 
 class Never(Random):
-    """Jitter without a wait."""
+    """A source of jitter that never waits."""
 
     def uniform(self, a: float, b: float) -> float:
         return 0.0
@@ -47,7 +47,7 @@ async def fetching(
     epochs: int | None = 1,
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
-    """A fetcher over all of a store's objects, at work."""
+    """Run a fetcher of all of a store's objects."""
     shards = Shards(sorted(store.objects))
     if known:
         shards.sizes.update(enumerate(len(store.objects[url]) for url in shards.urls))
@@ -74,7 +74,7 @@ async def fetching(
 
 
 async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
-    """(shard, bytes) of a lane's ranges in their order, each freed when it is read."""
+    """Return (shard, bytes) of a lane's ranges in order, freeing each when it is read."""
     out = []
     feed = fetcher.feeds[lane]
     while not feed.ended:
@@ -226,7 +226,7 @@ async def test_what_will_not_pass_fails_at_once() -> None:
 
 @asynchronous
 async def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "PATIENCE_AT_START", 0.02)
+    monkeypatch.setattr(range_downloader, "PATIENCE_AT_START", 0.02)
     refused = StoreUnavailable("connection refused")
     store = ScriptedStore(objects(MIB), faults=deque([refused] * 10**5))
     async with fetching(store) as (fetcher, _):
@@ -344,16 +344,16 @@ async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody has to ask for it, and no timer does."""
-    monkeypatch.setattr(fetch, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(fetch, "ADJUST_SECONDS", 3600)
     store = ScriptedStore(objects(*[1000] * 8))
     async with fetching(store, lanes=8, known=True, concurrency=1) as (fetcher, _):
         all_there = asyncio.Event()
 
-        def landed(_: int) -> None:
+        def received(_: int) -> None:
             if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
                 all_there.set()
 
-        fetcher.landed = landed
+        fetcher.on_received = received
         await asyncio.wait_for(all_there.wait(), 30)
     assert store.most_open == 1
 

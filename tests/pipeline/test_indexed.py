@@ -94,12 +94,12 @@ def test_another_version_of_the_same_size_is_named(tmp_path: Path, named: bool) 
 def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
     source = indexed(tmp_path)
     (tmp_path / "part-00002.tfrecord").write_bytes(frame(b"new"))
-    with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index knows no shard"):
+    with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index has no shard"):
         read(source)
 
 
 def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> None:
-    """Where a store names no versions, and the size has not changed."""
+    """A store names no versions, and the size has not changed."""
     source = write(tmp_path, ((5, 30, 30), (5,)))
     write_index(source, 1)
     write(tmp_path, ((5, 29, 31), (5,)))

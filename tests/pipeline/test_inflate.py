@@ -59,7 +59,7 @@ def shard(lengths: list[int], number: int = 0) -> bytes:
 
 
 def dataset_of(store: ScriptedStore, *, known: bool = True, **values: Any) -> Dataset:
-    """A dataset over what the store holds; ``known``: as listed, with its sizes."""
+    """Make a dataset of the store's objects; ``known``: with their sizes, as listed."""
     objects = [
         ObjectInfo(url, len(data), store.etags.get(url, '"v1"')) if known else ObjectInfo(url)
         for url, data in sorted(store.objects.items())
@@ -85,7 +85,7 @@ async def batches_of(dataset: Dataset, position: Position | None = None) -> list
 
 
 async def failure_of(dataset: Dataset) -> tuple[list[bytes], StreamrecError]:
-    """The records before a failure, and the failure."""
+    """Return the records before a failure, and the failure."""
     found: list[Batch] = []
     async with new_run(dataset) as run:
         with pytest.raises(StreamrecError) as caught:

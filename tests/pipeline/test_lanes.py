@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import StoreUnavailable
-from streamrec.pipeline.feeds import LaneFeed, RangeRead, Shards
 from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.scan import Scan
+from streamrec.pipeline.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.record_reader import RecordReader
 from streamrec.pipeline.stages import Coordinates, InOrder, WindowShuffle
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
-from tests.pipeline.landed import END, SHARD, STARTS, coordinates, landed, nothing_more
+from tests.pipeline.received import END, SHARD, STARTS, coordinates, nothing_more, received
 
 
 def lane_over(
@@ -24,17 +24,17 @@ def lane_over(
 ) -> Lane:
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
     stage = WindowShuffle(windows, 0, start=start) if windows else InOrder()
-    feed = LaneFeed(nothing_more(), 1, deque(reads))
-    return Lane(Scan(feed, shards, start, END, check_crc=True), stage, start)
+    feed = RangeQueue(nothing_more(), 1, deque(reads))
+    return Lane(RecordReader(feed, shards, start, END, check_crc=True), stage, start)
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
-    """Take rows: (epoch, record)."""
+    """Take rows, and return their (epoch, record) pairs."""
     return [number for number, _ in taken(lane, count)]
 
 
 def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
-    """Take and deliver rows: (epoch, record), and where the lane stands behind each."""
+    """Take and deliver rows; return (epoch, record) and the lane's coordinates behind each."""
     return [
         ((epoch, number), coordinates(lane.deliver(1)))
         for rows, first, last, epoch in lane.take(count)
@@ -46,7 +46,7 @@ def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
 def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[int]) -> None:
     bounds = [0, *sorted(set(cuts) - {0, len(SHARD)}), len(SHARD)]
     extent = Extent(4, 0, shard=1)
-    lane = lane_over(*(landed(extent, a, b) for a, b in itertools.pairwise(bounds)))
+    lane = lane_over(*(received(extent, a, b) for a, b in itertools.pairwise(bounds)))
     lane.poll(100)
     assert (lane.available, lane.ended) == (6, True)
     assert lane.start == Coordinates(0, 0, 0)
@@ -56,7 +56,7 @@ def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[i
 
 def test_rows_of_several_blocks_in_one_take() -> None:
     one, two = Extent(0, 0, shard=0), Extent(1, 1, shard=2)
-    lane = lane_over(landed(one, 0, len(SHARD)), landed(two, 0, len(SHARD)))
+    lane = lane_over(received(one, 0, len(SHARD)), received(two, 0, len(SHARD)))
     lane.poll(100)
     given, places = zip(*taken(lane, 8), strict=True)
     assert list(given) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
@@ -69,7 +69,7 @@ def test_rows_of_several_blocks_in_one_take() -> None:
 
 def test_runs_refer_to_rows_and_cut_none() -> None:
     extents = [Extent(n, n, shard=n) for n in range(3)]
-    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
     lane.poll(100)
     taken = [lane.take(count) for count in (4, 0, 3, 11)]
     assert [[run[1:] for run in runs] for runs in taken] == [
@@ -85,7 +85,7 @@ def test_runs_refer_to_rows_and_cut_none() -> None:
 def test_rows_that_are_delivered_together() -> None:
     """Within a range, up to its end, and past several at once."""
     extents = [Extent(n, n, shard=n) for n in range(3)]
-    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
     lane.poll(100)
     lane.take(18)
     numbers = [list(lane.deliver(count)) for count in (4, 2, 10)]
@@ -99,7 +99,7 @@ def test_rows_that_are_delivered_together() -> None:
 
 def test_poll_scans_no_more_than_is_wanted() -> None:
     extents = [Extent(n, 0, shard=n) for n in range(3)]
-    lane = lane_over(*(landed(extent, 0, len(SHARD)) for extent in extents))
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
     lane.poll(1)
     assert lane.available == 6
     lane.poll(7)
@@ -108,7 +108,7 @@ def test_poll_scans_no_more_than_is_wanted() -> None:
 
 def test_a_resumed_lane_numbers_its_records() -> None:
     lane = lane_over(
-        landed(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
+        received(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
         start=Coordinates(0, STARTS[4], 4),
     )
     lane.poll(10)
@@ -119,7 +119,7 @@ def test_a_resumed_lane_numbers_its_records() -> None:
 
 
 def test_what_landed_before_a_failure_comes_first() -> None:
-    read = landed(Extent(0, 0, shard=0), 0, len(SHARD))
+    read = received(Extent(0, 0, shard=0), 0, len(SHARD))
     read.filled, read.done, read.error = STARTS[2] + 1, False, StoreUnavailable("gone")
     lane = lane_over(read)
     lane.poll(10)
@@ -139,7 +139,7 @@ class TestWindows:
         return lane
 
     def test_windows_end_with_the_epoch(self) -> None:
-        reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        reads = [received(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
         lane = self.shuffled(*reads)
         both, places = zip(*taken(lane, 12), strict=True)
         assert sorted(both) == [(epoch, i) for epoch in range(2) for i in range(6)]
@@ -148,7 +148,7 @@ class TestWindows:
         assert places[-1] == END
 
     def test_coordinates_name_the_window_and_the_row(self) -> None:
-        lane = self.shuffled(landed(Extent(0, 0, shard=0), 0, len(SHARD)))
+        lane = self.shuffled(received(Extent(0, 0, shard=0), 0, len(SHARD)))
         places = [place for _, place in taken(lane, 6)]
         assert places[:2] == [
             Coordinates(0, STARTS[1], 1, 1, 0),
@@ -159,35 +159,37 @@ class TestWindows:
     @pytest.mark.parametrize("count", range(6))
     def test_resumes_within_a_window(self, count: int) -> None:
         extent = Extent(0, 0, shard=0)
-        whole = self.shuffled(landed(extent, 0, len(SHARD)))
+        whole = self.shuffled(received(extent, 0, len(SHARD)))
         head = taken(whole, count)
         at = head[-1][1] if head else whole.start
-        again = self.shuffled(landed(extent, at.offset, len(SHARD)), start=at)
+        again = self.shuffled(received(extent, at.offset, len(SHARD)), start=at)
         assert again.start == at
         expected = taken(whole, 6 - count)
         assert taken(again, 6 - count) == expected
         assert sorted(number for number, _ in head + expected) == [(0, i) for i in range(6)]
 
     def test_resumed_at_the_end_of_an_epoch_the_next_begins_with_its_first_window(self) -> None:
-        reads = [landed(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        reads = [received(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
         whole = numbers(self.shuffled(*reads), 12)
         end = Coordinates(0, len(SHARD), 6, window=4)
-        again = self.shuffled(landed(Extent(1, 1, shard=0), 0, len(SHARD)), start=end)
+        again = self.shuffled(received(Extent(1, 1, shard=0), 0, len(SHARD)), start=end)
         assert numbers(again, 6) == whole[6:]
 
     def test_a_window_spans_shards(self) -> None:
         large = Windows(total=10_000, lanes=1, seed=0)
         extents = [Extent(n, 0, shard=n) for n in range(3)]
-        lane = lane_over(*(landed(e, 0, len(SHARD)) for e in extents), windows=large)
+        lane = lane_over(*(received(e, 0, len(SHARD)) for e in extents), windows=large)
         lane.poll(100)
         runs = lane.take(18)
         assert len({int(s) for run in runs for s in run.rows.shards[:6]}) > 1
 
 
 def test_a_lane_of_empty_shards_ends() -> None:
-    feed = LaneFeed(nothing_more(), 1, deque([landed(Extent(0, 0, shard=0), 0, 0, b"")]))
+    feed = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
     start = Coordinates(0, 0, 0)
-    lane = Lane(Scan(feed, Shards(["e"], {0: 0}), start, END, check_crc=True), InOrder(), start)
+    lane = Lane(
+        RecordReader(feed, Shards(["e"], {0: 0}), start, END, check_crc=True), InOrder(), start
+    )
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0

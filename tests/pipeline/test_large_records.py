@@ -60,7 +60,7 @@ def header(length: int) -> bytes:
 
 
 def bomb(kind: Compression, size: int) -> bytes:
-    """A shard of a thousandth of its one record's size, or less: a member, again and again."""
+    """Make a shard of a thousandth of its one record's size, or less, from repeated members."""
     return pack(kind, header(size)) + pack(kind, bytes(32 * MIB)) * (size // (32 * MIB))
 
 
@@ -247,7 +247,7 @@ async def test_lanes_that_are_not_waited_for_keep_to_the_budget(kind: Compressio
 
 
 def refusing(acquire: Any, refuses: Callable[[int, int], bool]) -> Any:
-    """The pool's method, but for sizes and numbers of calls that are refused."""
+    """Wrap the pool's method so that some sizes or numbers of calls are refused."""
     calls = count()
 
     def acquire_some(self: Pool, size: int, *rest: Any) -> Any:

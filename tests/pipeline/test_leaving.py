@@ -36,7 +36,7 @@ KINDS = ["plain", "shuffled", "single records", "gzip", "mix", "filtered", "pack
 
 
 def made(kind: str, directory: Path) -> DatasetSettings:
-    """A dataset that is read in one of several ways, for ever."""
+    """Make an endless dataset that is read in one of several ways."""
     values: dict[str, Any] = {"batch_size": 4, "lanes": 2, "epochs": None}
     if kind == "mix":
         weights = [(0, {"a": 0.7, "b": 0.3})]
@@ -72,14 +72,14 @@ def new_run(dataset: Dataset) -> Run:
 
 
 def held(run: Run) -> int:
-    """Bytes that a run has of memory: of ranges, of what is decompressed, and of columns."""
+    """Return the bytes that a run holds: ranges, decompressed data and columns."""
     pools = [run._fetcher.pool, run._decoder._memory._pool]
     pools += [] if run._inflater is None else [run._inflater.pool]
     return sum(pool.in_use + pool.idle for pool in pools)
 
 
 async def lets_go(run: Run) -> None:
-    """Return once a run holds nothing: the thread that has read last may be the last to know."""
+    """Wait until a run holds nothing, as its last thread may still be ending."""
     await eventually(lambda: held(run) == 0)
 
 
@@ -93,7 +93,7 @@ def _earlier() -> None:
 
 
 def working() -> set[str]:
-    """The names of a run's tasks and threads, without the one that ends by itself."""
+    """Return the names of a run's tasks and threads, without the one that ends by itself."""
     names = {task.get_name() for task in asyncio.all_tasks()}
     names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
     others = ("streamrec-read", "streamrec-prefault")
@@ -102,7 +102,7 @@ def working() -> set[str]:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """What refers to each other stays."""
+    """Disable the garbage collector, so that reference cycles stay."""
     gc.collect()
     gc.disable()
     try:

@@ -69,7 +69,7 @@ FEWER = effort(FEW, max_examples=examples(10))
 
 
 def written(tmp_path: Path, mix: Any, order: dict[str, Any]) -> tuple[Any, DatasetSettings]:
-    """The components, and the settings of their mix."""
+    """Write components, and return them with the settings of their mix."""
     components = {name: shards for name, (shards, _) in mix.items()}
     weights = {name: weight for name, (_, weight) in mix.items()}
     directory = tmp_path / str(hash((str(mix), str(order))))
@@ -77,7 +77,7 @@ def written(tmp_path: Path, mix: Any, order: dict[str, Any]) -> tuple[Any, Datas
 
 
 def expected(components: dict[str, Lengths], dataset: Dataset, **more: Any) -> list[Any]:
-    """What one rank must deliver in a run."""
+    """Return the records that one rank must deliver in a run."""
     settings = dataset.settings
     steps = (settings.steps_per_epoch or 1 << 20) * (settings.epochs or 1)
     oracle = MixOracle(components, settings, dataset.lanes, **more)
@@ -296,9 +296,9 @@ class TestRefusals:
     @asynchronous
     async def test_places_that_a_mix_does_not_know(self, tmp_path: Path) -> None:
         dataset = await self.dataset(tmp_path)
-        with pytest.raises(ConfigError, match="components repeat: load a state"):
+        with pytest.raises(ConfigError, match="components that repeat; load a state"):
             await receive_all(dataset, position=Beginning(2))
-        with pytest.raises(ConfigError, match="where a step of a mix begins; load a state"):
+        with pytest.raises(ConfigError, match="a step is unknown in a mix; load a state"):
             await receive_all(dataset, position=Beginning(step=2))
         await dataset.aclose()
 

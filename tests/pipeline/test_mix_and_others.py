@@ -1,4 +1,4 @@
-"""What stands before and behind a mix: damage, compression, filters, packs, and the budget."""
+"""Mixes together with damage, compression, filters, packs and the budget."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_compressed_components(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_small_budget_is_kept(tmp_path: Path) -> None:
-    """Of one component nearly everything, of the other hardly anything, and windows of both."""
+    """One component gives nearly all records, the other hardly any, and windows hold both."""
     large = {"web": ((60_000,) * 60,) * 4, "code": ((30_000,) * 60,) * 4}
     values = {"shuffle": True, "shuffle_window": "4MiB", "batch_size": 20, "lanes": 4}
     more = {"memory_budget": "16MiB", "epochs": None}

@@ -99,7 +99,7 @@ class Silent:
         yield ObjectInfo("")
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_store_that_never_answers(
 
 
 def compression_of(source: str) -> str:
-    """What a dataset with the index beside the shards looks for."""
+    """Return the compression of a dataset with an index beside its shards."""
 
     async def main() -> str:
         dataset = await Dataset.open(settings_of(source, index=True))

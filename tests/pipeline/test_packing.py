@@ -196,7 +196,9 @@ async def test_an_endless_run_without_any_pack_is_an_error(tmp_path: Path) -> No
     source = write(tmp_path, ((9, 9), (7,)))
     values: dict[str, Any] = {"pack": Pack(4, overlong="drop"), "batch_size": 2}
     dataset = await Dataset.open(settings_of(source, features=FEATURES, epochs=None, **values))
-    with pytest.raises(DataError, match="gave no pack, and the run has no end"):
+    with pytest.raises(
+        DataError, match=r"gave no pack in several passes .*, and the run has no end"
+    ):
         await receive_all(dataset)
     await dataset.aclose()
 
@@ -271,7 +273,7 @@ def done(work: Callable[[], Any]) -> Future[Any]:
 
 
 def columns(rows: RecordRows) -> dict[str, Any]:
-    """Each byte of a record is a token."""
+    """Make a token of each byte of a record."""
     tokens = b"".join(bytes(p) for p in rows.payloads())
     return {"t": Ragged(np.frombuffer(tokens, np.uint8), offsets_of(rows.lengths))}
 

@@ -123,7 +123,7 @@ def test_what_follows_a_halt_is_behind_what_was_ready(
 
 
 async def halted(dataset: Dataset, k: int) -> tuple[list[Batch], Position | None]:
-    """The batches of a run that is halted after ``k`` of them, and where another goes on."""
+    """Halt a run after ``k`` batches; return its batches and where another goes on."""
     size = dataset.settings.batch_size
     async with dataset.run(rank=0, world_size=1, batch_size=size, position=None) as run:
         batches = []
@@ -165,7 +165,7 @@ def test_another_world_size_goes_on_with_the_same_global_batches(
 
 
 def _rounds_are_full(shards: tuple[tuple[int, ...], ...], shuffle: bool) -> bool:
-    """Whether every lane has records in the long run."""
+    """Return whether every lane has records in the long run."""
     if shuffle:
         return any(shards)
     n = len(shards)
@@ -251,7 +251,7 @@ async def test_endless_repetition_of_nothing_is_an_error(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     dataset = await Dataset.open(settings_of(write(tmp_path, ((), ())), batch_size=2, **values))
-    with pytest.raises(DataError, match="holds a record: there is nothing to repeat"):
+    with pytest.raises(DataError, match="holds a record, so there is nothing to repeat"):
         await receive_all(dataset)
     await dataset.aclose()
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition
-from streamrec.pipeline.stages import BEGINNING, Coordinates, InOrder, Stretch, WindowShuffle
+from streamrec.pipeline.stages import BEGINNING, Coordinates, InOrder, RecordSpan, WindowShuffle
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
 from streamrec.types import RecordBlock
-from tests.pipeline.landed import coordinates
+from tests.pipeline.received import coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,19 +29,19 @@ LARGE = Windows(16 * WINDOW, 1, 5)
 BUCKETS = Buckets(2, 3, 1, 0)
 
 
-def stretches(lost: frozenset[int], count: int = 8) -> Iterator[Stretch]:
-    """Records of 4 bytes, one in each; some of them are damaged."""
+def spans(lost: frozenset[int], count: int = 8) -> Iterator[RecordSpan]:
+    """Make spans of one record of 4 bytes each, some of them damaged."""
     data = np.zeros(count * 20, np.uint8)
     offset, length = np.array([12]), np.array([4])
     for n in range(count):
         frame = data[20 * n : 20 * n + 20]
         block = RecordBlock(frame, offset, length, 0, n, 20 * n, lost=n in lost)
-        yield Stretch.of(Extent(0, 0, 0), block)
+        yield RecordSpan.of(Extent(0, 0, 0), block)
 
 
 def segments(stage: Stage, lost: frozenset[int] = frozenset()) -> list[Segment]:
-    """What comes of one window of eight records."""
-    return [segment for stretch in stretches(lost) for segment in stage.add(stretch)]
+    """Return the segments that a stage makes of one window of eight records."""
+    return [segment for span in spans(lost) for segment in stage.add(span)]
 
 
 def numbers(given: list[Segment]) -> list[int]:
@@ -49,7 +49,7 @@ def numbers(given: list[Segment]) -> list[int]:
 
 
 def places(segment: Segment) -> list[Coordinates]:
-    """Where the lane stands behind each row."""
+    """Return the lane's coordinates behind each row."""
     return [coordinates(segment.end(row)) for row in range(len(segment.rows))]
 
 
@@ -76,11 +76,11 @@ def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
     """From every position within it, and with buckets as without."""
     for buckets in (None, BUCKETS):
         whole = numbers(segments(WindowShuffle(LARGE, 0, buckets=buckets, taken=taken)))
-        head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_places=before)
+        head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_placeholders=before)
         for segment in segments(head, lost):
             for count, start in enumerate([BEGINNING, *places(segment)[:-1]]):
                 assert start.part == (0 if before else start.row - count)
-                more: Any = {"taken": taken + count, "keeps_places": after}
+                more: Any = {"taken": taken + count, "keeps_placeholders": after}
                 tail = segments(WindowShuffle(LARGE, 0, 0, start, buckets, **more), lost)
                 rest = [n for n in whole[start.row :] if after or n not in lost]
                 assert numbers(tail) == [~n if n in lost else n for n in rest]

@@ -24,14 +24,14 @@ TIMEOUT = 40.0
 
 
 class HangingExecutor(InlineExecutor):
-    """Its threads never come to an end."""
+    """An executor whose threads never end."""
 
     def submit(self, *_: Any, **__: Any) -> Future[Any]:
         return Future()
 
 
 class LastlyHangingExecutor(InlineExecutor):
-    """Its threads take all that is to be decompressed, and then come to no end."""
+    """An executor whose threads take all input of the decompressor and then never end."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         _, source, _ = args
@@ -39,7 +39,7 @@ class LastlyHangingExecutor(InlineExecutor):
 
 
 class LateExecutor(InlineExecutor):
-    """Its threads take a second."""
+    """An executor whose threads take a second."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         inline, future = super().submit(*args, **kwargs), Future[Any]()
@@ -48,7 +48,7 @@ class LateExecutor(InlineExecutor):
 
 
 class LateFailure(InlineExecutor):
-    """Its threads fail after a second."""
+    """An executor whose threads fail after a second."""
 
     def submit(self, *_: Any, **__: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -68,7 +68,7 @@ def compressed() -> SimulatedStore:
 
 
 async def stall(store: SimulatedStore, **values: Any) -> tuple[Exception, float]:
-    """The error that reading ends with, and the seconds that it took."""
+    """Read to the end; return the error and the seconds that it took."""
     dataset = dataset_over(store, known=True, batch_size=8, stall_timeout=TIMEOUT, **values)
     run = dataset.run(rank=0, world_size=1, batch_size=8, position=None)
     loop = asyncio.get_running_loop()

@@ -35,7 +35,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def slow_shard(number: int, url: str, start: int, stop: int) -> Trouble:
-    """All that is asked of shard 2 comes slowly, hedged or not."""
+    """Make all requests for shard 2 slow, hedges too."""
     return Trouble(stalls_after=0, stall=STALL) if url == "o002" else Trouble()
 
 
@@ -48,7 +48,7 @@ def shards(**values: Any) -> tuple[Any, Dataset]:
 async def receive(
     dataset: Dataset, most: int = 1000, position: Position | None = None, **ranks: Any
 ) -> tuple[list[Batch], list[float]]:
-    """Batches, and when each came."""
+    """Receive batches, with the time of each."""
     clock = asyncio.get_running_loop().time
     batches: list[Batch] = []
     times: list[float] = []

@@ -63,22 +63,23 @@ class Oracle:
         return [record for _, record in sorted(keyed)]
 
     def _lane_epoch(self, lane: int, epoch: int) -> list[Record]:
-        """What the lane's windows are filled with: of each of its strands in turn, and kept."""
+        """What the lane's windows are filled with: of each of its open shards in turn, and kept."""
         left = [
-            self._strand_epoch(strand, lane, epoch) for strand in self.order.divided(self.strands)
+            self._open_shard_epoch(open_shard, lane, epoch)
+            for open_shard in self.order.divided(self.open_shards)
         ]
         out: list[Record] = []
         turn = 0
         while any(left):
-            strand, size = left[turn % self.strands], 0
+            open_shard, size = left[turn % self.open_shards], 0
             limit = self.windows.turn(lane, turn) if self.windows is not None else 1
-            while strand and size < limit:
-                out.append(strand.pop(0))
+            while open_shard and size < limit:
+                out.append(open_shard.pop(0))
                 size += self._length(out[-1]) + 16
             turn += 1
         return [record for record in out if self.keep(self._length(record))]
 
-    def _strand_epoch(self, order: ShardOrder, lane: int, epoch: int) -> list[Record]:
+    def _open_shard_epoch(self, order: ShardOrder, lane: int, epoch: int) -> list[Record]:
         out = []
         number = order.first(lane, epoch)
         while (extent := order.extent(lane, number)).epoch == epoch:
@@ -91,14 +92,14 @@ class Oracle:
         return self.shards[shard][number]
 
     @property
-    def strands(self) -> int:
+    def open_shards(self) -> int:
         """How many shards each lane has open at once."""
-        return 1 if self.windows is None else self.windows.strands
+        return 1 if self.windows is None else self.windows.open_shards
 
     def _left(self, lane: int, epoch: int, number: int, shards: list[int]) -> list[int]:
         """The order in which records of these shards leave a window."""
         assert self.windows is not None
-        if self.strands == 1:
+        if self.open_shards == 1:
             own = np.array(shards, np.int32)
             plain: list[int] = self.windows.permutation(lane, epoch, number, own).tolist()
             return plain

@@ -13,7 +13,7 @@ ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0]
 
 
 @pytest.mark.parametrize(
-    ("shards", "lanes", "strands"),
+    ("shards", "lanes", "open_shards"),
     [
         (1, 1, 1),
         (48, 48, 1),
@@ -30,28 +30,28 @@ ORDERS = st.one_of(PLAIN, st.tuples(PLAIN, st.integers(1, 5)).map(lambda o: o[0]
         (7, 8, 1),
     ],
 )
-def test_as_many_shards_at_once_as_mix_well(shards: int, lanes: int, strands: int) -> None:
-    assert open_at_once(shards, lanes, 256 << 20) == strands
+def test_as_many_shards_at_once_as_mix_well(shards: int, lanes: int, open_shards: int) -> None:
+    assert open_at_once(shards, lanes, 256 << 20) == open_shards
 
 
 @pytest.mark.parametrize(
-    ("window", "strands"),
+    ("window", "open_shards"),
     [(0, 16), (8 << 20, 16), (9 << 20, 18), (32 << 20, 64), (72 << 20, 144), (1 << 40, 144)],
 )
-def test_a_small_window_has_fewer_shards_open(window: int, strands: int) -> None:
-    assert open_at_once(10**6, 1, window) == strands
+def test_a_small_window_has_fewer_shards_open(window: int, open_shards: int) -> None:
+    assert open_at_once(10**6, 1, window) == open_shards
 
 
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 9))
-def test_strands_share_the_extents_of_a_lane(
+def test_open_shards_share_the_extents_of_a_lane(
     shards: int, lanes: int, count: int, shuffle: bool, epoch: int
 ) -> None:
     """Each its share in turn; and whatever their number, lanes have the same shards."""
     order = ShardOrder(shards, lanes, shuffle, 3)
-    strands = order.divided(count)
+    open_shards = order.divided(count)
     for lane in range(lanes):
         whole = extents_of_epoch(order, lane, epoch)
-        parts = [extents_of_epoch(strand, lane, epoch) for strand in strands]
+        parts = [extents_of_epoch(open_shard, lane, epoch) for open_shard in open_shards]
         for extent in whole:
             part = parts[extent.number % count]
             (own,) = [e for e in part if e.number == extent.number // count]
@@ -60,12 +60,12 @@ def test_strands_share_the_extents_of_a_lane(
 
 
 @given(st.integers(1, 144), st.integers(1, 30), st.integers(0, 1 << 28))
-def test_a_lane_of_several_strands_has_shards_in_every_epoch(
+def test_a_lane_of_several_open_shards_has_shards_in_every_epoch(
     lanes: int, more: int, window: int
 ) -> None:
-    strands = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes, window))
+    open_shards = ShardOrder(lanes + more, lanes).divided(open_at_once(lanes + more, lanes, window))
     for lane in range(lanes):
-        assert len(strands) == 1 or any(extents_of_epoch(s, lane, 3) for s in strands)
+        assert len(open_shards) == 1 or any(extents_of_epoch(s, lane, 3) for s in open_shards)
 
 
 def extents_of_epoch(order: ShardOrder, lane: int, epoch: int) -> list[Extent]:

@@ -375,8 +375,8 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
         plan = MemoryPlan.divide(total, lanes=lanes, windows=windows)
     except ConfigError:
         return
-    claimed = data.draw(st.integers(0, plan.for_inflated))
-    room = plan.room(claimed)
+    reserved = data.draw(st.integers(0, plan.for_inflated))
+    room = plan.room(reserved)
     assert room.share >= plan.first_range
     taken = [0] * min(lanes, 5)
     sizes = st.tuples(st.integers(0, len(taken) - 1), st.integers(1, 64 * MIB))
@@ -385,7 +385,7 @@ def test_shares_and_what_lies_beyond_never_exceed_the_plan(
             taken[lane] += size
         else:
             assert taken[lane] + size > room.share
-    assert claimed + sum(max(one, room.share) for one in taken) <= (
+    assert reserved + sum(max(one, room.share) for one in taken) <= (
         plan.for_ranges - (lanes - len(taken)) * room.share
     )
     assert plan.waiting + sent_bytes(total) <= plan.reserve

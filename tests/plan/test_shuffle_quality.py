@@ -63,7 +63,7 @@ def chi_square(numbers: npt.NDArray[np.int64], records: int) -> float:
 def by_shard_of(shards: int, records: int, length: int, lanes: int) -> npt.NDArray[np.int64]:
     """An epoch by shard, in the order of the round robin, by the records' numbers."""
     order = ShardOrder(shards, lanes, shuffle=True)
-    windows = Windows(WINDOW, lanes, 0, strands=open_at_once(shards, lanes, WINDOW))
+    windows = Windows(WINDOW, lanes, 0, open_shards=open_at_once(shards, lanes, WINDOW))
     oracle = Oracle(((length,) * records,) * shards, order, windows)
     rows = np.array(oracle.rank(0, 1, range(1)), np.int64)
     return rows[:, 1] * records + rows[:, 2]

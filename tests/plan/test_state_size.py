@@ -134,28 +134,29 @@ def test_of_a_mix_it_holds_for_shards_of_some_length(
 
 
 @pytest.mark.parametrize(
-    ("lanes", "strands", "most"), [(64, 2, LIMIT), (48, 3, LIMIT), (8, 18, LIMIT), (1, 144, 5000)]
+    ("lanes", "open_shards", "most"),
+    [(64, 2, LIMIT), (48, 3, LIMIT), (8, 18, LIMIT), (1, 144, 5000)],
 )
 @given(seed=SEEDS)
 def test_of_lanes_with_several_shards_open_it_holds_too(
-    seed: int, lanes: int, strands: int, most: int
+    seed: int, lanes: int, open_shards: int, most: int
 ) -> None:
     """Anywhere in shards of 70 TB, of which an epoch has a million, and in the default windows."""
-    assert strands == open_at_once(1 << 20, lanes, 256 << 20)
+    assert open_shards == open_at_once(1 << 20, lanes, 256 << 20)
     random = np.random.default_rng(seed)
-    fingerprint = replace(LONG, order=by_shard(strands), lanes=lanes)
+    fingerprint = replace(LONG, order=by_shard(open_shards), lanes=lanes)
     own = np.zeros((len(COORDINATES), lanes), np.int64)
     limits = {0: 2, 1: 1 << 28, 2: 1 << 20, WINDOW: 1 << 20, ROW: 1 << 17, TAKEN: 1 << 34}
     for row, largest in limits.items():
         own[row] = random.integers(0, largest, lanes, endpoint=True)
     sources = np.stack(
         [
-            990_000 + random.integers(0, 10, lanes * strands, endpoint=True),
-            random.integers(0, 1 << 46, lanes * strands, endpoint=True),
-            random.integers(0, 1 << 40, lanes * strands, endpoint=True),
+            990_000 + random.integers(0, 10, lanes * open_shards, endpoint=True),
+            random.integers(0, 1 << 46, lanes * open_shards, endpoint=True),
+            random.integers(0, 1 << 40, lanes * open_shards, endpoint=True),
         ]
     )
-    named = random.integers(1, MOST_TAG, lanes * strands, endpoint=True)
+    named = random.integers(1, MOST_TAG, lanes * open_shards, endpoint=True)
     assert size(Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=sources)) < most
 
 

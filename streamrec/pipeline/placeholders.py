@@ -1,4 +1,4 @@
-"""Which places of an extent its records take, and what stands there where they are lost."""
+"""Placeholders for records that are damaged or missing, and the part of a block in its extent."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from streamrec.formats.tfrecord import FOOTER, HEADER
 from streamrec.types import RecordBlock
 
 if TYPE_CHECKING:
-    from streamrec.formats.tfrecord import Lost
+    from streamrec.formats.tfrecord import DamagedSpan
     from streamrec.plan.order import Extent
 
-__all__ = ["missing_from", "part_of", "place_of"]
+__all__ = ["missing_from", "part_of", "placeholder_of"]
 
 _NOTHING = np.empty(0, np.uint8)
 
 
 def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:
-    """The records of a block that belong to its extent."""
+    """Return the records of a block that belong to its extent."""
     if extent.records is None:
         return block
     begin = extent.first_record + extent.skip
@@ -36,19 +36,19 @@ def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:
     )
 
 
-def place_of(lost: Lost, shard: int) -> RecordBlock:
-    """A block of the one record that a stretch is: its place, without its bytes."""
-    length = len(lost.content) - HEADER - FOOTER
+def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
+    """Make a placeholder for a damaged span that is exactly one record: a row without bytes."""
+    length = len(damaged.content) - HEADER - FOOTER
     offsets, lengths = np.array([HEADER]), np.array([length])
-    return RecordBlock(_NOTHING, offsets, lengths, shard, lost.record, lost.offset, lost=True)
+    return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
 
 
 def missing_from(extent: Extent, found: int) -> RecordBlock:
-    """The places of those of an extent's records that were not found before its end.
+    """Make placeholders for the extent's records that were not found before its end.
 
     Args:
-        extent: An index says how many records it has.
-        found: The number in the shard of the record that would have come next.
+        extent: An extent whose records an index counts.
+        found: The number in the shard of the first record that was not found.
     """
     assert extent.end is not None
     assert extent.records is not None

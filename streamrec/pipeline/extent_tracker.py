@@ -1,4 +1,4 @@
-"""The extents in which the feeds of a run stand."""
+"""The extents that a run's feeds are in, for the epoch and version tags of its positions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from streamrec.plan.position import EXTENT, OFFSET, PART, ROW
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Whereabouts"]
+__all__ = ["ExtentTracker"]
 
 
-class Whereabouts:
-    """Looks up the extents; they change with the shards, not with the batches."""
+class ExtentTracker:
+    """The current extents of a run's feeds, looked up only when they change."""
 
     def __init__(self, plan: RunPlan, shards: Shards) -> None:
         self._plan = plan
@@ -29,13 +29,13 @@ class Whereabouts:
         self._numbers = np.full(len(plan.feeds), -1, np.int64)
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
-        self._inside: bytes | None = None  # which are inside of their extents; None: look up all
+        self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
         self._tags = np.zeros(len(plan.feeds), np.int64)
         self.epoch = 0
         """The lowest epoch of the extents."""
 
     def follow(self, points: Numbers) -> None:
-        """Look up the extents that are others than before; ``points`` as in a position."""
+        """Look up the extents that have changed; ``points`` are those of a position."""
         if points[EXTENT].tobytes() == self._numbers.tobytes():
             return
         changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
@@ -49,7 +49,7 @@ class Whereabouts:
         self.epoch = min(extent.epoch for extent in self._extents)
 
     def tags(self, points: Numbers, lanes: Numbers) -> Numbers:
-        """The versions of the objects in the middle of which the feeds stand, as short tags."""
+        """Return short version tags of the objects that feeds are in the middle of; else 0."""
         begun = (lanes[ROW] | lanes[PART]) > 0
         beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
         inside = beyond | begun

@@ -1,4 +1,4 @@
-"""How soon what a lane takes from several feeds is needed."""
+"""The distance of ranges in a lane that draws from several feeds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.pipeline.feeds import LaneFeed, Progress, Turns
+from streamrec.pipeline.range_queue import Progress, RangeQueue, Turns
 
 
 @given(st.integers(1, 6), st.integers(0, 20), st.integers(1, 9), st.data())
@@ -38,7 +38,7 @@ def test_of_what_a_window_lacks_the_first_is_read_first() -> None:
     planner: Any = None  # is not asked
     turns = Turns(3, number=1, taken=0, size=10)
     progress = Progress(ready=0, lacks=25)
-    feeds = [LaneFeed(planner, 1, progress=progress) for _ in range(3)]
+    feeds = [RangeQueue(planner, 1, progress=progress) for _ in range(3)]
     for number, feed in enumerate(feeds):
         feed.until = lambda nbytes, number=number: turns.until(number, nbytes)
     distances = [feed.distance for feed in feeds]

@@ -1,4 +1,4 @@
-"""Ranges that have landed, and the lane that they are of."""
+"""Helpers that make received ranges of one small shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.formats.tfrecord import frame
-from streamrec.pipeline.feeds import RangeRead
+from streamrec.pipeline.range_queue import RangeRead
 from streamrec.pipeline.stages import Coordinates
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
@@ -23,13 +23,13 @@ STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
 END = Coordinates(9, 0, 0)
 
 
-def landed(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
+def received(extent: Extent, start: int, stop: int, data: bytes = SHARD) -> RangeRead:
     memory = np.frombuffer(data[start:stop], np.uint8)
     return RangeRead(RangeRequest(extent, start, stop), memory, filled=len(memory), done=True)
 
 
 def damaged(at: int) -> bytes:
-    """The shard, and one byte of it is another."""
+    """Return the shard with one byte changed."""
     data = bytearray(SHARD)
     data[at] ^= 0xFF
     return bytes(data)
@@ -40,6 +40,6 @@ def nothing_more() -> LaneRanges:
 
 
 def coordinates(numbers: Iterable[int]) -> Coordinates:
-    """Those of a lane without sources."""
+    """Return the coordinates of a lane without sources."""
     extent, offset, record, window, row, part = map(int, numbers)
     return Coordinates(extent, offset, record, window, row, part)

@@ -20,9 +20,9 @@ from streamrec.formats.descriptions import describe
 from streamrec.formats.example import SequenceExample, encode_example
 from streamrec.formats.specs import FixedLenFeature
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.filter_stage import Filter, FilterStage
 from streamrec.pipeline.functions import Function
-from streamrec.pipeline.sieve import Filter, Sieve
-from streamrec.pipeline.stages import Coordinates, Records, Stretch
+from streamrec.pipeline.stages import Coordinates, Records, RecordSpan
 from streamrec.plan.order import Extent
 from streamrec.types import RecordRows
 from tests.pipeline import own
@@ -69,7 +69,7 @@ FEW = settings(
 
 
 def is_kept(length: int) -> bool:
-    """What ``own.is_short`` keeps."""
+    """Return whether ``own.is_short`` keeps a record of this length."""
     return length % 3 != 0
 
 
@@ -135,7 +135,7 @@ class TestStreams:
         source = write(tmp_path, ((5,) * 3, (), (7,)))
         values: dict[str, Any] = {"filter": own.nothing, "batch_size": 2}
         endless = await Dataset.open(settings_of(source, epochs=None, **values))
-        with pytest.raises(DataError, match="the filter has kept no record of all"):
+        with pytest.raises(DataError, match="the filter has kept no record of a lane"):
             await receive_all(endless)
         finite = await Dataset.open(settings_of(source, epochs=9, **values))
         assert await receive_all(finite) == []
@@ -185,10 +185,10 @@ class TestStreams:
         await dataset.aclose()
 
 
-def stretch(records: list[bytes], number: int = 0) -> Stretch:
+def span(records: list[bytes], number: int = 0) -> RecordSpan:
     begins = np.arange(len(records), dtype=np.int64) * 100
     rows = RecordRows.of(records)
-    return Stretch(Extent(number, 0, shard=0), rows, begins, rows.lengths)
+    return RecordSpan(Extent(number, 0, shard=0), rows, begins, rows.lengths)
 
 
 def no_memory(size: int) -> Any:
@@ -203,35 +203,35 @@ class TestFilter:
     EXAMPLES = tuple(encode_example({"id": i, "name": f"n{i}"}) for i in range(10))
     FEATURES = describe({"id": FixedLenFeature((), "int64"), "name": FixedLenFeature((), "int64")})
 
-    def sift(
+    def apply(
         self,
         function: Callable[[Any], Any],
         features: Any = FEATURES,
         allocate: Allocate = fresh,
         records: tuple[bytes, ...] = EXAMPLES,
     ) -> list[int]:
-        sifted = Filter(Function("filter", function), features, ["u"]).sift(
-            stretch(list(records)), allocate
+        filtered = Filter(Function("filter", function), features, ["u"]).apply(
+            span(list(records)), allocate
         )
-        assert isinstance(sifted, Stretch)
-        assert [bytes(p) for p in sifted.rows.payloads()] == [
-            records[i] for i in sifted.rows.ordinals.tolist()
+        assert isinstance(filtered, RecordSpan)
+        assert [bytes(p) for p in filtered.rows.payloads()] == [
+            records[i] for i in filtered.rows.ordinals.tolist()
         ]
-        assert sifted.begins.tolist() == [100 * i for i in sifted.rows.ordinals.tolist()]
-        numbers: list[int] = sifted.rows.ordinals.tolist()
+        assert filtered.begins.tolist() == [100 * i for i in filtered.rows.ordinals.tolist()]
+        numbers: list[int] = filtered.rows.ordinals.tolist()
         return numbers
 
     def test_some_are_kept_where_they_are_and_few_are_copied(self) -> None:
-        assert self.sift(lambda c: c["id"] > 2, allocate=no_memory) == list(range(3, 10))
-        assert self.sift(lambda c: c["id"] > 7) == [8, 9]
-        assert self.sift(lambda c: c["id"] > 99) == []
+        assert self.apply(lambda c: c["id"] > 2, allocate=no_memory) == list(range(3, 10))
+        assert self.apply(lambda c: c["id"] > 7) == [8, 9]
+        assert self.apply(lambda c: c["id"] > 99) == []
 
     def test_all_are_kept(self) -> None:
-        assert self.sift(lambda c: c["id"] >= 0, allocate=no_memory) == list(range(10))
+        assert self.apply(lambda c: c["id"] >= 0, allocate=no_memory) == list(range(10))
 
     def test_what_it_does_not_look_at_is_not_parsed(self) -> None:
         with pytest.raises(FunctionFailed) as caught:  # the spec of "name" is wrong
-            self.sift(lambda c: c["name"] == 0)
+            self.apply(lambda c: c["name"] == 0)
         assert isinstance(caught.value.__cause__, WrongFeatureType)
 
     def test_the_mapping_of_columns(self) -> None:
@@ -242,22 +242,22 @@ class TestFilter:
             assert columns["id"] is columns["id"]
             return columns["id"] < 5
 
-        assert self.sift(keep) == list(range(5))
+        assert self.apply(keep) == list(range(5))
 
     def test_sequence_examples(self) -> None:
         features = describe(({"id": FixedLenFeature((), "int64")}, {}))
         message = SequenceExample()
         message.context.feature["id"].int64_list.value.append(4)
         records = (message.SerializeToString(),) * 3
-        assert self.sift(lambda c: c["id"] == 4, features, records=records) == [0, 1, 2]
+        assert self.apply(lambda c: c["id"] == 4, features, records=records) == [0, 1, 2]
 
     def test_raw_records(self) -> None:
-        assert self.sift(lambda c: np.array([r[-1] % 2 == 0 for r in c["records"]]), None) == [
+        assert self.apply(lambda c: np.array([r[-1] % 2 == 0 for r in c["records"]]), None) == [
             i for i, record in enumerate(self.EXAMPLES) if record[-1] % 2 == 0
         ]
 
 
-class TestSieve:
+class TestFilterStage:
     def test_keeps_the_order_whichever_thread_is_first(self) -> None:
         futures: list[Future[Records]] = []
 
@@ -265,41 +265,41 @@ class TestSieve:
             futures.append(Future())
             return futures[-1]
 
-        sieve, following = Sieve(submit), Coordinates(1, 0, 0)
-        one, two = stretch([b"a"]), stretch([b"b"])
-        sieve.put(one)
-        sieve.put(following)
-        sieve.put(two)
-        assert sieve.full
+        filter_stage, following = FilterStage(submit), Coordinates(1, 0, 0)
+        one, two = span([b"a"]), span([b"b"])
+        filter_stage.put(one)
+        filter_stage.put(following)
+        filter_stage.put(two)
+        assert filter_stage.full
         futures[1].set_result(two)
-        assert sieve.pop() is None
+        assert filter_stage.pop() is None
         futures[0].set_result(one)
-        assert [sieve.pop() for _ in range(4)] == [one, following, two, None]
-        assert not sieve
+        assert [filter_stage.pop() for _ in range(4)] == [one, following, two, None]
+        assert not filter_stage
 
-    def test_an_error_comes_behind_what_is_being_sifted_and_stays(self) -> None:
+    def test_an_error_comes_behind_what_is_being_filtered_and_stays(self) -> None:
         future: Future[Records] = Future()
-        sieve, error = Sieve(lambda _: future), StoreUnavailable("gone")
-        sieve.put(stretch([b"a"]))
-        assert not sieve.full
-        sieve.put(error)
-        assert sieve.full
-        future.set_result(stretch([b"a"]))
-        assert sieve.pop() is not None
+        filter_stage, error = FilterStage(lambda _: future), StoreUnavailable("gone")
+        filter_stage.put(span([b"a"]))
+        assert not filter_stage.full
+        filter_stage.put(error)
+        assert filter_stage.full
+        future.set_result(span([b"a"]))
+        assert filter_stage.pop() is not None
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="gone"):
-                sieve.pop()
+                filter_stage.pop()
 
     def test_patience_begins_anew_with_every_record(self) -> None:
-        def done(stretch: Records) -> Future[Records]:
+        def done(span: Records) -> Future[Records]:
             future: Future[Records] = Future()
-            future.set_result(stretch)
+            future.set_result(span)
             return future
 
-        sieve = Sieve(done, patience=3)
+        filter_stage = FilterStage(done, patience=3)
         for number, records in enumerate([[], [], [b"x"], [], []]):
-            sieve.put(stretch(records, number))
-            assert sieve.pop() is not None
-        sieve.put(stretch([], 5))
-        with pytest.raises(DataError, match="kept no record of all"):
-            sieve.pop()
+            filter_stage.put(span(records, number))
+            assert filter_stage.pop() is not None
+        filter_stage.put(span([], 5))
+        with pytest.raises(DataError, match="kept no record of a lane"):
+            filter_stage.pop()

@@ -1,4 +1,4 @@
-"""From the bytes of a lane's ranges to its records, in the order in which they are stored."""
+"""The reader that finds records in a lane's ranges, in the order in which they are stored."""
 
 from __future__ import annotations
 
@@ -15,89 +15,89 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.resync import LARGEST
-from streamrec.formats.tfrecord import SHARE, FrameScanner, Lost
+from streamrec.formats.tfrecord import SHARE, DamagedSpan, FrameScanner
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.feeds import LaneFeed, Piece
-from streamrec.pipeline.places import missing_from, part_of, place_of
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.pipeline.placeholders import missing_from, part_of, placeholder_of
+from streamrec.pipeline.range_queue import Piece, RangeQueue
+from streamrec.pipeline.stages import Coordinates, RecordSpan
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.feeds import Progress, RangeRead, Shards
     from streamrec.pipeline.inflate_lane import LaneInflater
-    from streamrec.pipeline.quarantine import Losses
+    from streamrec.pipeline.quarantine import CorruptionLog
+    from streamrec.pipeline.range_queue import Progress, RangeRead, Shards
     from streamrec.pipeline.stages import Records
     from streamrec.plan.order import Extent
     from streamrec.types import RecordBlock
 
-__all__ = ["Scan", "Source"]
+__all__ = ["RecordReader", "Source"]
 
 
 class Source(Protocol):
-    """What a lane's records come from."""
+    """A source of a lane's records."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         ...
 
     @property
     def progress(self) -> Progress:
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         ...
 
     @property
     def component(self) -> int:
-        """Of which component the next record is; 0 where there is one alone."""
+        """The index of the component or open shard of the next record; else 0."""
         ...
 
     @property
     def refetched(self) -> int:
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         ...
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
+        """The name of the stage that the next records are in."""
         ...
 
     def pop(self) -> Records | Coordinates | None:
-        """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         ...
 
 
-class Scan:
-    """Scans the ranges of one lane as they land.
+class RecordReader:
+    """A reader of one feed's records, from its ranges as they are received.
 
     Args:
-        feed: Its ranges, or what is decompressed of them.
-        shards: Names and sizes.
-        start: Where the lane stands.
-        end: The coordinates at which a finite run leaves it.
-        check_crc: Whether records are checked.
-        leaves_large: Whether large payloads are not: they are when they are decoded.
-        allocate: Memory for a record that straddles ranges.
-        share: Bytes of it that may be set aside before they have come.
-        most: Bytes of the longest record that is taken.
-        losses: Takes what is skipped; ``None``: damage ends the lane.
-        keeps_places: Whether a damaged record leaves its place behind, as a row without bytes.
-        tell: Called when what the lane has waited for is done.
-        reach: How many different shards the lane meets if it goes on for ever.
-        epoch: The epoch of ``start``, which may be at its very end; ``None``: of what comes first.
+        feed: The queue of its ranges or of decompressed pieces.
+        shards: The shards' names and sizes.
+        start: The coordinates to begin at.
+        end: The coordinates at which a finite run leaves the feed.
+        check_crc: Whether to check the records' CRCs.
+        leaves_large: Whether to leave the CRCs of large payloads to the decoder.
+        allocate: Allocates memory for a record that straddles ranges.
+        share: The most bytes of that memory that are allocated before they have come.
+        most: The size of the longest accepted record in bytes.
+        corruption_log: The log of skipped damage; ``None``: damage ends the lane.
+        keeps_placeholders: Whether a damaged record leaves a row without bytes in its place.
+        notify: Called when a damaged span has been stored.
+        reach: The number of different extents that the lane meets if it goes on for ever.
+        epoch: The epoch of ``start``, which may be at its end; ``None``: that of the first extent.
     """
 
     component = 0
 
     def __init__(
         self,
-        feed: LaneFeed | LaneInflater,
+        feed: RangeQueue | LaneInflater,
         shards: Shards,
         start: Coordinates,
         end: Coordinates,
@@ -107,16 +107,16 @@ class Scan:
         allocate: Allocate = fresh,
         share: int = SHARE,
         most: int = LARGEST,
-        losses: Losses | None = None,
-        keeps_places: bool = False,
-        tell: Callable[[], None] = lambda: None,
+        corruption_log: CorruptionLog | None = None,
+        keeps_placeholders: bool = False,
+        notify: Callable[[], None] = lambda: None,
         reach: int = 1,
         epoch: int | None = None,
     ) -> None:
         self.ended = False
-        """Whether nothing will come any more."""
+        """True when no more records will come."""
         self.refetched = 0
-        """Faults that were gone when the bytes were read once more."""
+        """The number of faults that were gone when the bytes were read again."""
         self._feed = feed
         self._shards = shards
         self._first_record = start.record
@@ -128,34 +128,34 @@ class Scan:
         self._most = most
         self._suspect: DataError | None = None
         self._reread = (0, 0)
-        self._losses = losses
-        self._keeps_places = keeps_places
-        self._tell = tell
-        self._most_barren = 2 * reach
-        self._barren = -1
-        self._vague = 0  # stretches of the extent that held nobody knows how many records
-        self._found: deque[RecordBlock | Lost] = deque()
-        self._keeping: asyncio.Future[None] | None = None
-        self._ready: deque[Stretch | Coordinates] = deque()
+        self._corruption_log = corruption_log
+        self._keeps_placeholders = keeps_placeholders
+        self._notify = notify
+        self._most_empty_extents = 2 * reach
+        self._empty_extents = -1
+        self._vague = 0  # damaged spans of the extent with an unknown number of records
+        self._found: deque[RecordBlock | DamagedSpan] = deque()
+        self._storing: asyncio.Future[None] | None = None
+        self._ready: deque[RecordSpan | Coordinates] = deque()
         self._extent: Extent | None = None
         self._epoch = epoch
         self._scanner: FrameScanner | None = None
 
     @property
     def progress(self) -> Progress:
-        """What the lane has, and what it needs; kept by the lane."""
+        """The lane's progress, updated by the lane."""
         return self._feed.progress
 
     @property
     def waits_for(self) -> str:
-        """The stage that the next records are in."""
-        return "fetch" if self._keeping is None else "quarantine"
+        """The name of the stage that the next records are in."""
+        return "fetch" if self._storing is None else "quarantine"
 
-    def pop(self) -> Stretch | Coordinates | None:
-        """The next records; where the lane goes on when an epoch is over; nothing yet, or any more.
+    def pop(self) -> RecordSpan | Coordinates | None:
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
-            StreamrecError: Nothing comes, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         try:
             while not self._ready and self._read_on():
@@ -165,7 +165,7 @@ class Scan:
         return self._ready.popleft() if self._ready else None
 
     def _read_on(self) -> bool:
-        """Scan what has landed; whether something had."""
+        """Take one step; return whether there was anything to do."""
         if self._found:
             return self._take_found()
         read = self._feed.first
@@ -186,87 +186,87 @@ class Scan:
         scanner = self._scanner
         assert scanner is not None
         scanner.size = self._size(read)
-        landed = read.memory[read.scanned : read.filled]
+        received = read.memory[read.scanned : read.filled]
         try:
-            blocks, consumed = scanner.scan(landed, more=not read.done)
+            blocks, consumed = scanner.scan(received, more=not read.done)
         except DataError as fault:
             return self._suspects(fault, read)
         read.scanned += consumed
-        self._found += scanner.lost
-        scanner.lost.clear()
+        self._found += scanner.damaged
+        scanner.damaged.clear()
         self._found += blocks
         return consumed > 0 or scanner.pending or bool(self._found)
 
     def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
-        """Skip what is left of a compressed shard that was cut or damaged.
+        """Skip the rest of a compressed shard that was cut or damaged.
 
-        How much comes out before the fault follows from the object alone, as order must.
+        The bytes before the fault follow from the object alone, so the order does too.
 
         Raises:
-            StreamrecError: It is another error, or damage is not to be skipped.
+            StreamrecError: The error is another one, or damage is not skipped.
         """
         is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if self._losses is None or isinstance(self._feed, LaneFeed) or not is_damage:
+        if self._corruption_log is None or isinstance(self._feed, RangeQueue) or not is_damage:
             raise error
         assert isinstance(error, DataError)
         assert self._scanner is not None
         stored = self._shards.sizes[read.request.extent.shard]
         rest = read.memory[read.scanned : read.filled]
         self._scanner.abandon(rest, error, max(0, stored - (error.offset or 0)))
-        self._found += self._scanner.lost
-        self._scanner.lost.clear()
+        self._found += self._scanner.damaged
+        self._scanner.damaged.clear()
         self._feed.give_up()
         return True
 
     def _take_found(self) -> bool:
-        """Pass on what was found first; nothing passes a stretch that is still being stored."""
+        """Pass on the first finding; a damaged span only once it has been stored."""
         assert self._extent is not None
         found = self._found[0]
-        if isinstance(found, Lost):
-            if not self._is_kept(found, self._extent.shard):
+        if isinstance(found, DamagedSpan):
+            if not self._is_stored(found, self._extent.shard):
                 return False
             self._vague += 0 if found.exact else found.records
-            if found.exact and self._keeps_places:
-                place = place_of(found, self._extent.shard)
-                self._ready.append(Stretch.of(self._extent, part_of(self._extent, place)))
+            if found.exact and self._keeps_placeholders:
+                placeholder = placeholder_of(found, self._extent.shard)
+                self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, placeholder)))
         else:
             self._acquit()
-            self._barren = -1
-            if self._losses is not None:
-                self._losses.met += len(found)
-            self._ready.append(Stretch.of(self._extent, part_of(self._extent, found)))
+            self._empty_extents = -1
+            if self._corruption_log is not None:
+                self._corruption_log.met += len(found)
+            self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, found)))
         self._found.popleft()
         return True
 
-    def _is_kept(self, lost: Lost, shard: int) -> bool:
-        """Whether a stretch may be passed: it is counted, and stored where it is to be."""
-        assert self._losses is not None
-        if self._keeping is None:
-            self._keeping = self._losses.skip(shard, lost)
-            if self._keeping is not None:
-                self._keeping.add_done_callback(lambda _: self._tell())
-        if self._keeping is not None:
-            if not self._keeping.done():
+    def _is_stored(self, damaged: DamagedSpan, shard: int) -> bool:
+        """Count and store a damaged span; return whether that is done."""
+        assert self._corruption_log is not None
+        if self._storing is None:
+            self._storing = self._corruption_log.skip(shard, damaged)
+            if self._storing is not None:
+                self._storing.add_done_callback(lambda _: self._notify())
+        if self._storing is not None:
+            if not self._storing.done():
                 return False
-            self._keeping.result()
-        self._keeping = self._suspect = None
+            self._storing.result()
+        self._storing = self._suspect = None
         return True
 
     def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Have the bytes from a corrupt record on read once more: they may have changed on the way.
+        """Read the bytes from a corrupt record on again, as they may have changed on the way.
 
-        Not those of a compressed shard, which would have to be read from its beginning.
+        If that is no use, skip the damage. Bytes of compressed shards are not read again, since
+        they would have to be read from the shard's beginning.
 
         Raises:
-            DataError: They were read again, and are no better; or the shard is compressed. Unless
-                what is damaged is to be skipped. A record that is too large is not damaged: if it
-                were skipped, what is delivered would depend on how much memory there is.
+            DataError: The damage is certain and is not skipped, or the record is too large.
         """
-        fault.__traceback__ = None  # it would keep the range's memory for as long as it is kept
+        fault.__traceback__ = None  # else the kept fault would hold the range's memory
         assert fault.offset is not None
         assert fault.record is not None
         if self._is_certain(fault, read):
-            if self._losses is None or isinstance(fault, RecordTooLarge):
+            # A record that is too large is never skipped: the order would depend on the memory.
+            if self._corruption_log is None or isinstance(fault, RecordTooLarge):
                 raise fault
             assert self._scanner is not None
             self._scanner.recover(fault)
@@ -278,17 +278,17 @@ class Scan:
         return True
 
     def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
-        """Whether to read the bytes again is no use, or was none."""
+        """Return whether reading the bytes again is of no use, or was of none."""
         if isinstance(read, Piece) or isinstance(fault, (TruncatedShard, RecordTooLarge)):
             return True
         assert fault.offset is not None
         start, stop = self._reread
         was_whole = start <= fault.offset and read.request.stop <= stop
         was_same = self._suspect is not None and self._suspect.offset == fault.offset
-        return was_same or (was_whole and self._losses is not None)
+        return was_same or (was_whole and self._corruption_log is not None)
 
     def _acquit(self) -> None:
-        """The record that was suspect is there, and whole."""
+        """Count a suspected fault that is gone, as an intact record was found."""
         if self._suspect is not None:
             self._suspect = None
             self.refetched += 1
@@ -297,7 +297,7 @@ class Scan:
         scanner = self._scanner
         assert scanner is not None
         size, extent = self._size(read), read.request.extent
-        if read.request.stop == extent.end and self._losses is None:
+        if read.request.stop == extent.end and self._corruption_log is None:
             self._check_end(extent)
         elif size is not None and read.request.stop >= size:
             if scanner.searching:
@@ -306,23 +306,23 @@ class Scan:
                 scanner.finish()
             except DataError as fault:
                 return self._suspects(fault, read)
-            if self._keeps_places and extent.records is not None:
+            if self._keeps_placeholders and extent.records is not None:
                 self._fill_up(extent, scanner.ordinal)
         self._feed.drop()
         return True
 
     def _fill_up(self, extent: Extent, found: int) -> None:
-        """Put rows without bytes behind a chunk's records, for those that it lacks."""
+        """Put placeholders behind a chunk's records for those that it lacks."""
         missing = missing_from(extent, found)
         if not len(missing):
             return
-        assert self._losses is not None
-        self._losses.miss(extent, len(missing) - self._vague)
-        self._barren = -1
-        self._ready.append(Stretch.of(extent, missing))
+        assert self._corruption_log is not None
+        self._corruption_log.miss(extent, len(missing) - self._vague)
+        self._empty_extents = -1
+        self._ready.append(RecordSpan.of(extent, missing))
 
     def _check_end(self, extent: Extent) -> None:
-        """See that the records end where the index says so."""
+        """Check that the records end where the index says."""
         assert self._scanner is not None
         assert extent.records is not None
         last = extent.first_record + extent.skip + extent.records
@@ -335,15 +335,15 @@ class Scan:
             )
 
     def _size(self, read: RangeRead | Piece) -> int | None:
-        """Bytes of the shard; of a compressed one they are known at its end.
+        """Return the shard's size in bytes; ``None`` for a compressed one before its last byte.
 
-        Only there are they told: what is found must not depend on how soon they were known. Where
-        damage is skipped, what an index knows of a chunk's end is as good as a shard's.
+        Where damage is skipped, a chunk's end that an index gives counts as a shard's end.
         """
+        # A compressed shard's size is ignored until then: findings must not depend on when it came.
         if isinstance(read, Piece):
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
-        if self._losses is not None and extent.end is not None:
+        if self._corruption_log is not None and extent.end is not None:
             return extent.end
         return self._shards.sizes[extent.shard]
 
@@ -355,19 +355,19 @@ class Scan:
 
     def _enter(self, read: RangeRead | Piece) -> None:
         extent, begin = read.request.extent, read.request.start
-        self._barren += 1
-        if self._losses is not None and self._barren > self._most_barren:
-            raise self._losses.hopeless(extent.shard, self._barren)
+        self._empty_extents += 1
+        if self._corruption_log is not None and self._empty_extents > self._most_empty_extents:
+            raise self._corruption_log.hopeless(extent.shard, self._empty_extents)
         resumed = self._extent is None and begin != extent.begin
         self._extent, self._reread, self._vague = extent, (0, 0), 0
         ordinal = self._first_record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
     def _holds_something(self, read: RangeRead | Piece) -> bool:
-        """Whether the shard is not empty, as far as is known; one that cannot be read may not be.
+        """Return whether the shard is known not to be empty, or cannot be read.
 
-        Empty ones of known size are passed over before they are asked for. Where a lane goes on is
-        to be the same whether or not their sizes were known.
+        An empty shard begins no epoch: those of known size are never requested, and the coordinates
+        must not depend on whether sizes were known.
         """
         known = read.shard_size if isinstance(read, Piece) else self._shards.sizes.get(read.shard)
         return bool(known) or read.filled > 0 or read.error is not None

@@ -1,4 +1,4 @@
-"""One range after the other, in simulated time: when a hedge is sent, and what becomes of it."""
+"""Single ranges in simulated time: when a hedge is sent, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamrec.errors import StoreUnavailable
-from streamrec.pipeline.feeds import RangeRead, Shards
-from streamrec.pipeline.transfer import HEDGE_AGAIN, Carrier
+from streamrec.pipeline.range_downloader import HEDGE_AGAIN, RangeDownloader
+from streamrec.pipeline.range_queue import RangeRead, Shards
 from streamrec.plan.hedging import FEWEST, MOST_AT_ONCE, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
@@ -30,7 +30,7 @@ HALF_STALL = Trouble(stalls_after=SIZE // 2)
 
 
 class Scene:
-    """A carrier over one object, from a store where the first requests of a range have trouble."""
+    """A downloader of one object from a store that fails the first requests of a range."""
 
     def __init__(self, *, bandwidth: float = 60e6) -> None:
         self.asked_at: list[float] = []
@@ -40,28 +40,28 @@ class Scene:
             {"o": DATA}, latency=LATENCY, bandwidth=bandwidth, piece=64 << 10, trouble=self._trouble
         )
         self.lends: Callable[[], bool] = lambda: True
-        self.carrier = Carrier(Shards(["o"]), self.store, 300.0, Random(1), self._lend)
+        self.downloader = RangeDownloader(Shards(["o"]), self.store, 300.0, Random(1), self._lend)
 
     async def get(self, *troubles: Trouble) -> float:
-        """Carry the object; the seconds that it took."""
+        """Download the object, and return the seconds that it took."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         self.troubles, self.asked_at = list(troubles), []
         read = RangeRead(RangeRequest(Extent(0, 0, 0), 0, SIZE), memory(SIZE))
-        await self.carrier.carry(read, self._moved)
+        await self.downloader.download(read, self._moved)
         assert (read.done, read.error) == (True, None)
         assert read.memory.tobytes() == DATA
         assert self.store.open_bodies == 0, "who has lost is cancelled and waited for"
         return loop.time() - started
 
     async def learn(self) -> float:
-        """Let it see how long requests take."""
+        """Download often enough to learn how long requests take."""
         return [await self.get() for _ in range(FEWEST)][-1]
 
     @property
     def hedges(self) -> tuple[int, int, int]:
-        """All, those that won, those that lost."""
-        counts = self.carrier.counts
+        """The counts of all hedges, of those that won and of those that lost."""
+        counts = self.downloader.counts
         return counts["hedges"], counts["hedges_won"], counts["hedges_lost"]
 
     def _trouble(self, *_: object) -> Trouble:
@@ -107,7 +107,7 @@ async def test_the_hedge_asks_for_what_is_missing() -> None:
     await scene.learn()
     await scene.get(HALF_STALL)
     assert scene.store.asked[-1] == ("o", SIZE // 2, SIZE)
-    assert scene.carrier.counts["bytes_read"] == (FEWEST + 1) * SIZE
+    assert scene.downloader.counts["bytes_read"] == (FEWEST + 1) * SIZE
 
 
 @simulated
@@ -116,7 +116,7 @@ async def test_a_hedge_that_stalls_too_is_followed_by_another() -> None:
     usual = await scene.learn()
     for _ in range(100):  # hedges are a share of the requests
         await scene.get()
-    patience = scene.carrier.hedging.silence(SIZE)
+    patience = scene.downloader.hedging.silence(SIZE)
     assert patience <= 3 * LATENCY + SHORTEST
     seconds = await scene.get(STALL, STALL, STALL)
     assert seconds <= 3 * patience + 3 * HEDGE_AGAIN + usual + LATENCY
@@ -131,7 +131,7 @@ async def test_requests_that_are_slow_all_at_once_are_hedged_a_few_at_a_time() -
     count = 2 * MOST_AT_ONCE
     reads = [RangeRead(RangeRequest(Extent(0, 0, 0), 0, SIZE), memory(SIZE)) for _ in range(count)]
     scene.troubles, scene.asked_at = [STALL] * count, []
-    await asyncio.gather(*(scene.carrier.carry(read, lambda: None) for read in reads))
+    await asyncio.gather(*(scene.downloader.download(read, lambda: None) for read in reads))
     assert all(read.done for read in reads)
     hedged_at = scene.asked_at[count:]
     assert len(hedged_at) == count
@@ -141,12 +141,12 @@ async def test_requests_that_are_slow_all_at_once_are_hedged_a_few_at_a_time() -
 
 @simulated
 async def test_a_loop_that_was_late_gives_a_request_as_much_time_more() -> None:
-    """What the store sent meanwhile may still be on its way through the loop."""
+    """Bytes that the store has sent may still be on their way through the loop."""
     scene = Scene()
     await scene.learn()
     loop = asyncio.get_running_loop()
     clock = loop._clock  # type: ignore[attr-defined]
-    late = scene.carrier.hedging.silence(SIZE)
+    late = scene.downloader.hedging.silence(SIZE)
 
     def busy() -> None:
         clock.now += late
@@ -166,7 +166,7 @@ async def test_a_hedge_that_is_asked_to_slow_down_is_the_last_for_a_while() -> N
     refused = StoreUnavailable("the store asks to slow down (503)", throttled=True)
     seconds = await scene.get(STALL, Trouble(refused=refused))
     assert QUIET < seconds < QUIET + 1.0
-    assert scene.carrier.counts["throttled"] == 1
+    assert scene.downloader.counts["throttled"] == 1
     assert scene.hedges == (2, 1, 1)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.pipeline.feeds import Shards
+from streamrec.pipeline.extent_tracker import ExtentTracker
+from streamrec.pipeline.range_queue import Shards
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.pipeline.whereabouts import Whereabouts
 from streamrec.plan.order import Extent, ShardOrder
 from streamrec.plan.position import COORDINATES, EXTENT, OFFSET, PART, ROW, Position, object_tag
 from streamrec.plan.ranges import MemoryPlan
@@ -31,7 +31,7 @@ ORDERS = st.lists(
 
 
 class Noting:
-    """An order that notes what it is asked for."""
+    """An order that notes the extents it is asked for."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -70,7 +70,7 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
 ) -> None:
     """After any number of batches, each with a state that may lie before the last one."""
     plan, shards = plan_of(orders, *where), shards_of(9)
-    whereabouts, own = Whereabouts(plan, shards), len(plan.own_lanes)
+    tracker, own = ExtentTracker(plan, shards), len(plan.own_lanes)
     for _ in range(3):
         count = own * len(orders)
         numbers = data.draw(st.lists(NUMBERS, min_size=count, max_size=count))
@@ -79,7 +79,7 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
         lanes[ROW] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
         lanes[PART] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
         points = points_of(numbers, offsets)
-        whereabouts.follow(points)
+        tracker.follow(points)
         extents = [
             order.extent(lane, number)
             for (order, lane), number in zip(plan.feeds, numbers, strict=True)
@@ -88,8 +88,8 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
             offset > 0 or lanes[ROW, feed % own] > 0 or lanes[PART, feed % own] > 0
             for feed, offset in enumerate(offsets)
         ]
-        assert whereabouts.epoch == min(extent.epoch for extent in extents)
-        assert whereabouts.tags(points, lanes).tolist() == [
+        assert tracker.epoch == min(extent.epoch for extent in extents)
+        assert tracker.tags(points, lanes).tolist() == [
             object_tag(f"tag{extent.shard}") if is_inside else 0
             for extent, is_inside in zip(extents, inside, strict=True)
         ]
@@ -98,11 +98,11 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
 @given(st.lists(st.lists(NUMBERS, min_size=LANES, max_size=LANES), min_size=1, max_size=6))
 def test_extents_are_looked_up_when_they_change_and_only_then(states: list[list[int]]) -> None:
     order = Noting(ShardOrder(7, LANES))
-    whereabouts = Whereabouts(plan_of([order]), shards_of(7))
+    tracker = ExtentTracker(plan_of([order]), shards_of(7))
     before = [-1] * LANES
     for numbers in states:
         order.asked.clear()
-        whereabouts.follow(points_of(numbers, [0] * LANES))
+        tracker.follow(points_of(numbers, [0] * LANES))
         changed = [(lane, n) for lane, n in enumerate(numbers) if n != before[lane]]
         assert order.asked == changed
         before = numbers
@@ -110,28 +110,28 @@ def test_extents_are_looked_up_when_they_change_and_only_then(states: list[list[
 
 def test_the_array_of_a_batch_may_change_afterwards() -> None:
     order = Noting(ShardOrder(7, LANES))
-    whereabouts = Whereabouts(plan_of([order]), shards_of(7))
+    tracker = ExtentTracker(plan_of([order]), shards_of(7))
     points = points_of([0] * LANES, [0] * LANES)
-    whereabouts.follow(points)
+    tracker.follow(points)
     points[EXTENT, 2], points[OFFSET, 2] = 3, 5
-    whereabouts.follow(points)
+    tracker.follow(points)
     assert order.asked[LANES:] == [(2, 3)]
 
 
 def test_a_chunk_is_entered_behind_its_own_beginning() -> None:
     order = RecordChunks()
-    whereabouts = Whereabouts(plan_of([order]), shards_of(1))
+    tracker = ExtentTracker(plan_of([order]), shards_of(1))
     points = points_of([0, 1, 2, 3], [0, 100, 201, 300])
-    whereabouts.follow(points)
+    tracker.follow(points)
     tag = object_tag("tag0")
-    assert whereabouts.tags(points, lanes_of(LANES)).tolist() == [0, 0, tag, 0]
+    assert tracker.tags(points, lanes_of(LANES)).tolist() == [0, 0, tag, 0]
 
 
 def test_no_version_is_known_of_what_was_never_read() -> None:
-    whereabouts = Whereabouts(plan_of([ShardOrder(4, LANES)]), Shards(["a", "b", "c", "d"]))
+    tracker = ExtentTracker(plan_of([ShardOrder(4, LANES)]), Shards(["a", "b", "c", "d"]))
     points = points_of([0] * LANES, [9] * LANES)
-    whereabouts.follow(points)
-    assert whereabouts.tags(points, lanes_of(LANES)).tolist() == [0] * LANES
+    tracker.follow(points)
+    assert tracker.tags(points, lanes_of(LANES)).tolist() == [0] * LANES
 
 
 class RecordChunks:

@@ -1,4 +1,4 @@
-"""What is known of the shards, and the ranges of each lane: to come, under way, and landed."""
+"""The state of shards and of lanes' ranges: planned, in flight and received."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.types import ByteArray
 
-__all__ = ["LaneFeed", "Piece", "Progress", "RangeRead", "Shards", "Turns"]
+__all__ = ["Piece", "Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
 
 
 @dataclass(slots=True)
 class Shards:
-    """The shards' names, and what the store has said about them."""
+    """The shards' names, and the facts that stores have given about them."""
 
     urls: Sequence[str]
     sizes: dict[int, int] = field(default_factory=dict)
@@ -35,25 +35,25 @@ class Shards:
     encodings: dict[int, str] = field(default_factory=dict)
     """The Content-Encoding of objects that are stored with one."""
     expected_tags: dict[int, int] = field(default_factory=dict)
-    """The versions that a resumed position was in the middle of, as short tags."""
+    """The short tags of the versions that a resumed position was in the middle of."""
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
-    """Size and version in the index of shards of which no listing has told them."""
+    """Size and version from the index, for shards whose listing lacks them."""
     _tags: dict[int, int] = field(default_factory=dict)
-    _hollow: set[int] = field(default_factory=set)
+    _known_empty: set[int] = field(default_factory=set)
 
     __repr__ = masked_repr
 
-    def hollow(self, shard: int) -> None:
-        """A compressed shard turned out to hold nothing: it is as good as empty."""
-        self._hollow.add(shard)
+    def mark_empty(self, shard: int) -> None:
+        """Treat a shard as empty, since it decompressed to nothing."""
+        self._known_empty.add(shard)
         self.sizes[shard] = 0
 
     def learn(self, shard: int, info: ObjectInfo) -> None:
-        """Pin what a response says.
+        """Keep the facts of a response, and check that the object's version is the expected one.
 
         Raises:
-            ObjectChanged: It is not the version that the resumed position was saved from.
-            StaleIndex: It is not the version that was indexed.
+            ObjectChanged: The version is not the one that the resumed position was saved from.
+            StaleIndex: The version is not the one that was indexed.
         """
         if shard in self.indexed:
             check_version(info, *self.indexed[shard])
@@ -63,17 +63,17 @@ class Shards:
             raise ObjectChanged(
                 "the position was saved in the middle of another version of this object "
                 f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
-                "begin anew",
+                "begin anew without a position",
                 url=self.urls[shard],
             )
-        if info.size is not None and shard not in self._hollow:
+        if info.size is not None and shard not in self._known_empty:
             self.sizes[shard] = info.size
         if info.encoding is not None:
             self.encodings[shard] = info.encoding
         self.etags.setdefault(shard, info.etag)
 
     def tag(self, shard: int) -> int:
-        """A short tag of the object's version; 0 while that is not known."""
+        """Return a short tag of the object's version; 0 while it is unknown."""
         if shard not in self._tags and shard in self.etags:
             self._tags[shard] = object_tag(self.etags[shard])
         return self._tags.get(shard, 0)
@@ -81,33 +81,33 @@ class Shards:
 
 @dataclass(slots=True, eq=False)
 class RangeRead:
-    """A range on its way into memory."""
+    """A range that is being read into memory."""
 
     request: RangeRequest
     memory: ByteArray
     filled: int = 0
-    """Bytes that have landed."""
+    """Bytes that have been received."""
     scanned: int = 0
-    """Bytes that the scanner has consumed."""
+    """Bytes whose records have been read."""
     heard_at: float = 0.0
-    """When the last byte landed, or else the present request was sent: the event loop's seconds."""
+    """The event loop's time, in seconds, of the last byte or else of the request."""
     silence: float = 0.0
     """The longest time without a byte, in seconds."""
     done: bool = False
     resting: bool = False
-    """Whether it waits before it is tried again."""
+    """True while it waits before a retry."""
     last_failure: StoreError | None = None
-    """What was tried again."""
+    """The last failure that was retried."""
     error: StoreError | None = None
-    """Why it was given up."""
+    """The error with which it was given up."""
 
     @property
     def shard(self) -> int:
         """The shard's number."""
         return self.request.extent.shard
 
-    def land(self, count: int, now: float) -> None:
-        """So many more bytes have landed."""
+    def receive(self, count: int, now: float) -> None:
+        """Count ``count`` received bytes, at the event loop's time ``now`` in seconds."""
         self.filled += count
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
@@ -115,20 +115,20 @@ class RangeRead:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Decompressed bytes of a shard that follow each other: what a range is to a plain one."""
+    """A piece of a shard's decompressed bytes, the counterpart of a plain shard's range."""
 
     request: RangeRequest
-    """Where they stand among the shard's decompressed bytes."""
+    """The piece's range within the decompressed bytes."""
     memory: ByteArray
     filled: int = 0
     scanned: int = 0
     done: bool = False
     error: DataError | StoreError | None = None
     shard_size: int | None = None
-    """Bytes of the whole shard, decompressed, once its end has come."""
+    """The shard's decompressed size in bytes, once its end has come."""
 
     def close(self) -> None:
-        """No more bytes will come: it is as long as what came."""
+        """Mark the piece as complete, with the bytes that have come."""
         request = self.request
         self.request = replace(request, stop=request.start + self.filled)
         self.memory, self.done = self.memory[: self.filled], True
@@ -136,135 +136,128 @@ class Piece:
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """What a lane has, and what it needs; kept by the lane."""
+    """A lane's progress with its records, updated by the lane."""
 
     ready: float = 0
-    """Bytes of records that wait to be merged, about; 0: there are none."""
+    """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
     record: float = 0
     """The mean size of a record, in bytes."""
     lacks: int = 0
-    """Bytes that the lane needs before it has records again, as far as it knows."""
+    """Bytes that the lane must read before it has records again, if it knows; else 0."""
 
 
 @dataclass(slots=True, eq=False)
 class Turns:
-    """In which of its feeds a lane goes on, where it takes some of each in turn."""
+    """The turns of a lane's feeds, where it reads some of each in turn."""
 
     feeds: int
-    """How many there are."""
+    """The number of feeds."""
     number: int
-    """The turn's, from 0 up in each epoch."""
+    """The number of the turn, from 0 in each epoch."""
     taken: int
-    """Bytes that were taken in it."""
+    """Bytes that the turn has given."""
     size: float = 1.0
-    """Bytes that are taken in a turn, about."""
+    """The approximate bytes of a turn."""
 
     @property
     def feed(self) -> int:
-        """Whose turn it is."""
+        """The index of the feed whose turn it is."""
         return self.number % self.feeds
 
     def go_on(self) -> None:
-        """The next one's turn begins."""
+        """Begin the next feed's turn."""
         self.number, self.taken = self.number + 1, 0
 
     def until(self, feed: int, nbytes: float) -> float:
-        """How many bytes the lane takes before it has taken so many of a feed, about."""
+        """Estimate the bytes that the lane takes before it has taken ``nbytes`` of a feed."""
         away = (feed - self.number) % self.feeds
         rounds, rest = divmod(nbytes + (0 if away else self.taken), self.size)
         return max(0.0, (rounds * self.feeds + away) * self.size + rest - self.taken)
 
 
 @dataclass(slots=True, eq=False)
-class LaneFeed:
-    """The ranges of one lane: those to come, and those that wait to be scanned."""
+class RangeQueue:
+    """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
 
     planner: LaneRanges
     size: int
-    """Bytes of the next range."""
+    """The size of the next range in bytes."""
     ranges: deque[RangeRead] = field(default_factory=deque)
-    """Changed by the methods alone, which keep count of their bytes."""
+    """The queue itself; only the methods change it, as they count its bytes."""
     account: Account = field(default_factory=Account)
-    """The lane's memory: ranges, those that rows still refer to, and straddling records."""
+    """The lane's memory: ranges, queued or still referred to by rows, and straddling records."""
     progress: Progress = field(default_factory=Progress)
-    """What the lane has made of it; of a mix, of all its components together."""
+    """The lane's progress; all feeds of a lane share it."""
     share: float = 1.0
-    """Where a lane has several feeds, which part of its records are of this one, about."""
+    """The approximate share of the lane's records that come from this feed."""
     until: Callable[[float], float] | None = None
-    """Where it takes turns, how many bytes it takes before so many of this one."""
+    """Estimates the bytes that the lane takes before a number of this feed's, if it takes turns."""
     undrawn: float = 0
-    """Where a lane has several feeds, bytes of this one's records that wait to be drawn."""
+    """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
     repair: RangeRequest | None = None
-    """What is to be read once more, before anything else."""
+    """The range to read again, before anything else."""
     answered: bool = False
-    """Whether the store has begun to answer for the lane."""
+    """True once the store has begun to answer for the lane."""
     _asked: int = field(init=False)
-    """Bytes of all ranges; kept, since there may be many and every start looks at it."""
+    """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
 
     def __post_init__(self) -> None:
-        """Count what is there."""
+        """Count the bytes of the given ranges."""
         self._asked = sum(len(read.memory) for read in self.ranges)
 
     @property
     def first(self) -> RangeRead | None:
-        """The range that comes next; none before what is read once more is there."""
+        """The range whose records are read next; none while one is still to be read again."""
         return self.ranges[0] if self.ranges and self.repair is None else None
 
     def add(self, read: RangeRead) -> None:
-        """A range is asked for, behind all others."""
+        """Append a range that has been requested."""
         self.ranges.append(read)
         self._asked += len(read.memory)
 
     def add_repair(self, read: RangeRead) -> None:
-        """What was to be read once more is asked for: it comes first."""
+        """Put the range that has been requested again in front of the others."""
         self.repair = None
         self.ranges.appendleft(read)
         self._asked += len(read.memory)
 
     def drop(self) -> RangeRead:
-        """The first range is used up."""
+        """Remove and return the first range, which is used up."""
         read = self.ranges.popleft()
         self._asked -= len(read.memory)
         return read
 
     def withdraw(self) -> None:
-        """What was asked for last is of no use."""
+        """Remove the last range, which is of no use."""
         self._asked -= len(self.ranges.pop().memory)
 
     @property
     def ahead(self) -> int:
-        """Bytes that are asked for and not yet scanned; only the first range is being scanned."""
+        """Requested bytes whose records are still to be read; only the first range is in use."""
         return self._asked - (self.ranges[0].scanned if self.ranges else 0)
 
     @property
     def straddling(self) -> int:
-        """Bytes, about, of the record that is being put together of several ranges."""
+        """The approximate bytes of the record that is being assembled from several ranges."""
         return self.account.in_use - self._asked
 
     @property
     def least(self) -> float:
-        """What the next range needs: less than its size only where the shard has much less left.
-
-        Memory of many different sizes could not be used again.
-        """
+        """Bytes of memory that the next range needs: fewer than its size only at a shard's end."""
+        # Only a much smaller rest gets a smaller piece: pieces of many sizes are hard to reuse.
         rest = self.planner.rest
         return rest if 2 * rest <= self.size else self.size
 
     @property
     def charged(self) -> float:
-        """The lane's memory, and what it will take for the record behind each unscanned range.
-
-        That one straddles it and the next range, and is copied.
-        """
+        """The lane's memory in bytes, with that for records which straddle two of its ranges."""
+        # A record at the end of each range goes on in the next one, so that it must be copied.
         return self.account.in_use + len(self.ranges) * self.progress.record
 
     @property
     def distance(self) -> float:
-        """How far away the next range is from being needed, in bytes that the lane delivers before.
-
-        What is read to complete a window is needed all at once, when the records before it are
-        used up.
-        """
+        """The bytes that the lane delivers before it needs the next range."""
+        # Bytes that complete a window are all needed at once, when the records before are used up.
         own = self.undrawn + self.ahead
         ahead = own / self.share if self.until is None else self.until(own)
         lacks = self.progress.lacks
@@ -272,10 +265,10 @@ class LaneFeed:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing waits and nothing will come."""
+        """True when no range waits and none will come."""
         return not self.ranges and self.repair is None and self.planner.ended
 
     def reread(self, start: int) -> None:
-        """Have the first range read again from the byte ``start`` of its shard on."""
+        """Drop the first range, and have it read again from byte ``start`` of its shard on."""
         read = self.drop()
         self.repair = RangeRequest(read.request.extent, start, read.request.stop)

@@ -1,4 +1,4 @@
-"""Which places of a chunk its records take, and what stands in those that are empty."""
+"""Placeholders of damaged and missing records, and the records of a chunk."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import CorruptRecord
-from streamrec.formats.tfrecord import Lost
-from streamrec.pipeline.places import missing_from, part_of, place_of
-from streamrec.pipeline.stages import Coordinates, Stretch
+from streamrec.formats.tfrecord import DamagedSpan
+from streamrec.pipeline.placeholders import missing_from, part_of, placeholder_of
+from streamrec.pipeline.stages import Coordinates, RecordSpan
 from streamrec.plan.order import Extent
 from streamrec.types import RecordBlock
 
@@ -48,19 +48,19 @@ def test_what_is_missing_takes_the_last_places(found: int, numbers: list[int]) -
     missing = missing_from(CHUNK, found)
     assert len(missing) == len(numbers)
     assert missing.lost
-    stretch = Stretch.of(CHUNK, missing)
-    assert (~stretch.rows.ordinals).tolist() == numbers
-    assert stretch.rows.nbytes == 0
+    span = RecordSpan.of(CHUNK, missing)
+    assert (~span.rows.ordinals).tolist() == numbers
+    assert span.rows.nbytes == 0
     if numbers:
-        assert stretch.after(len(numbers) - 1) == Coordinates(7, 900, 17)
+        assert span.after(len(numbers) - 1) == Coordinates(7, 900, 17)
 
 
-def test_the_place_of_a_lost_record() -> None:
+def test_the_placeholder_of_a_damaged_record() -> None:
     fault = CorruptRecord("wrong", url="x", offset=140, record=12)
-    lost = Lost(140, np.zeros(30, np.uint8), 12, 1, exact=True, fault=fault)
-    stretch = Stretch.of(CHUNK, part_of(CHUNK, place_of(lost, 3)))
-    assert (stretch.before(0), stretch.after(0)) == (
+    damaged = DamagedSpan(140, np.zeros(30, np.uint8), 12, 1, exact=True, fault=fault)
+    span = RecordSpan.of(CHUNK, part_of(CHUNK, placeholder_of(damaged, 3)))
+    assert (span.before(0), span.after(0)) == (
         Coordinates(7, 140, 12),
         Coordinates(7, 170, 13),
     )
-    assert (~stretch.rows.ordinals).tolist() == [12]
+    assert (~span.rows.ordinals).tolist() == [12]

@@ -18,8 +18,8 @@ from streamrec.errors import ConfigError, MalformedPosition, ObjectChanged, Othe
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.stages import Coordinates, Stretch
-from streamrec.pipeline.strands import Turn
+from streamrec.pipeline.open_shards import Turn
+from streamrec.pipeline.stages import Coordinates, RecordSpan
 from streamrec.plan.order import Extent
 from streamrec.plan.position import EXTENT, OFFSET, RECORD, Position
 from streamrec.plan.resume_point import Beginning
@@ -61,7 +61,7 @@ UNEVEN: Lengths = ((50,) * 9, (10,) * 2, (), (20, 300, 4), (7,) * 5, (80,) * 4, 
 
 
 async def opened(directory: Path, shards: Lengths, **values: Any) -> Dataset:
-    """A shuffled data set of these shards."""
+    """Open a shuffled dataset of these shards."""
     source = write(directory / str(hash((shards, str(values)))), shards)
     values = {"shuffle": True, "shuffle_window": 1000, **values}
     return await Dataset.open(settings_of(source, **values))
@@ -176,7 +176,7 @@ class TestARun:
 
     @asynchronous
     async def test_a_window_has_records_of_all_that_are_open(self, tmp_path: Path) -> None:
-        """Of four shards, however large they are: as many bytes of each, in any batch."""
+        """Any batch has about as many bytes of each of four shards, whatever their sizes."""
         shards = ((84,) * 200, (84,) * 200, (184,) * 100, (184,) * 100)
         dataset = await opened(tmp_path, shards, lanes=1, shuffle_window=16_000, batch_size=60)
         batches = await receive_all(dataset)
@@ -257,7 +257,7 @@ class TestARun:
 class TestRefusals:
     @asynchronous
     async def test_a_state_of_lanes_with_one_shard_open(self, tmp_path: Path) -> None:
-        """As they were saved before there were strands, by default of 96 lanes."""
+        """As they were saved before there were open shards, by default of 96 lanes."""
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         fingerprint = dataset.fingerprint(4, 1)
         for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "go on with that version")]:
@@ -317,7 +317,7 @@ class TestRefusals:
 async def one_run(
     dataset: Dataset, position: Position | None
 ) -> tuple[list[Batch], Position | None]:
-    """All batches of a run, and where the next one begins."""
+    """Receive all batches of a run, and return the next run's position too."""
     batch_size, batches = dataset.settings.batch_size, []
     run = dataset.run(rank=0, world_size=1, batch_size=batch_size, position=position)
     async with run:
@@ -328,13 +328,13 @@ async def one_run(
 
 
 def compress(directory: Path) -> None:
-    """All shards that are there."""
+    """Compress all shards of a directory."""
     for path in directory.glob("*/*.tfrecord"):
         path.write_bytes(gzip.compress(path.read_bytes()))
 
 
 def damage(directory: Path, shard: int, record: int, size: int) -> tuple[int, int]:
-    """Flip a bit in a record of a shard of equal ones; which it is."""
+    """Flip a bit in a record of a shard of equal ones, and return which record it is."""
     (path,) = directory.glob(f"*/part-{shard:05}.tfrecord")
     data = bytearray(path.read_bytes())
     data[record * (size + 16) + 12 + size // 2] ^= 1
@@ -343,7 +343,7 @@ def damage(directory: Path, shard: int, record: int, size: int) -> tuple[int, in
 
 
 class TestTurn:
-    """Records of the second of three strands, from byte 40 of its turn on."""
+    """Records of the second of three open shards, from byte 40 of its turn on."""
 
     EXTENT = Extent(4, 1, 6)
 
@@ -354,7 +354,7 @@ class TestTurn:
         (block,), _ = scanner.scan(np.frombuffer(data, np.uint8), more=False)
         points = (1, 0, 0), (4, 0, 0), (2, 9, 9)
         taken = np.array([60, 76, 100])
-        return Turn(Extent(1, 1, -1), Stretch.of(self.EXTENT, block), 7, taken, 1, points)
+        return Turn(Extent(1, 1, -1), RecordSpan.of(self.EXTENT, block), 7, taken, 1, points)
 
     def at(self, taken: int, offset: int, record: int) -> Coordinates:
         points = (1, 0, 0), (4, offset, record), (2, 9, 9)

@@ -1,7 +1,7 @@
-"""The filter of a lane: its records are parsed and asked about in threads, and keep their order.
+"""The filter of a lane, which threads apply to spans of records without changing their order.
 
-What is kept stays a reference to the record as it was read, so that everything behind the filter is
-as it is without one. A feature that the function does not look at is not parsed.
+Records that are kept stay references to the bytes that were read, so later stages work as without a
+filter. Features that the function does not use are not parsed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from streamrec.pipeline.stages import Records
     from streamrec.types import Column
 
-__all__ = ["Filter", "Sieve"]
+__all__ = ["Filter", "FilterStage"]
 
 MOST_WAITING = 2
-"""Stretches of a lane that may be in the threads: one that is asked about, and the next."""
+"""Spans of a lane that threads may have: one that is being filtered, and the next."""
 
 Columns: TypeAlias = "dict[str, Column]"
 
 
 class Filter:
-    """Asks the user's function about records; used from several threads at once.
+    """The user's filter function, called with columns from several threads at once.
 
     Args:
         function: The user's.
         features: The specs in their plain form, or ``None`` for raw records.
-        urls: Of the shards, for errors.
+        urls: The shards' URLs, for errors.
     """
 
     def __init__(
@@ -55,28 +55,28 @@ class Filter:
         self._single = features is not None and not is_pair(features)
         self._used: tuple[str, ...] = ()
 
-    def sift(self, stretch: Records, allocate: Allocate) -> Records:
-        """The records that are kept; where they are few, they are copied, and let go of the rest.
+    def apply(self, span: Records, allocate: Allocate) -> Records:
+        """Return the records that the filter keeps; a few are copied, which frees the rest.
 
         Args:
-            stretch: Some records.
-            allocate: Memory for those that are copied.
+            span: Some records.
+            allocate: Allocates memory for the copies.
 
         Raises:
-            FunctionFailed: The function raised, or gave no mask.
+            FunctionFailed: The function raised or returned no mask.
             DataError: A record cannot be parsed.
         """
-        rows = stretch.rows
+        rows = span.rows
         origin = Origin(rows.shards, rows.ordinals)
         mask = self._function.keep(self._columns(rows), origin, self._urls.__getitem__)
         kept = np.flatnonzero(mask)
         if len(kept) == len(rows):
-            return stretch
+            return span
         few = rows.take(kept)
         if few.nbytes < rows.nbytes // 2:
             column = kernel.gather(few, allocate)
             few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
-        return stretch.keep(kept, few)
+        return span.keep(kept, few)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
         if self._features is None:
@@ -86,7 +86,7 @@ class Filter:
         return _Columns(self._features, rows, self._parse)
 
     def _parse(self, rows: RecordRows, name: str) -> Columns:
-        """All columns that the function has ever looked at, and this one."""
+        """Parse all columns that the function has used so far, and this one."""
         assert self._features is not None
         if name not in self._used:
             self._used = (*self._used, name)
@@ -95,7 +95,7 @@ class Filter:
 
 
 class _Columns(Mapping[str, Any]):
-    """Columns that are parsed when they are looked at."""
+    """A mapping of columns that are parsed at their first use."""
 
     def __init__(
         self,
@@ -122,13 +122,13 @@ class _Columns(Mapping[str, Any]):
         return len(self._features)
 
 
-class Sieve:
-    """What one lane has in the threads, and what comes behind it.
+class FilterStage:
+    """A queue of one lane's spans that threads filter, and of what follows them.
 
     Args:
-        submit: Has a stretch sifted.
-        patience: After how many extents in a row of which nothing is kept there is no hope;
-            ``None``: the run ends by itself.
+        submit: Gives a span to a thread to filter.
+        patience: The number of extents in a row without a kept record after which the lane fails;
+            ``None``: never, as the run ends by itself.
     """
 
     def __init__(
@@ -144,41 +144,41 @@ class Sieve:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more should be put in now."""
+        """True while nothing more should be put in."""
         ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
         return ended or len(self._items) >= MOST_WAITING
 
     def put(self, item: Records | Coordinates | StreamrecError) -> None:
-        """Records; where the lane goes on after an epoch; or why nothing follows."""
+        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
         if isinstance(item, Coordinates | StreamrecError):
             self._items.append(item)
         else:
             self._items.append(self._submit(item))
 
     def pop(self) -> Records | Coordinates | None:
-        """What comes next, if it is there.
+        """Return the next filtered records or coordinates, if they are ready.
 
         Raises:
-            StreamrecError: Nothing does, for this reason.
+            StreamrecError: The error that ends the lane.
         """
         item = self._items[0] if self._items else None
         if isinstance(item, Future):
-            return self._sifted(item) if item.done() else None
+            return self._filtered(item) if item.done() else None
         if isinstance(item, StreamrecError):
             raise item
         if item is not None:
             self._items.popleft()
         return item
 
-    def _sifted(self, future: Future[Records]) -> Records:
-        stretch = future.result()
+    def _filtered(self, future: Future[Records]) -> Records:
+        span = future.result()
         self._items.popleft()
-        number = stretch.extent.number
-        if len(stretch) or self._fruitful is None:
+        number = span.extent.number
+        if len(span) or self._fruitful is None:
             self._fruitful = number
         if self._patience is not None and number - self._fruitful >= self._patience:
             raise DataError(
-                "the filter has kept no record of all that a lane reads, several times over, and "
-                "the run has no end: check the function, or set epochs"
+                "the filter has kept no record of a lane in several passes over its shards, and "
+                "the run has no end; check the function, or set epochs"
             )
-        return stretch
+        return span

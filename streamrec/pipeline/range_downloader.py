@@ -1,6 +1,6 @@
-"""Brings one range into memory, whatever the store does.
+"""The downloader of single ranges.
 
-It tries again, goes on where a body broke off, cuts what stalls, and hedges what is slow.
+It retries, resumes where a body broke off, cuts connections that stall, and hedges slow requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, RetryRate
-from streamrec.pipeline.feeds import RangeRead
+from streamrec.pipeline.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
 
@@ -21,45 +21,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from streamrec.pipeline.feeds import Shards
+    from streamrec.pipeline.range_queue import Shards
     from streamrec.stores.base import Store
     from streamrec.types import ByteArray
 
-__all__ = ["Carrier", "OpensStores"]
+__all__ = ["OpensStores", "RangeDownloader"]
 
 PATIENCE_AT_START = 15.0
-"""Seconds: a store that has never answered is more likely misnamed than down for a moment."""
+"""Seconds for a store that has never answered: it is more likely misnamed than briefly down."""
 SILENCE = 15.0
-"""Seconds after which a connection is cut that has not brought ``SLOWEST`` bytes meanwhile."""
+"""Seconds after which a connection is cut if it has not brought ``SLOWEST`` bytes."""
 SLOWEST = 16 << 10
 MOVES = 16
-"""The timer for that is moved so many times within it at most: it costs as much as a piece that
-lands. So a connection may be cut a sixteenth too early."""
+"""The most times that this timer is moved within ``SILENCE``, since moving it costs as much as
+receiving a piece. So a connection may be cut a sixteenth of ``SILENCE`` too early."""
 HEDGE_AGAIN = 0.1
-"""Seconds after which a slow request is looked at again that could not be hedged."""
+"""Seconds after which a slow request that could not be hedged is checked again."""
 
 
 _SILENT = "the connection was silent and has been cut"
 
 
 class OpensStores(Protocol):
-    """What the fetcher needs of :class:`streamrec.stores.open.Stores`."""
+    """The part of :class:`streamrec.stores.open.Stores` that the fetcher needs."""
 
     def store_for(self, url: str) -> Store:
-        """The store that serves the URL."""
+        """Return the store that serves the URL."""
         ...
 
 
 @dataclass(eq=False)
-class Carrier:
-    """Brings ranges. How many at a time is the caller's affair.
+class RangeDownloader:
+    """A downloader of ranges; the caller decides how many are downloaded at a time.
 
     Args:
-        shards: What is known of them; learns more.
-        stores: Serve the bytes.
-        stall_timeout: Seconds for which one range may fail or stand still.
-        random: Of the retries' jitter.
-        lend: Memory for a hedge of so many bytes for a range, or ``None``: there is none to spare.
+        shards: The facts about the shards; responses add to them.
+        stores: The stores of the shards.
+        stall_timeout: Seconds for which one range may fail or make no progress.
+        random: The source of the retries' jitter.
+        lend: Allocates memory in bytes for the hedge of a range; ``None`` if there is none.
     """
 
     shards: Shards
@@ -75,12 +75,12 @@ class Carrier:
         self._loop = asyncio.get_running_loop()
         self._hedges_under_way = 0
 
-    async def carry(self, read: RangeRead, moved: Callable[[], None]) -> None:
-        """Fill a range's memory; ``read.done`` or ``read.error`` says how it ended.
+    async def download(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        """Fill a range's memory, and set ``read.done`` or ``read.error`` at the end.
 
         Args:
             read: The range.
-            moved: Called when bytes have landed, or the shard's size is known.
+            moved: Called when bytes have been received or the shard's size is known.
         """
         try:
             await self._race(read, moved)
@@ -110,7 +110,7 @@ class Carrier:
     async def _until_slow(
         self, first: asyncio.Task[None], read: RangeRead, started: float
     ) -> RangeRead | None:
-        """Wait for the request; where it is slow and a hedge may be sent, what that is to read."""
+        """Wait until the request ends, or is slow and may be hedged; then return the hedge."""
         wait = self._slow_in(read, started)
         while True:
             due = self._loop.time() + max(0.0, wait)
@@ -118,7 +118,7 @@ class Carrier:
                 return None
             late = self._loop.time() - due
             started += late
-            # While the loop was busy nothing could land: the request gets that time now.
+            # While the loop was busy nothing could be received, so the request gets that time now.
             late = min(late, self.hedging.silence(len(read.memory)))
             if (await asyncio.wait([first], timeout=late))[0]:
                 return None
@@ -130,7 +130,7 @@ class Carrier:
                 wait = HEDGE_AGAIN
 
     def _slow_in(self, read: RangeRead, started: float) -> float:
-        """Seconds until the request counts as slow, by its whole time or by its silence."""
+        """Return the seconds until the request is slow, by its total time or by its silence."""
         size = len(read.memory)
         return min(started + self.hedging.patience(size) - self._loop.time(), self._mute_in(read))
 
@@ -159,9 +159,9 @@ class Carrier:
         return RangeRead(RangeRequest(request.extent, begin, request.stop), memory)
 
     async def _hedged(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
-        """Whether the hedge, which gets one attempt, is there before the first request.
+        """Return whether the hedge, in its one attempt, is complete before the first request.
 
-        It may stall as well: then it is given up, so that another one can be sent.
+        A hedge that stalls is given up, so that another one can be sent.
         """
         hedge.heard_at = self._loop.time()
         second = asyncio.create_task(self._receive_all(hedge))
@@ -178,7 +178,7 @@ class Carrier:
         return won
 
     async def _until_mute(self, hedge: RangeRead, *tasks: asyncio.Task[Any]) -> None:
-        """Wait for one of the tasks, as long as the hedge is heard of."""
+        """Wait for one of the tasks, but no longer than the hedge may be silent."""
         wait = self._mute_in(hedge)
         while not (
             await asyncio.wait(tasks, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
@@ -191,10 +191,10 @@ class Carrier:
     # -- one range by as many requests as it takes -------------------------------------------------
 
     async def _fill(self, read: RangeRead, moved: Callable[[], None]) -> None:
-        """Request the range until it is there.
+        """Request the range until it is complete.
 
         Raises:
-            StoreError: It will not pass, or nothing came for ``stall_timeout``.
+            StoreError: It cannot be retried, or no byte came for ``stall_timeout``.
         """
         backoff = Backoff(self.random)
         filled, since = 0, self._loop.time()
@@ -229,7 +229,10 @@ class Carrier:
             self.hedging.throttled(self._loop.time())
 
     async def _receive_all(self, read: RangeRead) -> bool:
-        """One attempt; whether it brought everything. What else it met is left to the first one."""
+        """Make one attempt; return whether it brought everything.
+
+        Its errors are ignored: the first request will meet them too.
+        """
         try:
             async with asyncio.timeout(SILENCE) as silence:
                 await self._receive(read, silence, _nobody)
@@ -243,7 +246,7 @@ class Carrier:
     async def _receive(
         self, read: RangeRead, silence: asyncio.Timeout, moved: Callable[[], None]
     ) -> None:
-        """One request for what is left of the range."""
+        """Make one request for the rest of the range."""
         self.counts["requests"] += 1
         read.heard_at = self._loop.time()
         request, shards, shard = read.request, self.shards, read.shard
@@ -254,13 +257,13 @@ class Carrier:
         )
         async with opened as body:
             shards.learn(shard, body.info)
-            moved()  # the size may be what other ranges of the shard waited for
+            moved()  # other ranges of the shard may have waited for its size
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
             counted, moved_at = read.filled, read.heard_at
 
-            def landed(count: int) -> None:
+            def received(count: int) -> None:
                 nonlocal counted, moved_at
-                read.land(count, self._loop.time())
+                read.receive(count, self._loop.time())
                 self.counts["bytes_read"] += count
                 enough = read.filled - counted >= SLOWEST
                 if enough and read.heard_at >= moved_at + SILENCE / MOVES:
@@ -268,7 +271,7 @@ class Carrier:
                     silence.reschedule(read.heard_at + SILENCE)
                 moved()
 
-            await body.fill(read.memory.data[read.filled : expected], landed)
+            await body.fill(read.memory.data[read.filled : expected], received)
             if read.filled < expected:
                 raise StoreUnavailable("the response ended early", url=url)
 
@@ -278,7 +281,7 @@ class Carrier:
         return min(self.stall_timeout, PATIENCE_AT_START)
 
     def _left(self, since: float, wanted: float) -> float:
-        """At most so many seconds, and no more than the range still has."""
+        """Limit ``wanted`` seconds to those that the range still has before it stalls."""
         return max(0.0, min(wanted, since + self._patience() - self._loop.time()))
 
     def _stalled(self, read: RangeRead) -> StoreUnavailable:
@@ -292,7 +295,7 @@ class Carrier:
 
 
 def _take_over(read: RangeRead, hedge: RangeRead) -> None:
-    """Copy what the hedge brought beyond what has landed; the first request has ended."""
+    """Copy the hedge's bytes beyond those received; the first request has ended."""
     begin = read.request.start + read.filled - hedge.request.start
     count = hedge.filled - begin
     read.memory[read.filled : read.filled + count] = hedge.memory[begin : hedge.filled]
@@ -300,10 +303,10 @@ def _take_over(read: RangeRead, hedge: RangeRead) -> None:
 
 
 def _bare(error: StoreError) -> StoreError:
-    """Without its traceback: that would keep the range's memory, which keeps the error."""
+    """Strip the error's traceback: it holds the range, which holds the error and its memory."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def _nobody() -> None:
-    """Nobody is told."""
+    """Do nothing: nobody is notified."""
