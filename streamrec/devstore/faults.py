@@ -24,10 +24,10 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["NO_EFFECTS", "Effects", "Fault", "Faults", "Step", "flipped", "script"]
+__all__ = ["NO_EFFECTS", "Fault", "FaultEffects", "Faults", "Step", "flip_byte", "sending_steps"]
 
 
-class Effects(BaseModel):
+class FaultEffects(BaseModel):
     """What happens to one request; sizes and places are in bytes of the answer's body."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class Effects(BaseModel):
     """Added to the answer, or in place of its own."""
 
 
-class Fault(Effects):
+class Fault(FaultEffects):
     """One rule: what it matches, which of the matches it selects, and the effects."""
 
     method: str | None = None
@@ -99,8 +99,8 @@ class Fault(Effects):
         return [validate(cls, rule, where=f"fault {n}") for n, rule in enumerate(plain)]
 
 
-NO_EFFECTS = Effects()
-_RULE_FIELDS = frozenset(Fault.model_fields) - frozenset(Effects.model_fields)
+NO_EFFECTS = FaultEffects()
+_RULE_FIELDS = frozenset(Fault.model_fields) - frozenset(FaultEffects.model_fields)
 
 
 class Faults:
@@ -119,7 +119,7 @@ class Faults:
         self._paths = [_compile(rule.path) for rule in self.rules]
         self._randomness = random.Random(seed)
 
-    def choose(self, method: str, path: str, range_header: str | None) -> Effects:
+    def choose(self, method: str, path: str, range_header: str | None) -> FaultEffects:
         """The effects on a request; counts it.
 
         Args:
@@ -134,7 +134,7 @@ class Faults:
             if self._matches(number, method, path, range_header) and self._selects(number):
                 self.applied[number] += 1
                 effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
-        return Effects.model_construct(**effects) if effects else NO_EFFECTS
+        return FaultEffects.model_construct(**effects) if effects else NO_EFFECTS
 
     def _matches(self, number: int, method: str, path: str, range_header: str | None) -> bool:
         rule, pattern = self.rules[number], self._paths[number]
@@ -187,7 +187,7 @@ class Step:
     seconds: float = 0.0
 
 
-def script(size: int, effects: Effects) -> Iterator[Step]:
+def sending_steps(size: int, effects: FaultEffects) -> Iterator[Step]:
     """How a body of ``size`` bytes is sent: in pieces, with what interrupts it.
 
     A fault placed at or past the end happens after the last byte, except that a body cannot be cut
@@ -205,7 +205,7 @@ def script(size: int, effects: Effects) -> Iterator[Step]:
         yield Step("send", sent, size)
 
 
-def _interruptions(size: int, effects: Effects) -> list[tuple[int, Step]]:
+def _interruptions(size: int, effects: FaultEffects) -> list[tuple[int, Step]]:
     """Sorted by place; at one place the stall comes first."""
     found: list[tuple[int, Step]] = []
     if effects.stall_after is not None:
@@ -217,7 +217,7 @@ def _interruptions(size: int, effects: Effects) -> list[tuple[int, Step]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def flipped(piece: bytes | memoryview, at: int) -> bytes | memoryview:
+def flip_byte(piece: bytes | memoryview, at: int) -> bytes | memoryview:
     """The piece with all bits of byte ``at`` flipped; itself where it does not hold that byte."""
     if not 0 <= at < len(piece):
         return piece

@@ -86,7 +86,7 @@ class GCS:
         return json_reply(call, bucket_resource(name))
 
     async def _get_bucket(self, call: Call, request: Request) -> Reply:
-        self._demand(request.bucket)
+        self._require_bucket(request.bucket)
         return json_reply(call, bucket_resource(request.bucket))
 
     async def _delete_bucket(self, _: Call, request: Request) -> Reply:
@@ -96,7 +96,7 @@ class GCS:
         return Reply(204)
 
     async def _list_objects(self, call: Call, request: Request) -> Reply:
-        self._demand(request.bucket)
+        self._require_bucket(request.bucket)
         query = call.query
         page = list_page(
             self._objects.keys_of(request.bucket, query.get("prefix", "")),
@@ -116,7 +116,7 @@ class GCS:
         shown = {name: value for name, value in answer.items() if value}
         return json_reply(call, {"kind": "storage#objects"} | shown)
 
-    def _demand(self, bucket: str) -> None:
+    def _require_bucket(self, bucket: str) -> None:
         if bucket not in self._objects.buckets():
             raise _no_bucket()
 

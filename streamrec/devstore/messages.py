@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from streamrec.devstore.faults import Effects
+    from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.objects import Content
 
 __all__ = ["Call", "ObjectBody", "Reply"]
@@ -26,7 +26,7 @@ class Call:
     """Case-insensitive."""
     read: Callable[[], Awaitable[bytes]]
     """The body, as it came."""
-    effects: Effects
+    effects: FaultEffects
     """What goes wrong with this one."""
 
     @property
@@ -65,7 +65,7 @@ class Reply:
         body = self.body
         return len(body) if isinstance(body, bytes) else body.stop - body.start
 
-    def dressed(self, effects: Effects) -> Reply:
+    def with_faults(self, effects: FaultEffects) -> Reply:
         """This answer with what faults change about its head."""
         status, headers = self.status, self.headers | effects.headers
         if effects.content_range is not None:

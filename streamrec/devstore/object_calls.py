@@ -81,7 +81,7 @@ class ObjectCalls:
 
     async def _check_write(self, call: Call) -> None:
         """A write may be conditional: ``If-None-Match: *``, or If-Match."""
-        self._demand_bucket(call)
+        self._require_bucket(call)
         if {"If-Match", "If-None-Match"}.isdisjoint(call.headers):
             return
         if evaluate(call.headers, await self._etag(call), 0) != "proceed":
@@ -94,7 +94,7 @@ class ObjectCalls:
             return None
 
     async def _copy(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         source = unquote(call.headers["x-amz-copy-source"]).lstrip("/").partition("?")[0]
         try:
             facts = await self._objects.describe(*split_name(source))
@@ -108,13 +108,13 @@ class ObjectCalls:
         return Reply(headers=dict(_XML), body=document("CopyObjectResult", result))
 
     async def _delete(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         if await self._etag(call) is not None:  # deleting twice is no error in S3
             self._objects.remove(call.bucket, call.key)
         return Reply(204)
 
     async def _begin_upload(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         await call.read()
         identity = self._uploads.begin(call.bucket, call.key, _kept(call.headers))
         facts = (("Bucket", call.bucket), ("Key", call.key), ("UploadId", identity))
@@ -149,7 +149,7 @@ class ObjectCalls:
         self._uploads.forget(call.query["uploadId"])
         return Reply(204)
 
-    def _demand_bucket(self, call: Call) -> None:
+    def _require_bucket(self, call: Call) -> None:
         if call.bucket not in self._objects.buckets():
             raise S3Error(404, "NoSuchBucket")
 

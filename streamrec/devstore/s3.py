@@ -91,7 +91,7 @@ class S3:
         return Reply(headers={"Location": f"/{call.bucket}"})
 
     async def _head_bucket(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         return Reply(headers={"x-amz-bucket-region": self._region})
 
     async def _delete_bucket(self, call: Call) -> Reply:
@@ -101,7 +101,7 @@ class S3:
         return Reply(204)
 
     async def _get_bucket_location(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         # S3 says nothing for its first region.
         region = "" if self._region == "us-east-1" else self._region
         return Reply(
@@ -110,7 +110,7 @@ class S3:
         )
 
     async def _get_bucket_versioning(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         return _xml("VersioningConfiguration", ())  # never switched on
 
     async def _list_objects(self, call: Call) -> Reply:
@@ -128,7 +128,7 @@ class S3:
         return _xml("ListBucketResult", _listing(call, page, stored))
 
     async def _delete_objects(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         keys, quiet = parse_delete(await call.read())
         for key in keys:
             self._remove_if_there(call.bucket, key)
@@ -141,7 +141,7 @@ class S3:
         except KeyError:
             return  # deleting twice is no error in S3
 
-    def _demand(self, bucket: str) -> None:
+    def _require_bucket(self, bucket: str) -> None:
         if bucket not in self._objects.buckets():
             raise S3Error(404, "NoSuchBucket")
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from streamrec.devstore.faults import NO_EFFECTS, Step, flipped, script
+from streamrec.devstore.faults import NO_EFFECTS, Step, flip_byte, sending_steps
 from streamrec.devstore.messages import ObjectBody
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from streamrec.devstore.faults import Effects
+    from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.messages import Reply
     from streamrec.devstore.pacing import Pace
 
@@ -39,7 +39,7 @@ class Sender:
         self,
         request: web.BaseRequest,
         reply: Reply,
-        effects: Effects,
+        effects: FaultEffects,
         pace: Pace,
         count: Callable[[int], None],
         sleep: Callable[[float], Awaitable[None]],
@@ -69,7 +69,7 @@ class Sender:
 
     async def _send_body(self) -> None:
         effects = self._effects if self._reply.status < 300 else NO_EFFECTS
-        for step in script(self._reply.size, effects):
+        for step in sending_steps(self._reply.size, effects):
             if step.act == "send":
                 await self._send_span(step)
                 continue
@@ -101,7 +101,7 @@ class Sender:
         else:
             piece = body.content.read(body.start + start, body.start + stop)
         for place in self._flips:
-            piece = flipped(piece, place - start)
+            piece = flip_byte(piece, place - start)
         return piece
 
     def _flip_places(self) -> list[int]:

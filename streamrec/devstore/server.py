@@ -21,7 +21,7 @@ from streamrec.devstore.bearer import check_bearer
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.documents import error_document
 from streamrec.devstore.errors import GCSError, Refusal, S3Error
-from streamrec.devstore.faults import Effects, Fault, Faults
+from streamrec.devstore.faults import Fault, FaultEffects, Faults
 from streamrec.devstore.gcs import GCS, parse_request, speaks_gcs
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
@@ -228,7 +228,7 @@ class DevStore:
         count = partial(self.statistics.send, record)
         return await Sender(request, reply, effects, pace, count, self._sleep).send()
 
-    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: Effects) -> Call:
+    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: FaultEffects) -> Call:
         async def read() -> bytes:
             await _bid_continue(request)
             pieces = [piece async for piece in request.content.iter_any()]
@@ -240,14 +240,14 @@ class DevStore:
     async def _reply(self, call: Call) -> Reply:
         try:
             _inject(call)
-            self._admit(call)
+            self._authorize(call)
             api = self._gcs if speaks_gcs(call.path) else self._s3
-            return (await api.answer(call)).dressed(call.effects)
+            return (await api.answer(call)).with_faults(call.effects)
         except Refusal as error:
             await call.read()  # so that the client reads the answer before the connection closes
             return self._error_reply(error, call)
 
-    def _admit(self, call: Call) -> None:
+    def _authorize(self, call: Call) -> None:
         now, anonymous = self._now(), self.anonymous
         if speaks_gcs(call.path):
             check_bearer(call.headers, self.tokens, now, anonymous=anonymous)

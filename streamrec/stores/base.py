@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BytesBody",
-    "InPieces",
     "ObjectInfo",
+    "PiecewiseBody",
     "RangeBody",
     "Store",
     "bare_url",
@@ -77,15 +77,15 @@ class RangeBody(Protocol):
         """
         ...
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, or as much of it as the range has left.
 
         Args:
             view: Writable bytes; nothing is written to it once this call has returned or raised.
-            landed: Told how many bytes more are there each time some are; what it raises is raised.
+            on_received: Told how many bytes more are there each time some are; what it raises is raised.
 
         Raises:
-            StoreUnavailable: The body broke off, or stalled; of what had come ``landed`` was told.
+            StoreUnavailable: The body broke off, or stalled; of what had come ``on_received`` was told.
         """
         ...
 
@@ -132,21 +132,21 @@ class Store(Protocol):
         ...
 
 
-class InPieces(ABC):
+class PiecewiseBody(ABC):
     """A body that comes by calls of :meth:`RangeBody.readinto`."""
 
     @abstractmethod
     async def readinto(self, view: memoryview) -> int:
         """Fill the beginning of a view; see :class:`RangeBody`."""
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view piece by piece; see :class:`RangeBody`."""
         while view and (count := await self.readinto(view)):
             view = view[count:]
-            landed(count)
+            on_received(count)
 
 
-class BytesBody(InPieces):
+class BytesBody(PiecewiseBody):
     """A body whose bytes are in memory already."""
 
     def __init__(self, info: ObjectInfo, data: bytes | memoryview = b"") -> None:

@@ -21,7 +21,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.faults import refusal, seconds_to_wait
+from streamrec.stores.refusals import refusal, seconds_to_wait
 from streamrec.stores.transport import tls_trouble
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def translated(url: str) -> Iterator[None]:
         inner = cause if isinstance(cause, boto.ClientError) else error
         raise _meaning(url, inner) from None
     except _SETTING_ERRORS as error:
-        raise ConfigError(f"storage_options: {_complaint(error)}") from None
+        raise ConfigError(f"storage_options: {_option_error(error)}") from None
 
 
-def _complaint(error: Exception) -> str:
+def _option_error(error: Exception) -> str:
     """What s3fs has against its options; one that it does not know it hands down as an argument."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not unknown:
@@ -81,7 +81,7 @@ def _complaint(error: Exception) -> str:
 
 def _meaning(url: str, error: Exception) -> StreamrecError:
     if isinstance(error, boto.ClientError):
-        return _of_answer(url, error)
+        return _response_error(url, error)
     if isinstance(error, boto.NoCredentialsError):
         return AccessDenied(_NO_CREDENTIALS, url=url)
     if isinstance(error, _CREDENTIAL_TROUBLE):
@@ -102,7 +102,7 @@ def _meaning(url: str, error: Exception) -> StreamrecError:
     return ConfigError(f"{url}: {error}")
 
 
-def _of_answer(url: str, error: boto.ClientError) -> StoreError:
+def _response_error(url: str, error: boto.ClientError) -> StoreError:
     answer = error.response.get("ResponseMetadata", {})
     code = error.response.get("Error", {}).get("Code")
     headers = answer.get("HTTPHeaders", {})

@@ -16,16 +16,16 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range
-from streamrec.stores.filesystem_calls import InLoop, InThreads, filesystem_class
+from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
+from streamrec.stores.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
 from streamrec.stores.filesystem_errors import translated as translated_by_type
 from streamrec.stores.filesystem_info import size_of, version_of
-from streamrec.stores.sources import place_of
+from streamrec.stores.sources import split_chain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from streamrec.stores.sources import Place
+    from streamrec.stores.sources import ChainedURL
 
 __all__ = ["FilesystemStore"]
 
@@ -35,7 +35,7 @@ MAX_KNOWN = 8192
 """Objects whose size and version are remembered."""
 
 
-class FilesystemBody(InPieces):
+class FilesystemBody(PiecewiseBody):
     """A range, read piece by piece; the last one is given out once its version is certain."""
 
     def __init__(self, store: FilesystemStore, info: ObjectInfo, start: int, stop: int) -> None:
@@ -81,8 +81,8 @@ class FilesystemStore:
     ) -> None:
         options = dict(storage_options or {})
         self._translated = translated
-        self._alone = InLoop(options) if filesystem_class(scheme).async_impl else None
-        self._threads = InThreads(options)
+        self._async_caller = AsyncCaller(options) if filesystem_class(scheme).async_impl else None
+        self._threaded_caller = ThreadedCaller(options)
         self._known: dict[str, ObjectInfo] = {}
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class FilesystemStore:
             or info.etag != etag
             or not start < min(stop, info.size or 0)
         ):
-            info = await self._look(url)
+            info = await self._stat(url)
         check_pin(url, etag, info.etag)
         yield FilesystemBody(self, info, start, min(stop, info.size or 0))
 
@@ -117,10 +117,10 @@ class FilesystemStore:
             _, data = await self._call(info.url, "cat_file", start=start, end=stop)
             _check_length(info.url, len(data), stop - start)
         except StoreError:
-            await self._hold(info)  # a change explains more than what came of it
+            await self._check_version(info)  # a change explains more than what came of it
             raise
         if last:
-            await self._hold(info)
+            await self._check_version(info)
         return bytes(data)
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
@@ -129,13 +129,13 @@ class FilesystemStore:
         A directory or bucket that is not there is empty: filesystems do not tell which it is.
         """
         comparable = None
-        async for info in self._walk(place_of(prefix), recursive=recursive):
+        async for info in self._walk(split_chain(prefix), recursive=recursive):
             if comparable is None:
                 # Some list another kind of version than they tell of a single object.
-                comparable = (await self._look(info.url)).etag == info.etag
+                comparable = (await self._stat(info.url)).etag == info.etag
             yield info if comparable else ObjectInfo(info.url, info.size)
 
-    async def _walk(self, prefix: Place, *, recursive: bool) -> AsyncIterator[ObjectInfo]:
+    async def _walk(self, prefix: ChainedURL, *, recursive: bool) -> AsyncIterator[ObjectInfo]:
         pending = [prefix.link[: prefix.link.rfind("/") + 1]]
         while pending:
             directory = pending.pop()
@@ -151,11 +151,11 @@ class FilesystemStore:
     async def aclose(self) -> None:
         """Let go of every filesystem, and of its connections where it has a way to close them."""
         self._known.clear()
-        if self._alone is not None:
-            await self._alone.aclose()
-        await self._threads.aclose()
+        if self._async_caller is not None:
+            await self._async_caller.aclose()
+        await self._threaded_caller.aclose()
 
-    async def _entries(self, directory: Place) -> Sequence[dict[str, Any]]:
+    async def _entries(self, directory: ChainedURL) -> Sequence[dict[str, Any]]:
         """What is in a directory, by the last part of its name."""
         try:
             path, found = await self._call("".join(directory), "ls", detail=True)
@@ -166,7 +166,7 @@ class FilesystemStore:
         inside = [entry for entry in found if entry["name"].strip("/") != own]
         return [{**entry, "name": _last_part(entry["name"])} for entry in inside]
 
-    async def _look(self, url: str) -> ObjectInfo:
+    async def _stat(self, url: str) -> ObjectInfo:
         _, entry = await self._call(url, "info")
         if entry.get("type") == "directory":
             hint = "this is a directory; name its shards, as in …/*.tfrecord"
@@ -180,15 +180,17 @@ class FilesystemStore:
         self._known[url] = ObjectInfo(url, size, version_of(entry))
         return self._known[url]
 
-    async def _hold(self, info: ObjectInfo) -> None:
+    async def _check_version(self, info: ObjectInfo) -> None:
         if info.etag is not None:
-            check_pin(info.url, info.etag, (await self._look(info.url)).etag)
+            check_pin(info.url, info.etag, (await self._stat(info.url)).etag)
 
     async def _call(self, url: str, method: str, **named: object) -> tuple[str, Any]:
         """Call the filesystem; its path of the URL, and what it says."""
-        place = place_of(url)
+        place = split_chain(url)
         chained = place.before or place.after
-        calls = self._threads if chained or self._alone is None else self._alone
+        calls = (
+            self._threaded_caller if chained or self._async_caller is None else self._async_caller
+        )
         with self._translated(url):
             return await calls.call(place, method, **named)
 

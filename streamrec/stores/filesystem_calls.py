@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-    from streamrec.stores.sources import Place
+    from streamrec.stores.sources import ChainedURL
 
-__all__ = ["Calls", "InLoop", "InThreads", "filesystem_class"]
+__all__ = ["AsyncCaller", "FilesystemCaller", "ThreadedCaller", "filesystem_class"]
 
 THREADS = 32
 """They wait for the network more than they run."""
@@ -27,10 +27,10 @@ _HOLDERS = ("_session", "_s3", "service_client", "ftp")
 """Where aiohttp's, S3's, Azure's and FTP's filesystems keep what can be closed."""
 
 
-class Calls(Protocol):
+class FilesystemCaller(Protocol):
     """A way to call filesystems."""
 
-    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
+    async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
         """Call a method with the place's path; the path, and what the method returns."""
         ...
 
@@ -39,15 +39,15 @@ class Calls(Protocol):
         ...
 
 
-class InLoop:
+class AsyncCaller:
     """Asynchronous filesystems, one for each server or account, in the loop that calls them."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = {**options, "asynchronous": True}
         self._open: dict[object, AbstractFileSystem] = {}
 
-    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
-        """See :class:`Calls`."""
+    async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
+        """See :class:`FilesystemCaller`."""
         key = _server_of(place)
         if key not in self._open:
             self._open[key] = _make(place, self._options)
@@ -57,7 +57,7 @@ class InLoop:
         return path, await getattr(filesystem, f"_{method}")(path, **named)
 
     async def aclose(self) -> None:
-        """See :class:`Calls`."""
+        """See :class:`FilesystemCaller`."""
         while self._open:
             _, filesystem = self._open.popitem()
             for held in _closable(filesystem):
@@ -66,7 +66,7 @@ class InLoop:
                     await closing
 
 
-class InThreads:
+class ThreadedCaller:
     """Blocking filesystems: an instance for each thread, as fsspec's own cache would have it."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -74,20 +74,20 @@ class InThreads:
         self._pool: ThreadPoolExecutor | None = None
         self._open: dict[object, AbstractFileSystem] = {}
 
-    async def call(self, place: Place, method: str, **named: object) -> tuple[str, Any]:
-        """See :class:`Calls`."""
+    async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
+        """See :class:`FilesystemCaller`."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamrec-filesystem")
         return await in_thread(self._call, place, method, named, executor=self._pool)
 
     async def aclose(self) -> None:
-        """See :class:`Calls`."""
+        """See :class:`FilesystemCaller`."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.submit(self._close)
             await asyncio.to_thread(pool.shutdown)
 
-    def _call(self, place: Place, method: str, named: Mapping[str, object]) -> tuple[str, Any]:
+    def _call(self, place: ChainedURL, method: str, named: Mapping[str, object]) -> tuple[str, Any]:
         key = (threading.get_ident(), _server_of(place))
         if key not in self._open:
             self._open[key] = _make(place, self._options)
@@ -118,7 +118,7 @@ def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
     return found
 
 
-def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:
+def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
     """A filesystem of nobody else's.
 
     Raises:
@@ -136,7 +136,7 @@ def _make(place: Place, options: Mapping[str, Any]) -> AbstractFileSystem:
     return filesystem
 
 
-def _server_of(place: Place) -> object:
+def _server_of(place: ChainedURL) -> object:
     """All that tells one filesystem from another: server, account, archive; not the path in it."""
     scheme = place.link.partition("://")[0]
     named = filesystem_class(scheme)._get_kwargs_from_urls(place.link)  # noqa: SLF001 - meant for this

@@ -21,7 +21,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.masking import masked
-from streamrec.stores.faults import refusal, seconds_to_wait
+from streamrec.stores.refusals import refusal, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

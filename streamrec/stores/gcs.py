@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.bearer import BearerToken
 from streamrec.stores.http import READ_SECONDS, RangeClient
-from streamrec.stores.pages import Page, patiently, walk
+from streamrec.stores.pages import Page, walk, with_retries
+from streamrec.stores.range_requests import RangeRequest
 from streamrec.stores.transport import OPTIONS, transport_of
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class GCSStore:
         service = await self._connect()
         address = service.listing(bucket, query)
         first = not query.keys() & {"startOffset", "pageToken"}
-        document = await patiently(
+        document = await with_retries(
             lambda: service.client.read_document(url, address), self._sleep, first=first
         )
         return _parse_page(url, head, document)

@@ -20,11 +20,16 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
 from streamrec.stores.connections import EagerConnector
-from streamrec.stores.faults import code_of, refusal, seconds_to_wait
 from streamrec.stores.http_body import HttpBody, give_back, raise_unavailable
+from streamrec.stores.range_requests import (
+    RangeRequest,
+    RangeResponse,
+    check_response,
+    size_from_416,
+)
+from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 from streamrec.stores.transport import OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
@@ -70,7 +75,7 @@ class RangeClient:
     Args:
         read_seconds: How long a server may be silent in the middle of an answer.
         follow: Whether redirects are followed. A signed URL is good for one host only; without,
-            :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
+            :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired`` are raised as such.
         transport: Whom to trust, and through which proxy to go.
         authorization: Sent with every request, and renewed once where the answer is 401.
         ahead: How many connections to open with that of a document, where one is read before any
@@ -152,9 +157,11 @@ class RangeClient:
             await self._connector.stop()
             await session.close()
 
-    async def _read_head(self, request: RangeRequest, response: aiohttp.ClientResponse) -> Answer:
+    async def _read_head(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> RangeResponse:
         if response.status in (200, 206):
-            return read_answer(request, response.status, response.headers)
+            return check_response(request, response.status, response.headers)
         if response.status == 416:
             return await self._past_the_end(request, response)
         raise await self._refusal(request, response)
@@ -218,11 +225,11 @@ class RangeClient:
 
     async def _past_the_end(
         self, request: RangeRequest, response: aiohttp.ClientResponse
-    ) -> Answer:
+    ) -> RangeResponse:
         """A 416: the range begins at or past the end. Ask again where it leaves things open."""
-        size, etag = size_past_the_end(response.headers), request.version(response.headers)
+        size, etag = size_from_416(response.headers), request.version(response.headers)
         if size is None or (request.etag is not None and etag is None):
-            now = await self._look(request)
+            now = await self._current_info(request)
             size, etag = now.size or 0, now.etag
         check_pin(request.url, request.etag, etag)
         if request.start < size:
@@ -230,9 +237,9 @@ class RangeClient:
                 f"byte {request.start} of {size} is refused as past the end",
                 url=request.url,
             )
-        return Answer(ObjectInfo(request.url, size, etag), 0, 0)
+        return RangeResponse(ObjectInfo(request.url, size, etag), 0, 0)
 
-    async def _look(self, request: RangeRequest) -> ObjectInfo:
+    async def _current_info(self, request: RangeRequest) -> ObjectInfo:
         """Size and ETag as they are now, from the head of a plain GET.
 
         A signature for GET does not cover HEAD; the body is not read.
@@ -242,7 +249,7 @@ class RangeClient:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
             plain = replace(request, start=0, stop=0, etag=None)
-            return read_answer(plain, 200, response.headers).info
+            return check_response(plain, 200, response.headers).info
         finally:
             response.close()
 
@@ -250,7 +257,7 @@ class RangeClient:
         error = await self._read_refusal(request, response)
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
-        found = request.version(response.headers) or (await self._look(request)).etag
+        found = request.version(response.headers) or (await self._current_info(request)).etag
         if found is not None and same_version(found, request.etag):
             return StoreMisbehaved(
                 f"the store refuses version {found}, which it has (412); it may not know If-Match",

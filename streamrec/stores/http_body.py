@@ -9,14 +9,14 @@ import aiohttp
 
 from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
 from streamrec.masking import masked
-from streamrec.stores.faults import refusal
-from streamrec.stores.landing import Landing
+from streamrec.stores.receivers import BodyReceiver
+from streamrec.stores.refusals import refusal
 from streamrec.stores.transport import tls_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.stores.answers import Answer
+    from streamrec.stores.range_requests import RangeResponse
 
 __all__ = ["HttpBody", "give_back", "raise_unavailable"]
 
@@ -25,7 +25,7 @@ class HttpBody:
     """The bytes of one answer that belong to the range."""
 
     def __init__(
-        self, answer: Answer, response: aiohttp.ClientResponse, read_seconds: float
+        self, answer: RangeResponse, response: aiohttp.ClientResponse, read_seconds: float
     ) -> None:
         self.info = answer.info
         self._response = response
@@ -33,25 +33,25 @@ class HttpBody:
         self._skip = answer.skip
         self._left = answer.length
         self._ready = memoryview(b"")
-        self._landing: Landing | None = None
-        self._can_land = response.content_length == answer.skip + answer.length
+        self._receiver: BodyReceiver | None = None
+        self._ends_with_body = response.content_length == answer.skip + answer.length
 
     async def readinto(self, view: memoryview) -> int:
         """Put what comes next into a view, after waiting for some; see :class:`RangeBody`."""
         return await self._receive(view, None) if view and self._left else 0
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, mostly without a turn of the loop for each piece; see :class:`RangeBody`."""
         while view and self._left:
-            view = view[await self._receive(view, landed) :]
+            view = view[await self._receive(view, on_received) :]
 
-    async def _receive(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
+    async def _receive(self, view: memoryview, on_received: Callable[[int], None] | None) -> int:
         """Wait for some bytes or, where somebody is told of them, until the view is full."""
         try:
             while not self._ready:
                 self._ready = memoryview(self._response.content.read_nowait())
-                if not self._ready and self._is_plain():
-                    return await self._land(view, landed)
+                if not self._ready and self._can_receive_directly():
+                    return await self._receive_directly(view, on_received)
                 await self._drop_before()
         except StoreUnavailable:
             raise
@@ -61,18 +61,20 @@ class HttpBody:
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         self._left -= count
-        if landed is not None:
-            landed(count)
+        if on_received is not None:
+            on_received(count)
         return count
 
-    def _is_plain(self) -> bool:
+    def _can_receive_directly(self) -> bool:
         """Whether what follows are the range's bytes and no others, on a connection of ours."""
-        return self._can_land and not self._skip and self._response.connection is not None
+        return self._ends_with_body and not self._skip and self._response.connection is not None
 
-    async def _land(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
-        if self._landing is None:
-            self._landing = Landing(self._response, self._left, self._read_seconds)
-        count = await self._landing.readinto(view, landed)
+    async def _receive_directly(
+        self, view: memoryview, on_received: Callable[[int], None] | None
+    ) -> int:
+        if self._receiver is None:
+            self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
+        count = await self._receiver.readinto(view, on_received)
         self._left -= count
         return count or self._end_early()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
-from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ __all__ = ["LocalStore", "path_of"]
 SCHEME = "file://"
 
 
-class LocalBody(InPieces):
+class LocalBody(PiecewiseBody):
     """A range of an open file; each read is one call in a thread, straight into the view."""
 
     def __init__(self, info: ObjectInfo, file: FileIO, length: int, threads: Executor) -> None:

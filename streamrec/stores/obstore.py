@@ -17,8 +17,8 @@ from streamrec.errors import ConfigError, ObjectChanged, StoreMisbehaved, StoreU
 from streamrec.masking import masked
 from streamrec.stores.base import (
     BytesBody,
-    InPieces,
     ObjectInfo,
+    PiecewiseBody,
     check_pin,
     check_range,
 )
@@ -39,7 +39,7 @@ PAGE = 1000
 """Entries of a listing that are handed over together."""
 
 
-class ObstoreBody(InPieces):
+class ObstoreBody(PiecewiseBody):
     """The bytes of one answer."""
 
     def __init__(self, info: ObjectInfo, answer: obstore.GetResult, length: int) -> None:
@@ -100,7 +100,7 @@ class ObstoreStore:
             yield BytesBody(await self._past_the_end(url, start, etag))
             return
         except ObjectChanged as changed:
-            raise await self._described(changed, url, etag) from None
+            raise await self._with_versions(changed, url, etag) from None
         info = ObjectInfo(url, answer.meta["size"], answer.meta["e_tag"])
         check_pin(url, etag, info.etag)
         yield ObstoreBody(info, answer, max(0, min(stop, info.size or 0) - start))
@@ -138,14 +138,14 @@ class ObstoreStore:
                 self._stores[place] = await self._connection.open(place)
         return self._stores[place], unquote(key) if place.startswith("http") else key
 
-    async def _look(self, url: str) -> ObjectInfo:
+    async def _head(self, url: str) -> ObjectInfo:
         store, key = await self._find(url)
         with translated(url):
             meta = await obstore.head_async(store, key)
         return ObjectInfo(url, meta["size"], meta["e_tag"])
 
     async def _past_the_end(self, url: str, start: int, etag: str | None) -> ObjectInfo:
-        info = await self._look(url)
+        info = await self._head(url)
         check_pin(url, etag, info.etag)
         if start < (info.size or 0):
             raise StoreMisbehaved(
@@ -153,10 +153,10 @@ class ObstoreStore:
             )
         return info
 
-    async def _described(self, changed: ObjectChanged, url: str, etag: str | None) -> Exception:
+    async def _with_versions(self, changed: ObjectChanged, url: str, etag: str | None) -> Exception:
         """The refusal with both versions in it, as far as the store tells."""
         try:
-            check_pin(url, etag, (await self._look(url)).etag)
+            check_pin(url, etag, (await self._head(url)).etag)
         except ObjectChanged as described:
             return described
         return changed

@@ -28,7 +28,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.masking import masked
-from streamrec.stores.faults import code_of, refusal
+from streamrec.stores.refusals import code_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from streamrec.stores.sources import (
     fixed_prefix,
     is_glob,
     matcher,
-    place_of,
     scheme_of,
+    split_chain,
 )
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
 
 _MODULES = {"file": "local", "gcs": "gcs", "http": "http", "memory": "memory", "s3": "s3"}
 
-NOTED = 100
+PROGRESS_NAMES = 100
 """Names of a listing: so many are progress."""
 
-NEAR = frozenset({"file", "memory"})
+LOCAL_SCHEMES = frozenset({"file", "memory"})
 """A mounted network's file system among them: its milliseconds are hidden by a few ranges, too."""
 
 
@@ -75,9 +75,9 @@ class Stores:
             self._stores[scheme] = _make(scheme, self._options, self._connections)
         return self._stores[scheme]
 
-    def are_near(self, urls: Iterable[str]) -> bool:
+    def are_local(self, urls: Iterable[str]) -> bool:
         """Whether all of them are on this machine, so that no latency has to be hidden."""
-        return all(scheme_of(url) in NEAR for url in urls)
+        return all(scheme_of(url) in LOCAL_SCHEMES for url in urls)
 
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
         """Find the objects that a source names, sorted by URL, none of them twice.
@@ -110,7 +110,7 @@ class Stores:
             await store.aclose()
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
-        place = place_of(glob)
+        place = split_chain(glob)
         matches = matcher(place.link)
         prefix = fixed_prefix(place.link)
         recursive = "/" in place.link[len(prefix) :] or "**" in place.link
@@ -138,7 +138,7 @@ class Stores:
             async with asyncio.timeout(seconds) as limit:
                 async for info in listing:
                     found.append(info)
-                    if seconds is not None and not len(found) % NOTED:
+                    if seconds is not None and not len(found) % PROGRESS_NAMES:
                         limit.reschedule(clock() + seconds)
         except TimeoutError:
             raise StoreUnavailable(
@@ -150,7 +150,7 @@ class Stores:
 
 
 def _refuse_directory(name: str) -> None:
-    if place_of(name).link.endswith("/"):
+    if split_chain(name).link.endswith("/"):
         raise ConfigError(
             f"{masked(name)}: this names a directory; name its shards, as in "
             f"{masked(name)}*.tfrecord"

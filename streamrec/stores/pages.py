@@ -1,4 +1,4 @@
-"""Listings that come in pages: read in many places at once, and patiently."""
+"""Listings that come in pages: read in many places at once, and with_retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.plan.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Page", "patiently", "walk"]
+__all__ = ["Page", "walk", "with_retries"]
 
 MAX_ATTEMPTS = 4
 """Of the first page: a store that does not list at all is more likely misnamed than down."""
@@ -65,21 +65,21 @@ async def walk(fetch: Fetch, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
     """
     told: set[str] = set()
     try:
-        async with aclosing(_Spread(fetch, prefix).pages()) as pages:
+        async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
             async for objects in pages:
                 told.update(info.url for info in objects)
                 for info in objects:
                     yield info
                 await asyncio.sleep(0)  # pages that have come ask for the next ones
     except OutOfOrder:
-        async with aclosing(_in_turn(fetch)) as pages:
+        async with aclosing(_list_sequentially(fetch)) as pages:
             async for objects in pages:
                 for info in objects:
                     if info.url not in told:
                         yield info
 
 
-async def _in_turn(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+async def _list_sequentially(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
     token: str | None = ""
     while token is not None:
         page = await fetch("", token)
@@ -87,7 +87,7 @@ async def _in_turn(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
         yield page.objects
 
 
-class _Spread:
+class _ParallelListing:
     """Spans of a listing, each read by a task."""
 
     def __init__(self, fetch: Fetch, prefix: str) -> None:
@@ -109,7 +109,7 @@ class _Spread:
             while self._space.spans:
                 await self._news.wait()
                 self._news.clear()
-                for objects in self._in_front():
+                for objects in self._ready_pages():
                     yield objects
                 if self._failure is not None:
                     raise self._failure
@@ -137,7 +137,7 @@ class _Spread:
             self._begin(new)
             token = page.token or ""
 
-    def _in_front(self) -> Iterator[Sequence[ObjectInfo]]:
+    def _ready_pages(self) -> Iterator[Sequence[ObjectInfo]]:
         """What nothing comes before that is not known yet; it is held no longer."""
         spans = self._space.spans
         while spans:
@@ -148,7 +148,7 @@ class _Spread:
             del spans[0]
 
 
-async def patiently(
+async def with_retries(
     read: Callable[[], Awaitable[_T]],
     sleep: Callable[[float], Awaitable[None]],
     *,

@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import check_range
 from streamrec.stores.boto_errors import translated
-from streamrec.stores.faults import Expired, WrongRegion
 from streamrec.stores.filesystem import FilesystemBody, FilesystemStore
 from streamrec.stores.http import READ_SECONDS, RangeClient
-from streamrec.stores.pages import patiently, walk
+from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.presign import Presigner
+from streamrec.stores.range_requests import RangeRequest
+from streamrec.stores.refusals import Expired, WrongRegion
 from streamrec.stores.s3_calls import GetObject, ListObjects
 from streamrec.stores.s3_listing import parse_page
 from streamrec.stores.s3_options import (
@@ -79,8 +79,8 @@ class S3Store:
         self._signers: dict[str | None, Presigner] = {}
         self._regions: dict[str, str] = {}
         """Of buckets that turned out not to be where the options say."""
-        self._beside: FilesystemStore | None = None
-        self._told: set[str] = set()
+        self._s3fs_store: FilesystemStore | None = None
+        self._warned_of: set[str] = set()
         """Buckets that are known to be read beside the fast path."""
         # A redirect leads to another host, for which the signature is worth nothing.
         transport = s3_transport(self._options)
@@ -134,8 +134,8 @@ class S3Store:
             while self._signers:
                 _, signer = self._signers.popitem()
                 await signer.aclose()
-            if self._beside is not None:
-                await self._beside.aclose()
+            if self._s3fs_store is not None:
+                await self._s3fs_store.aclose()
         finally:
             await self._client.aclose()
 
@@ -144,15 +144,15 @@ class S3Store:
         reason = reason_to_fall_back(options, bucket)
         if reason is None:
             return None
-        if bucket not in self._told:
-            self._told.add(bucket)
+        if bucket not in self._warned_of:
+            self._warned_of.add(bucket)
             logger.warning(
                 "s3://%s is read through s3fs, at several times the CPU time: %s", bucket, reason
             )
-        if self._beside is None:
+        if self._s3fs_store is None:
             once = sdk_options(self._options)
-            self._beside = FilesystemStore("s3", once, translated=translated)
-        return self._beside
+            self._s3fs_store = FilesystemStore("s3", once, translated=translated)
+        return self._s3fs_store
 
     def _signer(self, bucket: str) -> Presigner:
         region = self._regions.get(bucket)
@@ -176,7 +176,9 @@ class S3Store:
             return await self._client.read_document(url, signed.address, signed.headers)
 
         first = not (call.after or call.token)
-        document = await patiently(lambda: self._request(url, call, get), self._sleep, first=first)
+        document = await with_retries(
+            lambda: self._request(url, call, get), self._sleep, first=first
+        )
         return parse_page(url, head, document)
 
     async def _request(

@@ -13,7 +13,7 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Place", "expand", "fixed_prefix", "is_glob", "matcher", "place_of", "scheme_of"]
+__all__ = ["ChainedURL", "expand", "fixed_prefix", "is_glob", "matcher", "scheme_of", "split_chain"]
 
 MAX_SHARDS = 1_000_000
 """More than any dataset has; a range with a typing error asks for more."""
@@ -35,7 +35,7 @@ _GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
 _CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 
 
-class Place(NamedTuple):
+class ChainedURL(NamedTuple):
     """The parts of a URL that may be one of fsspec's chains; joined they are the URL again."""
 
     before: str
@@ -46,16 +46,16 @@ class Place(NamedTuple):
     """What that is in: ``::s3://bucket/shards.zip``."""
 
     def __repr__(self) -> str:
-        return f"<Place {masked(''.join(self))}>"
+        return f"<ChainedURL {masked(''.join(self))}>"
 
 
-def place_of(url: str) -> Place:
+def split_chain(url: str) -> ChainedURL:
     """Take a chain apart; what is none is its own link."""
     # A ``::`` in S3's key or in an IPv6 address begins nothing: these stores are in no other.
     if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
-        return Place("", url, "")
+        return ChainedURL("", url, "")
     found = _CHAIN.fullmatch(url)
-    return Place(*found.groups()) if found else Place("", url, "")
+    return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
 
 
 def scheme_of(url: str) -> str:
@@ -116,7 +116,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
 
 
 def _expand_one(source: str) -> list[str]:
-    before, link, after = place_of(source)
+    before, link, after = split_chain(source)
     return [f"{before}{name}{after}" for name in _expand_link(link)]
 
 
@@ -168,7 +168,7 @@ def is_glob(url: str) -> bool:
     """Whether ``*``, ``?`` or ``[`` makes it a pattern; in http URLs only ``*`` does."""
     if scheme_of(url) == "http":
         return "*" in url.partition("?")[0]
-    return _MAGIC.search(place_of(url).link) is not None
+    return _MAGIC.search(split_chain(url).link) is not None
 
 
 def fixed_prefix(glob: str) -> str:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.parts import BUFFER, Part
+from streamrec.stores.part_file import BUFFER, PartFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -110,7 +110,7 @@ class _LocalTarget:
         self._path = path
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
-        self._part = Part(path)
+        self._part = PartFile(path)
         self.file = self._part.file
 
     def commit(self) -> None:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-__all__ = ["Landing"]
+__all__ = ["BodyReceiver"]
 
 HEAD_BYTES = 4 << 10
 """Received at a time while an answer's head is awaited, which may be longer."""
 
 
-class Heads(asyncio.BufferedProtocol):
+class HeadReceiver(asyncio.BufferedProtocol):
     """Receives the heads of answers for aiohttp, and little of what follows them.
 
     An event loop reads a quarter of a megabyte at a time into objects of its own, and most of an
@@ -62,7 +62,7 @@ class Heads(asyncio.BufferedProtocol):
         self._parser.resume_writing()
 
 
-class Landing(asyncio.BufferedProtocol):
+class BodyReceiver(asyncio.BufferedProtocol):
     """Receives what is left of one answer's body.
 
     The socket is only read while a call of :meth:`readinto` waits, and never past the view.
@@ -85,23 +85,25 @@ class Landing(asyncio.BufferedProtocol):
         self._seconds = seconds
         self._heard_at = 0.0
         self._loop = asyncio.get_running_loop()
-        self._tell: Callable[[int], None] | None = None
+        self._on_received: Callable[[int], None] | None = None
         self._view = memoryview(b"")
-        self._landed = 0
+        self._received = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._lost: Exception | None = None
         before = self._transport.get_protocol()
-        self._heads = before if isinstance(before, Heads) else Heads(self._parser)
+        self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
         self._parser.pause_reading()  # ends aiohttp's timer for a silent socket, too
         self._transport.set_protocol(self)
 
-    async def readinto(self, view: memoryview, tell: Callable[[int], None] | None = None) -> int:
+    async def readinto(
+        self, view: memoryview, on_received: Callable[[int], None] | None = None
+    ) -> int:
         """Fill the beginning of a view that is not empty with what the socket gives next.
 
         Args:
             view: Where the bytes go.
-            tell: Told of so many bytes whenever some have landed; then the call goes on until the
+            on_received: Told of so many bytes whenever some have received; then the call goes on until the
                 view is full. A turn of the event loop for each piece, and stopping the socket
                 meanwhile, cost CPU time, most over TLS.
 
@@ -110,11 +112,11 @@ class Landing(asyncio.BufferedProtocol):
 
         Raises:
             OSError: The connection broke, or was silent for too long.
-            Exception: What ``tell`` raises.
+            Exception: What ``on_received`` raises.
         """
         if self._ended or self._transport.is_closing():
             return 0
-        self._view, self._tell, self._landed = view[: self._left], tell, 0
+        self._view, self._on_received, self._received = view[: self._left], on_received, 0
         self._waiter, self._heard_at = self._loop.create_future(), self._loop.time()
         self._timer = self._loop.call_later(self._seconds, self._listen)
         self._transport.resume_reading()
@@ -122,15 +124,15 @@ class Landing(asyncio.BufferedProtocol):
             await self._waiter
         finally:
             self._timer.cancel()
-            self._view, self._tell, landed = memoryview(b""), None, self._landed
+            self._view, self._on_received, received = memoryview(b""), None, self._received
             if not self._transport.is_closing():
                 self._transport.pause_reading()  # if it was cancelled; else it is paused
-        self._left -= landed
+        self._left -= received
         if not self._left:
             self._give_back()
-        if not landed and self._lost is not None:
+        if not received and self._lost is not None:
             raise self._lost
-        return landed
+        return received
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
         """Where the loop is to put what comes."""
@@ -138,19 +140,19 @@ class Landing(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So much has come: where no more is wanted now, stop until somebody wants more."""
-        self._landed += nbytes
+        self._received += nbytes
         self._view = self._view[nbytes:]
-        failure = self._told(nbytes)
-        if self._tell is None or not self._view or failure is not None:
+        failure = self._report(nbytes)
+        if self._on_received is None or not self._view or failure is not None:
             self._transport.pause_reading()
             self._wake(failure)
 
-    def _told(self, nbytes: int) -> Exception | None:
-        """Tell of what has landed; what that raises is for who waits, not for the event loop."""
-        if self._tell is not None:
+    def _report(self, nbytes: int) -> Exception | None:
+        """Tell of what has received; what that raises is for who waits, not for the event loop."""
+        if self._on_received is not None:
             self._heard_at = self._loop.time()
             try:
-                self._tell(nbytes)
+                self._on_received(nbytes)
             except Exception as error:  # noqa: BLE001 - it is raised by readinto
                 return error
         return None

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["BUFFER", "Part"]
+__all__ = ["BUFFER", "PartFile"]
 
 BUFFER = 1 << 20
 """Bytes that are collected before they go to the file: a shard's records are often small."""
 
 
-class Part:
+class PartFile:
     """A new hidden file for an object, locked for as long as it is written.
 
     Args:

@@ -13,7 +13,7 @@ from streamrec.stores.base import ObjectInfo, check_pin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Answer", "RangeRequest", "read_answer", "size_past_the_end"]
+__all__ = ["RangeRequest", "RangeResponse", "check_response", "size_from_416"]
 
 MAX_SKIP = 16 << 20
 """Bytes: a server that ignores Range sends the object from its start; more than two ranges of
@@ -60,7 +60,7 @@ class RangeRequest:
         return headers.get(self.version_header)
 
 
-class Answer(NamedTuple):
+class RangeResponse(NamedTuple):
     """What the body holds."""
 
     info: ObjectInfo
@@ -81,7 +81,7 @@ def _quoted(etag: str) -> str:
     return f'"{bare}"'
 
 
-def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) -> Answer:
+def check_response(request: RangeRequest, status: int, headers: Mapping[str, str]) -> RangeResponse:
     """Hold a 200 or 206 against the request.
 
     A 200 serves where a Content-Range proves it right (some gateways answer so), or where the
@@ -103,10 +103,10 @@ def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) 
         size = _whole_size(request, headers)
         skip = min(request.start, size)
     info = ObjectInfo(request.url, size, etag, encoding)
-    return Answer(info, skip, max(0, min(request.stop, size) - request.start))
+    return RangeResponse(info, skip, max(0, min(request.stop, size) - request.start))
 
 
-def size_past_the_end(headers: Mapping[str, str]) -> int | None:
+def size_from_416(headers: Mapping[str, str]) -> int | None:
     """The object's size that a 416 names (``Content-Range: bytes */1234``), if it does."""
     found = re.fullmatch(r"bytes \*/(\d{1,18})", headers.get("Content-Range", "").strip())
     return int(found[1]) if found else None
