@@ -1,4 +1,4 @@
-"""fsspec's filesystems as running things: in this loop, or in threads with an instance each."""
+"""Calls of fsspec's filesystems: in the running loop, or in threads with an instance each."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["AsyncCaller", "FilesystemCaller", "ThreadedCaller", "filesystem_class"]
 
 THREADS = 32
-"""They wait for the network more than they run."""
+"""Threads of one store; many, because they mostly wait for the network."""
 _HOLDERS = ("_session", "_s3", "service_client", "ftp")
-"""Where aiohttp's, S3's, Azure's and FTP's filesystems keep what can be closed."""
+"""Attributes in which the filesystems of http, S3, Azure and FTP keep an object to close."""
 
 
 class FilesystemCaller(Protocol):
-    """A way to call filesystems."""
+    """A caller of filesystems' methods."""
 
     async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
-        """Call a method with the place's path; the path, and what the method returns."""
+        """Call a method with the URL's path; return the path and the method's result."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of all filesystems."""
+        """Close all filesystems."""
         ...
 
 
 class AsyncCaller:
-    """Asynchronous filesystems, one for each server or account, in the loop that calls them."""
+    """Asynchronous filesystems, one for each server or account, called in the running loop."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = {**options, "asynchronous": True}
@@ -52,7 +52,7 @@ class AsyncCaller:
         if key not in self._open:
             self._open[key] = _make(place, self._options)
         filesystem = self._open[key]
-        filesystem.invalidate_cache()  # what it remembers of a listing may be outdated
+        filesystem.invalidate_cache()  # a remembered listing may be outdated
         path = filesystem._strip_protocol(place.link)  # noqa: SLF001 - fsspec's way of asynchronous use
         return path, await getattr(filesystem, f"_{method}")(path, **named)
 
@@ -67,7 +67,7 @@ class AsyncCaller:
 
 
 class ThreadedCaller:
-    """Blocking filesystems: an instance for each thread, as fsspec's own cache would have it."""
+    """Blocking filesystems, one for each thread and server, as in fsspec's own cache."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -104,25 +104,27 @@ class ThreadedCaller:
 
 
 def filesystem_class(scheme: str) -> type[AbstractFileSystem]:
-    """The class that reads a scheme.
+    """Return fsspec's class for a scheme.
 
     Raises:
-        ConfigError: Its package is missing, or broken.
+        ConfigError: Its package is missing or broken.
     """
     from fsspec import get_filesystem_class
 
     try:
         found: type[AbstractFileSystem] = get_filesystem_class(scheme)
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{scheme}:// cannot be read here: {error}") from None
+        raise ConfigError(
+            f"{scheme}:// cannot be read here: {error}; install the scheme's package"
+        ) from None
     return found
 
 
 def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
-    """A filesystem of nobody else's.
+    """Make a filesystem outside of fsspec's cache of instances.
 
     Raises:
-        ConfigError: It does not take these options.
+        ConfigError: The filesystem refuses the options.
     """
     from fsspec.core import url_to_fs
 
@@ -131,19 +133,21 @@ def _make(place: ChainedURL, options: Mapping[str, Any]) -> AbstractFileSystem:
     except (TypeError, ValueError, KeyError, ImportError) as error:
         scheme = place.link.partition("://")[0]
         said = without_values(str(error), options)
-        raise ConfigError(f"storage_options: {scheme}'s filesystem says: {said}") from None
-    filesystem.retries = 1  # s3fs's; retrying is the pipeline's
+        raise ConfigError(
+            f"storage_options: {scheme}'s filesystem refuses them: {said}; correct the options"
+        ) from None
+    filesystem.retries = 1  # of s3fs; the pipeline retries
     return filesystem
 
 
 def _server_of(place: ChainedURL) -> object:
-    """All that tells one filesystem from another: server, account, archive; not the path in it."""
+    """Return a key of the filesystem: server, account and archive, without the path in it."""
     scheme = place.link.partition("://")[0]
     named = filesystem_class(scheme)._get_kwargs_from_urls(place.link)  # noqa: SLF001 - meant for this
     return place.before, scheme, place.after, tuple(sorted(map(repr, named.items())))
 
 
 def _closable(filesystem: AbstractFileSystem) -> list[Any]:
-    """What holds connections: there is no common way to close a filesystem."""
+    """Return the objects that hold connections, since filesystems share no method to close them."""
     held = (getattr(filesystem, name, None) for name in _HOLDERS)
     return [one for one in (*held, filesystem) if hasattr(one, "close")]

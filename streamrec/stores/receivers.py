@@ -1,10 +1,10 @@
-"""The bytes of a body straight into their final memory, past aiohttp's buffers.
+"""Receivers that put a body's bytes straight into their final memory, past aiohttp's buffers.
 
-aiohttp parses the head of an answer. What follows it is plain bytes of a known number, and aiohttp
-would make an object of each piece that the socket gives, join them and let them be copied again.
-Here the connection is taken over for the rest of the body: the event loop receives into the range's
-own memory. When the last byte is there, aiohttp gets its connection back, and is told that the body
-has ended. Only public parts of aiohttp and asyncio are used for this.
+aiohttp parses the head of a response. It would then make an object of each piece of the body, join
+them, and have them copied again. Here the connection is taken over for the rest of the body, and
+the event loop receives into the range's own memory. After the last byte, aiohttp gets its
+connection back, and is told that the body has ended. Only public parts of aiohttp and asyncio are
+used for this.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["BodyReceiver"]
 
 HEAD_BYTES = 4 << 10
-"""Received at a time while an answer's head is awaited, which may be longer."""
+"""Bytes received at a time while waiting for a response's head, which may be longer."""
 
 
 class HeadReceiver(asyncio.BufferedProtocol):
-    """Receives the heads of answers for aiohttp, and little of what follows them.
+    """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
 
-    An event loop reads a quarter of a megabyte at a time into objects of its own, and most of an
-    answer may be there with its head. That would be copied twice before the rest can land.
+    By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
+    then be copied twice.
 
     Args:
-        parser: aiohttp's.
+        parser: aiohttp's protocol of the connection.
     """
 
     def __init__(self, parser: asyncio.Protocol) -> None:
@@ -38,39 +38,39 @@ class HeadReceiver(asyncio.BufferedProtocol):
         self._view = memoryview(bytearray(HEAD_BYTES))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
-        """Where the loop is to put what comes."""
+        """Return the memory that the event loop receives into."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much has come."""
+        """Pass the received bytes on to aiohttp."""
         self._parser.data_received(bytes(self._view[:nbytes]))
 
     def eof_received(self) -> bool | None:
-        """Passed on, as all that follows."""
+        """Pass the event on to aiohttp."""
         return self._parser.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Pass the event on to aiohttp."""
         self._parser.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """It is aiohttp that writes."""
+        """Pass the event on to aiohttp, which writes the requests."""
         self._parser.pause_writing()
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Pass the event on to aiohttp, which writes the requests."""
         self._parser.resume_writing()
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Receives what is left of one answer's body.
+    """A protocol that receives the rest of one response's body.
 
     The socket is only read while a call of :meth:`readinto` waits, and never past the view.
 
     Args:
-        response: Its head is parsed, and aiohttp has given away all bytes that it had.
-        left: Bytes of the body that are still to come.
-        seconds: How long the server may be silent.
+        response: The response, of which aiohttp holds no more bytes.
+        left: Number of bytes of the body that are not received yet.
+        seconds: Seconds that the server may send nothing.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, left: int, seconds: float) -> None:
@@ -93,22 +93,21 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._lost: Exception | None = None
         before = self._transport.get_protocol()
         self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
-        self._parser.pause_reading()  # ends aiohttp's timer for a silent socket, too
+        self._parser.pause_reading()  # also ends aiohttp's read timeout
         self._transport.set_protocol(self)
 
     async def readinto(
         self, view: memoryview, on_received: Callable[[int], None] | None = None
     ) -> int:
-        """Fill the beginning of a view that is not empty with what the socket gives next.
+        """Fill the beginning of a view with the next bytes from the socket.
 
         Args:
-            view: Where the bytes go.
-            on_received: Told of so many bytes whenever some have received; then the call goes on until the
-                view is full. A turn of the event loop for each piece, and stopping the socket
-                meanwhile, cost CPU time, most over TLS.
+            view: Writable bytes, not empty.
+            on_received: Called with the number of new bytes each time some have arrived. With it,
+                the call returns only when the view is full.
 
         Returns:
-            How many bytes; 0 where the connection ended in good order, and too early.
+            The number of bytes received; 0 if the server closed the connection too early.
 
         Raises:
             OSError: The connection broke, or was silent for too long.
@@ -126,7 +125,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._view, self._on_received, received = memoryview(b""), None, self._received
             if not self._transport.is_closing():
-                self._transport.pause_reading()  # if it was cancelled; else it is paused
+                self._transport.pause_reading()  # a cancelled call has not paused it yet
         self._left -= received
         if not self._left:
             self._give_back()
@@ -135,50 +134,51 @@ class BodyReceiver(asyncio.BufferedProtocol):
         return received
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
-        """Where the loop is to put what comes."""
+        """Return the memory that the event loop receives into."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much has come: where no more is wanted now, stop until somebody wants more."""
+        """Count the received bytes, and pause the socket once the call of readinto is served."""
         self._received += nbytes
         self._view = self._view[nbytes:]
         failure = self._report(nbytes)
+        # Pausing for each piece would cost CPU time, most of all over TLS.
         if self._on_received is None or not self._view or failure is not None:
             self._transport.pause_reading()
             self._wake(failure)
 
     def _report(self, nbytes: int) -> Exception | None:
-        """Tell of what has received; what that raises is for who waits, not for the event loop."""
+        """Call ``on_received``; return what it raises, so that readinto raises it in its caller."""
         if self._on_received is not None:
             self._heard_at = self._loop.time()
             try:
                 self._on_received(nbytes)
-            except Exception as error:  # noqa: BLE001 - it is raised by readinto
+            except Exception as error:  # noqa: BLE001 - readinto raises it
                 return error
         return None
 
     def eof_received(self) -> bool:
-        """The server closes, and too early."""
+        """Note that the server has closed the connection too early."""
         self._ended = True
         self._wake()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, which aiohttp must know too."""
+        """Note that the connection is lost, and pass the event on to aiohttp."""
         self._ended, self._lost = True, exc
         self._wake()
         self._parser.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Passed on: it is aiohttp that writes."""
+        """Pass the event on to aiohttp, which writes the requests."""
         self._parser.pause_writing()
 
     def resume_writing(self) -> None:
-        """Passed on."""
+        """Pass the event on to aiohttp, which writes the requests."""
         self._parser.resume_writing()
 
     def _listen(self) -> None:
-        """Whether the server is silent for too long; looked at once in a while."""
+        """End the wait if the server has been silent for too long; else check again later."""
         left = self._heard_at + self._seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._listen)
@@ -194,7 +194,8 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._waiter.set_exception(failure)
 
     def _give_back(self) -> None:
-        """The body is whole. aiohttp's parser never saw it, but each request gets a new one."""
+        """Give the connection back to aiohttp after the whole body."""
+        # aiohttp has not parsed this body, but makes a new parser for each request.
         if not self._ended:
             self._transport.set_protocol(self._heads)
             self._parser.resume_reading()
