@@ -1,4 +1,4 @@
-"""The client of ranged GETs over aiohttp, for http(s), S3 and GCS, and the store of http(s) URLs."""
+"""The client of ranged GETs over aiohttp, for http, S3 and GCS, and the store of http(s) URLs."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class RangeClient:
                 sock_connect=CONNECT_SECONDS,
                 sock_read=self._read_seconds,
             ),
-            # By default aiohttp requests gzip and decompresses it; ranges would not be the object's.
+            # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "streamrec"},
             cookie_jar=aiohttp.DummyCookieJar(),

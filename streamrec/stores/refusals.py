@@ -149,7 +149,7 @@ def code_of(document: bytes) -> str | None:
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds that ``Retry-After`` asks to wait (RFC 9110, 10.2.3); ``None`` if invalid."""
+    """Return the seconds in ``Retry-After`` (RFC 9110, 10.2.3), or ``None`` if it is not valid."""
     if not header:
         return None
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", header.strip()):
