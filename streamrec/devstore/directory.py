@@ -34,7 +34,7 @@ class _FileContent:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self, start: int, stop: int) -> bytes:
-        # In the event loop's thread: these files are in the page cache, and a thread would cost more.
+        # In the event loop's thread: the files are in the page cache, and a thread costs more.
         return os.pread(self._file, stop - start, start)
 
     def close(self) -> None:

@@ -222,7 +222,7 @@ def _interruptions(size: int, effects: FaultEffects) -> list[tuple[int, Step]]:
 
 
 def flip_byte(piece: bytes | memoryview, at: int) -> bytes | memoryview:
-    """Return the piece with all bits of byte ``at`` flipped, or unchanged if it has no such byte."""
+    """Return the piece with all bits of byte ``at`` flipped, if it has such a byte."""
     if not 0 <= at < len(piece):
         return piece
     copy = bytearray(piece)

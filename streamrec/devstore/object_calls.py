@@ -27,10 +27,10 @@ _XML = {"Content-Type": "application/xml"}
 
 
 class ObjectCalls:
-    """The operations.
+    """The operations on one object.
 
     Args:
-        objects: Where the objects are.
+        objects: The backend that holds the objects.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -38,7 +38,7 @@ class ObjectCalls:
         self._uploads = Uploads()
 
     def operations(self) -> dict[str, Callable[[Call], Awaitable[Reply]]]:
-        """The operations by S3's names; each may raise S3Error, and KeyError for "not found"."""
+        """Return the operations by name; each may raise S3Error, or KeyError for "not found"."""
         return {
             "GetObject": self._get,
             "HeadObject": self._get,
@@ -80,7 +80,7 @@ class ObjectCalls:
         return Reply(headers={"ETag": f'"{stored.etag}"'})
 
     async def _check_write(self, call: Call) -> None:
-        """A write may be conditional: ``If-None-Match: *``, or If-Match."""
+        """Check that the bucket exists, and the write's preconditions (If-Match, If-None-Match)."""
         self._require_bucket(call)
         if {"If-Match", "If-None-Match"}.isdisjoint(call.headers):
             return
@@ -175,7 +175,7 @@ def _span(call: Call, stored: Stored, etag: str) -> Span | None:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a write's headers comes back with every read."""
+    """Return the headers of a write that each later read returns."""
     own = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
     metadata = {
         name.lower(): value
