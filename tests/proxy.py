@@ -15,14 +15,14 @@ from multidict import CIMultiDict
 
 from streamrec.devstore.documents import error_document
 from streamrec.devstore.errors import S3Error
-from streamrec.devstore.faults import Faults, flipped, script
+from streamrec.devstore.faults import Faults, flip_byte, sending_steps
 from streamrec.devstore.sending import reset
 from streamrec.devstore.thread import StoreThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamrec.devstore.faults import Effects, Fault, Step
+    from streamrec.devstore.faults import Fault, FaultEffects, Step
 
 HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", "Expect")
 
@@ -80,7 +80,7 @@ class FaultProxy:
             return web.Response()  # nobody is there to read it
 
     async def _pass_on(
-        self, session: aiohttp.ClientSession, request: web.BaseRequest, effects: Effects
+        self, session: aiohttp.ClientSession, request: web.BaseRequest, effects: FaultEffects
     ) -> web.StreamResponse:
         asked = session.request(
             request.method,
@@ -133,9 +133,9 @@ class _Running:
 
 
 async def _send(
-    request: web.BaseRequest, response: web.StreamResponse, body: bytes, effects: Effects
+    request: web.BaseRequest, response: web.StreamResponse, body: bytes, effects: FaultEffects
 ) -> None:
-    for step in script(len(body), effects):
+    for step in sending_steps(len(body), effects):
         if step.act == "send":
             await response.write(body[step.start : step.stop])
         else:
@@ -152,15 +152,15 @@ async def _interrupt(request: web.BaseRequest, step: Step) -> None:
         transport.close()
 
 
-def _changed(body: bytes, headers: Mapping[str, str], effects: Effects) -> bytes:
+def _changed(body: bytes, headers: Mapping[str, str], effects: FaultEffects) -> bytes:
     place = effects.flip_object_at
     if place is None:
         return body
     first = int(headers.get("Content-Range", "bytes 0-").split()[1].split("-")[0])
-    return bytes(flipped(body, place - first))
+    return bytes(flip_byte(body, place - first))
 
 
-def _refused(request: web.BaseRequest, effects: Effects) -> web.Response:
+def _refused(request: web.BaseRequest, effects: FaultEffects) -> web.Response:
     later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
     assert effects.status is not None
     document = error_document(S3Error(effects.status, effects.code), request.path, "1")

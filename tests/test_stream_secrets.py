@@ -21,8 +21,8 @@ from streamrec.feeder.client import BlockingFeed
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import names_digest
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo
+from streamrec.stores.range_requests import RangeRequest
 from streamrec.stores.s3_calls import Endpoint
 from streamrec.stores.transport import Transport
 from streamrec.verify import ShardReport

@@ -1,7 +1,7 @@
-"""``python -m streamrec.devstore``: the store as a process.
+"""The command ``python -m streamrec.devstore``, which runs the store as a process.
 
-It prints one JSON line with its endpoint as soon as it listens, and ends with SIGTERM, SIGINT or,
-when asked, with its standard input.
+It prints one JSON line with its endpoint when it listens. It ends on SIGTERM, on SIGINT or, with
+``--until-eof``, at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main(
 
 
 def server_tls(path: str | None) -> ssl.SSLContext | None:
-    """A server's context with the certificate of a PEM file."""
+    """Return a server's TLS context with the certificate and key of a PEM file."""
     if path is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -76,7 +76,7 @@ def server_tls(path: str | None) -> ssl.SSLContext | None:
 
 
 async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
-    """Run the store until it is asked to end."""
+    """Run the store until a signal or, if asked, the end of standard input."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,10 +92,8 @@ async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
 
 
 def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Set the event at the end of standard input.
-
-    A daemon thread: unlike the loop's executor it does not keep the process from ending.
-    """
+    """Set the event at the end of standard input."""
+    # A daemon thread, because one of the loop's executor would keep the process from ending.
 
     def watch() -> None:
         while os.read(0, 4096):

@@ -1,8 +1,8 @@
-"""Who may come in: a SigV4 signature must be present and name a known key.
+"""The check of S3 requests' access: a SigV4 signature must name a known key. Pure: no I/O.
 
-The signature itself is not verified: what clients get wrong is to send none, to sign with the
-outdated SigV2, or to go on with an expired URL; those are refused as S3 refuses them. Pure: no I/O.
-Source: AWS, "Authenticating Requests (AWS Signature Version 4)".
+The signature itself is not verified. Refused are the usual mistakes of clients, as S3 refuses them:
+no signature, an outdated SigV2 signature, and an expired URL. Source: AWS, "Authenticating Requests
+(AWS Signature Version 4)".
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def check_access(
     *,
     anonymous: bool = False,
 ) -> None:
-    """Let a request pass, or refuse it.
+    """Check that a request is signed with a known key.
 
     Args:
-        headers: Of the request; case-insensitive.
-        query: Of the request, decoded.
+        headers: The request's headers; case-insensitive.
+        query: The request's query, decoded.
         keys: The access keys that the store knows.
-        now: Seconds since 1970: presigned URLs expire.
-        anonymous: Whether requests without any signature pass.
+        now: Seconds since 1970, to which presigned URLs' expiry is compared.
+        anonymous: ``True`` accepts requests without a signature.
 
     Raises:
-        S3Error: The refusal.
+        S3Error: The request is refused.
     """
     authorization = headers.get("Authorization")
     if authorization is not None:

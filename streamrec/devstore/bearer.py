@@ -1,4 +1,4 @@
-"""Who may come in at Google's side: bearer tokens that end (RFC 6750). Pure: no I/O."""
+"""The check of GCS requests' access by expiring bearer tokens (RFC 6750). Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def check_bearer(
     *,
     anonymous: bool = False,
 ) -> None:
-    """Let a request pass, or refuse it.
+    """Check that a request carries a valid token.
 
     Args:
-        headers: Of the request; case-insensitive.
-        tokens: When each known token ends, in seconds since 1970.
+        headers: The request's headers; case-insensitive.
+        tokens: The expiry of each known token, in seconds since 1970.
         now: Seconds since 1970.
-        anonymous: Whether requests without a token pass; a wrong token never does.
+        anonymous: ``True`` accepts requests without a token, though never with a wrong one.
 
     Raises:
-        GCSError: The refusal.
+        GCSError: The request is refused.
     """
     authorization = headers.get("Authorization")
     if authorization is None:

@@ -1,4 +1,4 @@
-"""Preconditions (RFC 9110, section 13), in the order in which they bind. Pure: no I/O."""
+"""Preconditions (RFC 9110, section 13), in their order of precedence. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Verdict = Literal["proceed", "not modified", "failed"]
 
 
 def evaluate(headers: Mapping[str, str], etag: str | None, modified: float) -> Verdict:
-    """What the request's preconditions demand for an object.
+    """Return the verdict of a request's preconditions for an object.
 
     Args:
-        headers: Of the request; case-insensitive.
-        etag: The object's, without quotes; None where there is no object.
-        modified: When it was written, in seconds since 1970.
+        headers: The request's headers; case-insensitive.
+        etag: The object's ETag, without quotes; None if there is no object.
+        modified: The object's time of modification, in seconds since 1970.
     """
     if "If-Match" in headers:
         if not _matches(headers["If-Match"], etag):
@@ -34,7 +34,7 @@ def evaluate(headers: Mapping[str, str], etag: str | None, modified: float) -> V
 
 
 def range_still_holds(headers: Mapping[str, str], etag: str, modified: float) -> bool:
-    """Whether If-Range, where there is one, lets the Range header be respected."""
+    """Return whether the Range header applies, given If-Range, if there is one."""
     value = headers.get("If-Range")
     if value is None:
         return True
@@ -47,7 +47,7 @@ def _matches(header: str, etag: str | None) -> bool:
     if etag is None:
         return False
     tags = [tag.strip() for tag in header.split(",")]
-    # S3 takes a tag without its quotes too.
+    # S3 accepts a tag without quotes too.
     return any(tag.removeprefix("W/").strip('"') == etag or tag == "*" for tag in tags)
 
 
@@ -57,7 +57,7 @@ def _later(modified: float, header: str | None) -> bool:
 
 
 def _date(header: str | None) -> int | None:
-    """Seconds since 1970; None for a date that cannot be read, which is to be ignored."""
+    """Return a date as seconds since 1970; None if it is invalid, and thus to be ignored."""
     try:
         return int(parsedate_to_datetime(header or "").timestamp())
     except ValueError:

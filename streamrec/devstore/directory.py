@@ -1,4 +1,4 @@
-"""Objects as files: ``ROOT/bucket/key``. Files that others put there are served too."""
+"""Objects kept as files ``ROOT/bucket/key``. Files that other programs put there are served too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _FileContent:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Read in the loop's own thread: these files are in the page cache, a thread costs more."""
+        # In the event loop's thread: the files are in the page cache, and a thread costs more.
         return os.pread(self._file, stop - start, start)
 
     def close(self) -> None:
@@ -42,14 +42,14 @@ class _FileContent:
 
 
 class DirectoryObjects(Objects):
-    """Objects as files below a directory.
+    """A backend that keeps objects as files below a directory.
 
-    An ETag is the MD5 of the content, computed when it is first asked for and remembered for as
-    long as the file's time and size stay. Names that begin with a dot directly below the root are
-    the store's own.
+    An ETag is the MD5 of the content. It is computed when it is first needed, and again when the
+    file's time or size has changed. Names directly below the root that begin with a dot belong to
+    the backend.
 
     Args:
-        root: Made if missing; its directories are the buckets.
+        root: The directory that holds the buckets; created if missing.
     """
 
     def __init__(self, root: Path) -> None:
@@ -61,12 +61,12 @@ class DirectoryObjects(Objects):
         self._headers: dict[Path, Mapping[str, str]] = {}
 
     def buckets(self) -> list[str]:
-        """Names, sorted."""
+        """Return the buckets' names, sorted."""
         entries = self.root.iterdir()
         return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
 
     def create_bucket(self, bucket: str) -> None:
-        """Make the bucket, unless it is there."""
+        """Create the bucket, unless it exists."""
         self._path(bucket).mkdir(exist_ok=True)
 
     def delete_bucket(self, bucket: str) -> None:
@@ -75,7 +75,7 @@ class DirectoryObjects(Objects):
             Path(directory).rmdir()
 
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
-        """Keys, sorted; only the directory that the prefix names is searched."""
+        """Return the sorted keys below the directory of the prefix; only that one is searched."""
         base = self._bucket(bucket)
         parent = prefix.rpartition("/")[0]
         if parent and not _plain(parent):
@@ -83,7 +83,7 @@ class DirectoryObjects(Objects):
         return sorted(key for key in _files(base, base / parent) if _encodable(key))
 
     async def describe(self, bucket: str, key: str) -> Stored:
-        """Size, ETag, …; the content is hashed in a thread."""
+        """Return the object's size, ETag, …; the content is hashed in a thread."""
         path = self._file(bucket, key)
         found = self._known_digests(path, _version(path))
         if found is None:
@@ -93,7 +93,7 @@ class DirectoryObjects(Objects):
         return Stored(size, found.etag, modified / 1e9, headers, modified, found.crc32c)
 
     def open(self, bucket: str, key: str) -> _FileContent:
-        """Begin to read; the open file outlives its replacement."""
+        """Open the object's file, which stays readable if it is replaced meanwhile."""
         return _FileContent(self._file(bucket, key))
 
     def write(
@@ -104,7 +104,7 @@ class DirectoryObjects(Objects):
         headers: Mapping[str, str] = NO_HEADERS,
         etag: str | None = None,
     ) -> Stored:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         path = self._path(bucket, key)
         self._make_room(path)
         handle, temporary = tempfile.mkstemp(dir=self._unfinished)
@@ -137,7 +137,7 @@ class DirectoryObjects(Objects):
         return known[1] if known is not None and known[0] == version else None
 
     def _hash(self, path: Path) -> _Digests:
-        with self._hashing:  # whoever comes second finds the first one's result
+        with self._hashing:  # a second thread finds the result of the first
             version = _version(path)
             found = self._known_digests(path, version)
             if found is None:
@@ -160,7 +160,7 @@ class DirectoryObjects(Objects):
     def _path(self, bucket: str, key: str | None = None) -> Path:
         parts = [bucket] if key is None else [bucket, *key.split("/")]
         if bucket.startswith(".") or not _plain("/".join(parts)):
-            message = "This store keeps objects as files: the name would not be one."
+            message = "This store keeps objects as files, and the name is no valid path of a file."
             raise S3Error(400, "InvalidArgument", message)
         return self.root.joinpath(*parts)
 
@@ -174,12 +174,12 @@ class DirectoryObjects(Objects):
 
 
 def _plain(name: str) -> bool:
-    """Whether each part is a file name that leads downwards."""
+    """Return whether each part of a path is a plain file name, and not ``.`` or ``..``."""
     return all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/"))
 
 
 def _encodable(key: str) -> bool:
-    """Keys are UTF-8; a file whose name is not has no key."""
+    """Return whether a file's name is valid UTF-8, as keys must be."""
     return not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 

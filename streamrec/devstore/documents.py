@@ -1,4 +1,4 @@
-"""S3's XML documents, written and read. Pure: no I/O."""
+"""Writers and parsers of S3's XML documents. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Children: TypeAlias = "Iterable[tuple[str, str | int | Children]]"
 
 
 def document(root: str, children: Children) -> bytes:
-    """One of S3's answers: elements nested as the pairs are."""
+    """Return an XML document of S3, with elements nested as the pairs are."""
     body = "".join(_elements(children))
     return _encode(f'<{root} xmlns="{NAMESPACE}">{body}</{root}>')
 
 
 def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
-    """The body of an error; it has no namespace."""
+    """Return the body of an error response, which has no namespace."""
     facts = (
         ("Code", error.code),
         ("Message", error.message),
@@ -45,13 +45,13 @@ def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
 
 @lru_cache
 def timestamp(seconds: float) -> str:
-    """ISO 8601 in milliseconds, as LastModified has it."""
+    """Return a time in ISO 8601 with milliseconds, as in LastModified."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
 
 
 def parse_delete(body: bytes) -> tuple[list[str], bool]:
-    """The keys of a DeleteObjects request, and whether only failures are to be named."""
+    """Return the keys of a DeleteObjects request, and whether it wants failures only."""
     root = _parse(body)
     quiet = any(_text(node) == "true" for node in _children(root, "Quiet"))
     keys = [_text(key) for node in _children(root, "Object") for key in _children(node, "Key")]
@@ -59,7 +59,7 @@ def parse_delete(body: bytes) -> tuple[list[str], bool]:
 
 
 def parse_parts(body: bytes) -> list[tuple[int, str]]:
-    """Number and ETag (without quotes) of each part of a CompleteMultipartUpload request."""
+    """Return number and ETag (without quotes) of each part of a CompleteMultipartUpload request."""
     parts = []
     for node in _children(_parse(body), "Part"):
         number = "".join(_text(child) for child in _children(node, "PartNumber"))
@@ -92,7 +92,8 @@ def _parse(body: bytes) -> Element:
 
 
 def _children(node: Element, name: str) -> list[Element]:
-    """By local name: clients send the namespace or leave it out."""
+    """Return the children of a local name."""
+    # Clients may send the namespace or leave it out.
     return [child for child in node if child.tag.rpartition("}")[2] == name]
 
 

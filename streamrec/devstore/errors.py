@@ -1,4 +1,4 @@
-"""What the store answers instead of an object, by the codes of S3 and of Google."""
+"""The error responses of the store, with the codes of S3 and of Google."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _DEFAULT_MESSAGES = {
 
 
 class Refusal(Exception):
-    """An answer with a status of 400 or more.
+    """A response with a status of 400 or more.
 
     Args:
-        status: HTTP's.
-        code: The store's word for it.
-        message: In words; by default the store's own for the code.
-        headers: Besides the usual ones, such as Retry-After.
+        status: The HTTP status.
+        code: The error code, as the API names it.
+        message: The message; by default the API's own message for the code.
+        headers: Further headers, such as Retry-After.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Refusal(Exception):
 
 
 class S3Error(Refusal):
-    """A refusal in S3's words: ``NoSuchKey``, ...; what both sides share speaks so, too."""
+    """A refusal with one of S3's codes, such as ``NoSuchKey``; also used by shared code."""
 
 
 class GCSError(Refusal):
-    """A refusal in Google's words, which are reasons: ``notFound``, ``authError``, ..."""
+    """A refusal with one of Google's reasons, such as ``notFound``."""

@@ -1,6 +1,6 @@
-"""What goes wrong, by rules: which requests, how often, and how. Pure: no I/O.
+"""Rules that inject faults into requests. Pure: no I/O.
 
-A rule matches requests, selects some of those that it matches, and says what happens to them::
+A rule matches requests, selects some of those that it matches, and sets the effects on them::
 
     Fault(method="GET", path=r"train-00003", nth=2, status=503, code="SlowDown", retry_after=1)
     Fault(ranged=True, probability=0.05, reset_after=100_000)
@@ -24,108 +24,108 @@ from streamrec.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["NO_EFFECTS", "Effects", "Fault", "Faults", "Step", "flipped", "script"]
+__all__ = ["NO_EFFECTS", "Fault", "FaultEffects", "Faults", "Step", "flip_byte", "sending_steps"]
 
 
-class Effects(BaseModel):
-    """What happens to one request; sizes and places are in bytes of the answer's body."""
+class FaultEffects(BaseModel):
+    """The effects of faults on one request; positions are bytes of the response's body."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: NonNegativeFloat = 0.0
-    """Seconds before the answer, on top of the store's own."""
+    """Seconds before the response, in addition to the store's own latency."""
     bandwidth: Annotated[float, Field(gt=0)] | None = None
-    """Bytes a second, in place of the store's own."""
+    """Bytes a second, in place of the store's own bandwidth."""
     refuse: bool = False
-    """The connection is reset before any answer."""
+    """True resets the connection before any response."""
     status: Annotated[int, Field(ge=200, le=599)] | None = None
-    """Answered with this status and the API's error document, whole; nothing else is done."""
+    """A status to send with the API's error document, in place of any other effect on the body."""
     code: str = "SlowDown"
-    """In the API's own words; at GCS's side the default follows from the status."""
+    """The error code of a ``status`` response; for GCS, the default follows from the status."""
     retry_after: NonNegativeInt | None = None
-    """Seconds, in the header of a ``status`` answer."""
+    """Seconds in the Retry-After header of a ``status`` response."""
     reset_after: NonNegativeInt | None = None
-    """The connection is reset when this much of the body has left."""
+    """Bytes of the body after which the connection is reset."""
     truncate_after: NonNegativeInt | None = None
-    """The connection is closed in good order, too early."""
+    """Bytes of the body after which the connection is closed in good order, but too early."""
     stall_after: NonNegativeInt | None = None
-    """The body pauses here for ``stall`` seconds."""
+    """Bytes of the body after which it pauses for ``stall`` seconds."""
     stall: NonNegativeFloat = 3600.0
     flip_at: NonNegativeInt | None = None
-    """All bits of this byte of the body are flipped."""
+    """A byte of the body whose bits are all flipped."""
     flip_object_at: NonNegativeInt | None = None
-    """All bits of this byte of the object are flipped, in whatever range it is asked for."""
+    """A byte of the object whose bits are all flipped, in every range that holds it."""
     ignore_range: bool = False
-    """The whole object with 200, as if no range had been asked for."""
+    """True sends the whole object with 200, as if there were no Range header."""
     partial_status: Annotated[int, Field(ge=200, le=299)] | None = None
-    """The status of a partial answer in place of 206; with 200, as some gateways do."""
+    """The status of a partial response in place of 206; some gateways send 200."""
     ignore_preconditions: bool = False
     content_range: str | None = None
-    """Sent in place of the right Content-Range; empty: none is sent."""
+    """The value of Content-Range in place of the right one; empty removes the header."""
     etag: str | None = None
     """The object's ETag (without quotes) or generation from now on, for preconditions too."""
     headers: dict[str, str] = {}
-    """Added to the answer, or in place of its own."""
+    """Headers to add to the response, or to replace."""
 
 
-class Fault(Effects):
-    """One rule: what it matches, which of the matches it selects, and the effects."""
+class Fault(FaultEffects):
+    """A rule: the requests that it matches, which of them it selects, and the effects."""
 
     method: str | None = None
     path: str | None = None
     """A regular expression, searched in the decoded path ``/bucket/key``."""
     ranged: bool | None = None
-    """Only requests with (or without) a Range header."""
+    """True matches requests with a Range header, False those without."""
     holding: NonNegativeInt | None = None
-    """Only ranges that hold this byte of the object, from 0; never those that count from its end,
-    whose place depends on its size."""
+    """A byte of the object, from 0; only ranges that hold it match. Ranges that count from the
+    object's end never match, since their position depends on its size."""
     nth: PositiveInt | None = None
-    """Only this one of the matching requests, from 1."""
+    """The number of the only matching request to select, from 1."""
     every: PositiveInt | None = None
-    """Every so many of them."""
+    """The n of selecting every n-th matching request."""
     first: NonNegativeInt | None = None
-    """Only the first so many of them."""
+    """The number of matching requests to select, beginning with the first."""
     probability: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @classmethod
     def from_json(cls, plain: Any) -> list[Fault]:
-        """Rules from a list of objects.
+        """Return the rules of a list of JSON objects.
 
         Raises:
             ConfigError: It is no list of objects, or names or values are wrong.
         """
         if not isinstance(plain, list) or not all(isinstance(rule, dict) for rule in plain):
-            raise ConfigError("faults are a list of objects; [] for none")
+            raise ConfigError("faults must be a list of JSON objects; write [] for none")
         return [validate(cls, rule, where=f"fault {n}") for n, rule in enumerate(plain)]
 
 
-NO_EFFECTS = Effects()
-_RULE_FIELDS = frozenset(Fault.model_fields) - frozenset(Effects.model_fields)
+NO_EFFECTS = FaultEffects()
+_RULE_FIELDS = frozenset(Fault.model_fields) - frozenset(FaultEffects.model_fields)
 
 
 class Faults:
-    """The running rules: they count the requests that each has matched.
+    """The rules in use, which count the requests that each has matched.
 
     Args:
-        rules: All rules that match and select a request apply; later ones override earlier ones.
-        seed: Of ``probability``.
+        rules: The rules. All that select a request apply; later ones override earlier ones.
+        seed: The seed of ``probability``.
     """
 
     def __init__(self, rules: Sequence[Fault] = (), seed: int = 0) -> None:
         self.rules = tuple(rules)
         self.applied = [0] * len(self.rules)
-        """How many requests each rule has changed."""
+        """The number of requests that each rule has changed."""
         self._matched = [0] * len(self.rules)
         self._paths = [_compile(rule.path) for rule in self.rules]
         self._randomness = random.Random(seed)
 
-    def choose(self, method: str, path: str, range_header: str | None) -> Effects:
-        """The effects on a request; counts it.
+    def choose(self, method: str, path: str, range_header: str | None) -> FaultEffects:
+        """Count a request, and return the effects on it.
 
         Args:
-            method: GET, for example.
-            path: Decoded.
-            range_header: Its value; ``None`` where the request has none.
+            method: The HTTP method.
+            path: The path, decoded.
+            range_header: The Range header; ``None`` if the request has none.
         """
         if not self.rules:
             return NO_EFFECTS
@@ -134,7 +134,7 @@ class Faults:
             if self._matches(number, method, path, range_header) and self._selects(number):
                 self.applied[number] += 1
                 effects.update((name, getattr(rule, name)) for name in _effects_of(rule))
-        return Effects.model_construct(**effects) if effects else NO_EFFECTS
+        return FaultEffects.model_construct(**effects) if effects else NO_EFFECTS
 
     def _matches(self, number: int, method: str, path: str, range_header: str | None) -> bool:
         rule, pattern = self.rules[number], self._paths[number]
@@ -161,7 +161,8 @@ def _effects_of(rule: Fault) -> frozenset[str]:
 
 
 def _holds(range_header: str | None, place: int) -> bool:
-    """Whether the range holds this byte of an object that is as large as can be."""
+    """Return whether the range holds this byte of an object."""
+    # The object's size is not known here, so it is taken to be as large as possible.
     try:
         span = parse_range(range_header, sys.maxsize)
     except Unsatisfiable:
@@ -173,25 +174,28 @@ def _compile(path: str | None) -> re.Pattern[str] | None:
     try:
         return None if path is None else re.compile(path)
     except re.error as error:
-        raise ConfigError(f"fault path {path!r} is no regular expression: {error}") from None
+        raise ConfigError(
+            f"fault path {path!r} is no regular expression ({error}); correct it"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to do with the connection while a body is sent."""
+    """An action on the connection while a body is sent."""
 
     act: Literal["send", "stall", "reset", "close"]
     start: int = 0
+    """The first byte of the body to ``send``."""
     stop: int = 0
-    """``send``: bytes ``[start, stop)`` of the body."""
+    """One past the last byte to ``send``."""
     seconds: float = 0.0
 
 
-def script(size: int, effects: Effects) -> Iterator[Step]:
-    """How a body of ``size`` bytes is sent: in pieces, with what interrupts it.
+def sending_steps(size: int, effects: FaultEffects) -> Iterator[Step]:
+    """Yield the steps that send a body of ``size`` bytes, with its interruptions.
 
-    A fault placed at or past the end happens after the last byte, except that a body cannot be cut
-    short there: ``truncate_after`` then does nothing.
+    A fault at or past the end happens after the last byte, except for ``truncate_after``, which
+    then does nothing.
     """
     sent = 0
     for place, step in _interruptions(size, effects):
@@ -205,8 +209,8 @@ def script(size: int, effects: Effects) -> Iterator[Step]:
         yield Step("send", sent, size)
 
 
-def _interruptions(size: int, effects: Effects) -> list[tuple[int, Step]]:
-    """Sorted by place; at one place the stall comes first."""
+def _interruptions(size: int, effects: FaultEffects) -> list[tuple[int, Step]]:
+    """Return the interruptions and their positions, sorted; at one position the stall is first."""
     found: list[tuple[int, Step]] = []
     if effects.stall_after is not None:
         found.append((min(effects.stall_after, size), Step("stall", seconds=effects.stall)))
@@ -217,8 +221,8 @@ def _interruptions(size: int, effects: Effects) -> list[tuple[int, Step]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def flipped(piece: bytes | memoryview, at: int) -> bytes | memoryview:
-    """The piece with all bits of byte ``at`` flipped; itself where it does not hold that byte."""
+def flip_byte(piece: bytes | memoryview, at: int) -> bytes | memoryview:
+    """Return the piece with all bits of byte ``at`` flipped, if it has such a byte."""
     if not 0 <= at < len(piece):
         return piece
     copy = bytearray(piece)

@@ -1,6 +1,6 @@
-"""Google Cloud Storage's operations on buckets: a call in, a reply out; its paths and its errors.
+"""Google Cloud Storage's API: the routing of calls, and the operations on buckets.
 
-Source: Google, "Cloud Storage JSON API v1". What is not here is answered with 501 notImplemented.
+Source: Google, "Cloud Storage JSON API v1". Other operations are answered with 501 notImplemented.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _REST = re.compile(r"(?:/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<key>.+))?)?)?", 
 
 
 class Request(NamedTuple):
-    """What a call asks for."""
+    """The operation, bucket and key of a call."""
 
     operation: str
-    """In the words of Google's permissions and methods, such as ``objects.list``; ``Unknown``."""
+    """Google's name of the operation, such as ``objects.list``, or ``Unknown``."""
     bucket: str = ""
     key: str = ""
 
@@ -38,7 +38,7 @@ class GCS:
     """The API over a backend.
 
     Args:
-        objects: Where the objects are.
+        objects: The backend that holds the objects.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -54,10 +54,10 @@ class GCS:
         }
 
     async def answer(self, call: Call) -> Reply:
-        """Do what the call asks for.
+        """Carry out a call and return the reply.
 
         Raises:
-            Refusal: It cannot be done.
+            Refusal: The call is refused.
         """
         request = parse_request(call)
         operation = self._operations.get(request.operation)
@@ -86,7 +86,7 @@ class GCS:
         return json_reply(call, bucket_resource(name))
 
     async def _get_bucket(self, call: Call, request: Request) -> Reply:
-        self._demand(request.bucket)
+        self._require_bucket(request.bucket)
         return json_reply(call, bucket_resource(request.bucket))
 
     async def _delete_bucket(self, _: Call, request: Request) -> Reply:
@@ -96,7 +96,7 @@ class GCS:
         return Reply(204)
 
     async def _list_objects(self, call: Call, request: Request) -> Reply:
-        self._demand(request.bucket)
+        self._require_bucket(request.bucket)
         query = call.query
         page = list_page(
             self._objects.keys_of(request.bucket, query.get("prefix", "")),
@@ -111,23 +111,23 @@ class GCS:
             object_resource(request.bucket, key, await self._objects.describe(request.bucket, key))
             for key in page.keys
         ]
-        # What is empty is left out, as everywhere in this API.
+        # Empty fields are left out, as everywhere in this API.
         answer = {"nextPageToken": page.token, "prefixes": list(page.prefixes), "items": items}
         shown = {name: value for name, value in answer.items() if value}
         return json_reply(call, {"kind": "storage#objects"} | shown)
 
-    def _demand(self, bucket: str) -> None:
+    def _require_bucket(self, bucket: str) -> None:
         if bucket not in self._objects.buckets():
             raise _no_bucket()
 
 
 def speaks_gcs(path: str) -> bool:
-    """Whether a request's path is one of Google's; all others are S3's."""
+    """Return whether a request's path is one of Google's API; all others are S3's."""
     return _ROOT.fullmatch(path) is not None
 
 
 def parse_request(call: Call) -> Request:
-    """What the path and the method ask for."""
+    """Return the operation, bucket and key that a call's method and path name."""
     root = _ROOT.fullmatch(call.path)
     rest = _REST.fullmatch(root["rest"]) if root else None
     if root is None or rest is None:

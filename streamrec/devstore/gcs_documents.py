@@ -1,4 +1,4 @@
-"""Google Cloud Storage's JSON documents, written and read. Pure: no I/O."""
+"""Writers and parsers of Google Cloud Storage's JSON documents. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _REASONS = {
 
 
 def bucket_resource(name: str) -> dict[str, Any]:
-    """A bucket, in as much as clients look at it."""
+    """Return a bucket's resource, with the fields that clients read."""
     return {
         "kind": "storage#bucket",
         "id": name,
@@ -57,7 +57,7 @@ def bucket_resource(name: str) -> dict[str, Any]:
 
 
 def object_resource(bucket: str, key: str, stored: Stored) -> dict[str, Any]:
-    """An object's metadata; numbers are text, as all 64-bit ones of Google's."""
+    """Return an object's resource; numbers are text, as Google writes 64-bit ones."""
     moment = timestamp(stored.modified)
     return {
         "kind": "storage#object",
@@ -81,7 +81,7 @@ _HASH_FIELDS = {"crc32c": "crc32c", "md5": "md5Hash"}
 
 
 def hashes(stored: Stored) -> dict[str, str]:
-    """By Google's names, in base64; an object that was put together from parts has no MD5."""
+    """Return the hashes in base64 by Google's names; an object uploaded in parts has no MD5."""
     found = {}
     if stored.crc32c is not None:
         found["crc32c"] = base64.b64encode(stored.crc32c.to_bytes(4, "big")).decode()
@@ -96,10 +96,10 @@ def _optional(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def selected(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
-    """The part of a document that ``fields=a,b(c,d),e/f`` asks for; one level is nested at most.
+    """Return the fields of a document that ``fields=a,b(c,d),e/f`` selects, nested one level deep.
 
     Raises:
-        GCSError: The selection cannot be read.
+        GCSError: The selection is malformed.
     """
     if fields is None or fields == "*":
         return dict(document)
@@ -119,14 +119,14 @@ def _inside(value: Any, fields: str | None) -> Any:
 
 
 def json_reply(call: Call, document: Mapping[str, Any]) -> Reply:
-    """A document, or of it what the call's ``fields`` select."""
+    """Return a reply with a document, or with those of its fields that the call selects."""
     shown = selected(document, call.query.get("fields"))
     headers = {"Content-Type": "application/json; charset=UTF-8"}
     return Reply(headers=headers, body=json.dumps(shown).encode())
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """A request's document.
+    """Parse a request's JSON document.
 
     Raises:
         GCSError: It is no JSON object.
@@ -141,7 +141,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def error_reply(error: Refusal, *, download: bool) -> Reply:
-    """An error: a document, and to a download no more than its text."""
+    """Return an error's reply: a document, or for a download only the message."""
     if download:
         headers = {"Content-Type": "text/html; charset=UTF-8"}
         return Reply(error.status, headers | error.headers, error.message.encode())
@@ -150,7 +150,7 @@ def error_reply(error: Refusal, *, download: bool) -> Reply:
 
 
 def _error_document(error: Refusal) -> bytes:
-    own = error.code if isinstance(error, GCSError) else ""  # what both sides share speaks S3
+    own = error.code if isinstance(error, GCSError) else ""  # shared code raises S3's codes
     reason = own or _REASONS.get(error.status, "backendError")
     inner = {"message": error.message, "domain": "global", "reason": reason}
     document = {"code": error.status, "message": error.message, "errors": [inner]}

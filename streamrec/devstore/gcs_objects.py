@@ -1,4 +1,4 @@
-"""Google Cloud Storage's operations on one object: read, describe, delete, and write."""
+"""Google Cloud Storage's operations on one object: read, describe, delete and write."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["GCSObjectCalls"]
 
 
 class GCSObjectCalls:
-    """The operations. Buckets have no versions: what is overwritten is gone.
+    """The operations on one object, without versioning: an overwritten object is lost.
 
     Args:
-        objects: Where the objects are.
+        objects: The backend that holds the objects.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -36,7 +36,7 @@ class GCSObjectCalls:
         self._sessions = Sessions()
 
     def operations(self) -> dict[str, Callable[[Call, Request], Awaitable[Reply]]]:
-        """The operations by name; each may raise a refusal, and KeyError for "not found"."""
+        """Return the operations by name; each may raise a Refusal, or KeyError for "not found"."""
         return {
             "objects.get": self._describe,
             "objects.get media": self._read,
@@ -72,7 +72,7 @@ class GCSObjectCalls:
         return Reply(200 if span is None else 206, headers, body)
 
     def _unpacked(self, request: Request, headers: dict[str, str]) -> Reply:
-        """Decompressive transcoding: a range is ignored then."""
+        """Return the decompressed object ("decompressive transcoding"), which ignores any range."""
         try:
             data = gzip.decompress(self._objects[f"{request.bucket}/{request.key}"])
         except (OSError, EOFError, zlib.error):
@@ -87,7 +87,7 @@ class GCSObjectCalls:
         return Reply(204)
 
     async def _insert(self, call: Call, request: Request) -> Reply:
-        """One request with everything, or the beginning of an upload in parts."""
+        """Write an object that one request holds, or begin an upload in parts."""
         body, kind = await call.read(), call.query.get("uploadType")
         if request.bucket not in self._objects.buckets():
             raise KeyError(request.bucket)
@@ -117,7 +117,7 @@ class GCSObjectCalls:
         session = self._sessions.find(identity)
         if call.method == "DELETE":
             self._sessions.forget(identity)
-            return Reply(499)  # Google's word for "cancelled by the client"
+            return Reply(499)  # Google's status for "cancelled by the client"
         if not session.add(call.headers.get("Content-Range"), await call.read()):
             received = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
             return Reply(308, received)
@@ -139,14 +139,14 @@ class GCSObjectCalls:
         try:
             stored = await self._objects.describe(bucket, key)
         except KeyError:
-            found = "0"  # stands for "there is none"
+            found = "0"  # stands for "no such object"
         else:
             found = _generation(call, stored)
         if wanted != found:
             raise GCSError(412, "conditionNotMet")
 
     async def _find(self, call: Call, request: Request) -> Stored:
-        """The object in the generation that is asked for, which must meet the precondition."""
+        """Return the object of the requested generation, if it meets the precondition."""
         stored = await self._objects.describe(request.bucket, request.key)
         if call.effects.ignore_preconditions:
             return stored
@@ -163,7 +163,7 @@ def _generation(call: Call, stored: Stored) -> str:
 
 
 def _number(call: Call, parameter: str) -> str | None:
-    """A generation in the query, or in the header that XML has for it."""
+    """Return the generation in a query parameter, or in the XML API's header for it."""
     header = "x-goog-" + re.sub("[A-Z]", lambda found: "-" + found[0].lower(), parameter)
     text = call.query.get(parameter) or call.headers.get(header)
     if text is not None and not re.fullmatch("[0-9]{1,19}", text):
@@ -207,7 +207,7 @@ def _name(call: Call, about: Mapping[str, Any]) -> str:
 
 
 def _kept(about: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
-    """What of an upload comes back with every read."""
+    """Return the headers of an upload that each later read returns."""
     found = {
         "Content-Type": about.get("contentType") or headers.get("Content-Type"),
         "Content-Encoding": about.get("contentEncoding"),

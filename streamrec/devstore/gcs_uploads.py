@@ -1,4 +1,4 @@
-"""Google Cloud Storage's uploads: both parts in one body, or many parts of one. Pure: no I/O.
+"""Google Cloud Storage's multipart and resumable uploads. Pure: no I/O.
 
 Source: Google, "Cloud Storage JSON API: multipart uploads" and "resumable uploads".
 """
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Sessions", "parse_multipart"]
 
 QUANTUM = 256 << 10
-"""Bytes: each part of a resumable upload but the last is a multiple of this."""
+"""Bytes of which each part of a resumable upload but the last is a multiple."""
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
 
 
 def parse_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
-    """Take a ``multipart/related`` upload apart.
+    """Parse a ``multipart/related`` upload.
 
     Returns:
         The object's metadata, its content type, and its content.
 
     Raises:
-        GCSError: It is not two parts with metadata first.
+        GCSError: The body does not consist of two parts.
     """
     message = Message()
     message["Content-Type"] = content_type
@@ -50,7 +50,7 @@ def parse_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], str
 
 
 def _split(part: bytes) -> tuple[str, bytes]:
-    """The content type of a part, and what follows its headers."""
+    """Return the content type of a part, and the content after its headers."""
     found = re.match(rb"[ \t]*\r?\n((?:[^\r\n]+\r?\n)*)\r?\n", part)
     if not found:
         raise GCSError(400, "badContent", "Multipart headers cannot be read.")
@@ -60,7 +60,7 @@ def _split(part: bytes) -> tuple[str, bytes]:
 
 @dataclass(slots=True)
 class Session:
-    """One object that is being uploaded in parts; nobody sees it before the last."""
+    """One object that is being uploaded in parts, and is not visible before the last one."""
 
     bucket: str
     key: str
@@ -68,15 +68,15 @@ class Session:
     data: bytearray = field(default_factory=bytearray)
 
     def add(self, content_range: str | None, data: bytes) -> bool:
-        """Take a part; whether it was the last.
+        """Append a part; return whether the object is complete.
 
         Args:
-            content_range: ``bytes 0-99/100``, ``bytes 0-99/*``, or ``bytes */100``, which only
-                asks; none: all comes at once.
+            content_range: ``bytes 0-99/100``; ``bytes 0-99/*``; ``bytes */100``, which asks for the
+                state; or None if the part is the whole object.
             data: The part.
 
         Raises:
-            GCSError: It does not follow on what is there.
+            GCSError: The part does not continue the received data.
         """
         if content_range is None:
             self.data += data
@@ -99,7 +99,7 @@ class Session:
 
 
 class Sessions:
-    """All uploads under way, by their id."""
+    """The uploads in progress, by their id."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
@@ -109,16 +109,16 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
-        """A new session's id."""
+        """Begin an upload, and return its id."""
         identity = f"session-{next(self._ids)}"
         self._sessions[identity] = Session(bucket, key, headers)
         return identity
 
     def find(self, identity: str) -> Session:
-        """The session.
+        """Return the session of an id.
 
         Raises:
-            GCSError: There is none of this id.
+            GCSError: There is no such session.
         """
         try:
             return self._sessions[identity]
@@ -126,5 +126,5 @@ class Sessions:
             raise GCSError(410, "uploadGone", "The upload session is gone.") from None
 
     def forget(self, identity: str) -> None:
-        """The upload is complete or cancelled."""
+        """Forget an upload that is complete or cancelled."""
         self._sessions.pop(identity, None)

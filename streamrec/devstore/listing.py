@@ -1,4 +1,4 @@
-"""One page of a listing. Pure: no I/O."""
+"""The computation of one page of a listing. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["Page", "list_page"]
 
 LARGEST_PAGE = 1000
-"""Keys and common prefixes together: S3's own limit."""
+"""Most keys and common prefixes on a page, together: S3's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Keys and common prefixes, each sorted, and where the next page begins."""
+    """The sorted keys and common prefixes of a page, and the token of the next one."""
 
     keys: tuple[str, ...]
     prefixes: tuple[str, ...]
     token: str | None
-    """To be sent as ``continuation-token``; None on the last page."""
+    """The ``continuation-token`` of the next page; None on the last one."""
 
 
 def list_page(
@@ -40,20 +40,21 @@ def list_page(
     token: str | None = None,
     max_keys: int = LARGEST_PAGE,
 ) -> Page:
-    """Cut one page out of all keys.
+    """Return one page of the keys.
 
     Args:
         keys: All keys of the bucket, sorted.
-        prefix: What the keys begin with.
-        delimiter: Keys that share what comes before it, after the prefix, are rolled up.
-        start_after: Names this one and before are left out.
-        start: Keys before this one are left out, as GCS means it.
-        stop: Keys from this one on are left out; empty: none.
-        token: Of the page before; it overrides ``start_after``.
-        max_keys: How many keys and prefixes the page holds at most.
+        prefix: The beginning of the keys to list.
+        delimiter: Keys that are equal up to the first delimiter after the prefix become one common
+            prefix.
+        start_after: A name; the page begins after it.
+        start: A key; the page begins with it or after it (GCS).
+        stop: A key; the listing ends before it (GCS). Empty: no end.
+        token: The token of the page before; it overrides ``start_after``.
+        max_keys: Most keys and prefixes on the page.
 
     Raises:
-        S3Error: The token is none of ours.
+        S3Error: The token is not valid.
     """
     after = start_after if token is None else _decode(token)
     found: list[str] = []
@@ -77,13 +78,13 @@ def list_page(
 
 
 def _group(key: str, prefix: str, delimiter: str) -> str | None:
-    """The common prefix that stands for the key; None where the key stands for itself."""
+    """Return the common prefix that replaces the key in the listing, or None."""
     end = key.find(delimiter, len(prefix)) if delimiter else -1
     return None if end < 0 else key[: end + len(delimiter)]
 
 
 def _past(keys: Sequence[str], group: str) -> int:
-    """Where the keys that begin with the group end."""
+    """Return the index after the last key that begins with the group."""
     return bisect_right(keys, group, key=lambda key: key[: len(group)])
 
 

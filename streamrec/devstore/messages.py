@@ -1,4 +1,4 @@
-"""A request and its answer, as the S3 API sees them: no HTTP library, no socket."""
+"""A request and its reply, as the APIs see them. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from streamrec.devstore.faults import Effects
+    from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.objects import Content
 
 __all__ = ["Call", "ObjectBody", "Reply"]
@@ -20,14 +20,14 @@ class Call:
 
     method: str
     path: str
-    """Decoded: ``/bucket/key``."""
+    """The decoded path, ``/bucket/key`` for S3."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    """Case-insensitive."""
+    """The headers; case-insensitive."""
     read: Callable[[], Awaitable[bytes]]
-    """The body, as it came."""
-    effects: Effects
-    """What goes wrong with this one."""
+    """A function that reads the body, not decoded."""
+    effects: FaultEffects
+    """The effects of faults on this request."""
 
     @property
     def bucket(self) -> str:
@@ -36,13 +36,13 @@ class Call:
 
     @property
     def key(self) -> str:
-        """What follows the bucket; empty for the bucket itself."""
+        """The rest of the path; empty for the bucket itself."""
         return self.path[1:].partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectBody:
-    """Bytes ``[start, stop)`` of an object, to be read as they are sent."""
+    """Bytes ``[start, stop)`` of an object, which are read while they are sent."""
 
     content: Content
     start: int
@@ -51,22 +51,22 @@ class ObjectBody:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; Content-Length follows from the body."""
+    """One response; Content-Length follows from the body."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | ObjectBody = b""
     bare: bool = False
-    """An answer to HEAD: the body is measured, but not sent."""
+    """True if only the head is sent, as for HEAD; the body's size still sets Content-Length."""
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """The number of bytes of the body."""
         body = self.body
         return len(body) if isinstance(body, bytes) else body.stop - body.start
 
-    def dressed(self, effects: Effects) -> Reply:
-        """This answer with what faults change about its head."""
+    def with_faults(self, effects: FaultEffects) -> Reply:
+        """Return this reply with the changes of faults to its head."""
         status, headers = self.status, self.headers | effects.headers
         if effects.content_range is not None:
             headers["Content-Range"] = effects.content_range

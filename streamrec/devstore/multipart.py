@@ -1,4 +1,4 @@
-"""Multipart uploads under way. Pure: no I/O."""
+"""S3's multipart uploads in progress. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 __all__ = ["Upload", "Uploads"]
 
 SMALLEST_PART = 5 << 20
-"""Bytes of every part but the last: S3's own limit."""
+"""Least bytes of every part but the last: S3's own limit."""
 MOST_PARTS = 10_000
 
 
 @dataclass(slots=True)
 class Upload:
-    """One object that is being put together."""
+    """One object that is being uploaded in parts."""
 
     name: tuple[str, str]
-    """Bucket and key."""
+    """The bucket and the key."""
     headers: Mapping[str, str]
     parts: dict[int, tuple[str, bytes]] = field(default_factory=dict)
-    """ETag and content by number, from 1."""
+    """The ETag and content of each part by its number, from 1."""
 
     def add(self, number: int, data: bytes) -> str:
-        """Keep a part, in place of an earlier one of its number; its ETag."""
+        """Keep a part, in place of an earlier one of its number; return its ETag."""
         if not 1 <= number <= MOST_PARTS:
             message = f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive"
             raise S3Error(400, "InvalidArgument", message)
@@ -39,7 +39,8 @@ class Upload:
         return etag
 
     def join(self, wanted: Sequence[tuple[int, str]]) -> tuple[bytes, str]:
-        """The object and its ETag, which is S3's: a digest of digests, and the number of parts."""
+        """Join the parts; return the object and its ETag."""
+        # As in S3, the ETag is a digest of the parts' digests and the number of parts.
         numbers = [number for number, _ in wanted]
         if not wanted:
             raise S3Error(400, "MalformedXML")
@@ -55,7 +56,7 @@ class Upload:
 
 
 class Uploads:
-    """All uploads under way, by their id."""
+    """The uploads in progress, by their id."""
 
     def __init__(self) -> None:
         self._uploads: dict[str, Upload] = {}
@@ -65,16 +66,16 @@ class Uploads:
         return len(self._uploads)
 
     def begin(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
-        """A new upload's id."""
+        """Begin an upload, and return its id."""
         identity = f"upload-{next(self._ids)}"
         self._uploads[identity] = Upload((bucket, key), headers)
         return identity
 
     def find(self, identity: str, bucket: str, key: str) -> Upload:
-        """The upload.
+        """Return the upload of an id.
 
         Raises:
-            S3Error: There is none of this id for this object.
+            S3Error: There is no such upload of this object.
         """
         upload = self._uploads.get(identity)
         if upload is None or upload.name != (bucket, key):
@@ -82,5 +83,5 @@ class Uploads:
         return upload
 
     def forget(self, identity: str) -> None:
-        """The upload is complete or aborted."""
+        """Forget an upload that is complete or aborted."""
         self._uploads.pop(identity, None)

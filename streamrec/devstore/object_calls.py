@@ -27,10 +27,10 @@ _XML = {"Content-Type": "application/xml"}
 
 
 class ObjectCalls:
-    """The operations.
+    """The operations on one object.
 
     Args:
-        objects: Where the objects are.
+        objects: The backend that holds the objects.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -38,7 +38,7 @@ class ObjectCalls:
         self._uploads = Uploads()
 
     def operations(self) -> dict[str, Callable[[Call], Awaitable[Reply]]]:
-        """The operations by S3's names; each may raise S3Error, and KeyError for "not found"."""
+        """Return the operations by name; each may raise S3Error, or KeyError for "not found"."""
         return {
             "GetObject": self._get,
             "HeadObject": self._get,
@@ -80,8 +80,8 @@ class ObjectCalls:
         return Reply(headers={"ETag": f'"{stored.etag}"'})
 
     async def _check_write(self, call: Call) -> None:
-        """A write may be conditional: ``If-None-Match: *``, or If-Match."""
-        self._demand_bucket(call)
+        """Check that the bucket exists, and the write's preconditions (If-Match, If-None-Match)."""
+        self._require_bucket(call)
         if {"If-Match", "If-None-Match"}.isdisjoint(call.headers):
             return
         if evaluate(call.headers, await self._etag(call), 0) != "proceed":
@@ -94,7 +94,7 @@ class ObjectCalls:
             return None
 
     async def _copy(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         source = unquote(call.headers["x-amz-copy-source"]).lstrip("/").partition("?")[0]
         try:
             facts = await self._objects.describe(*split_name(source))
@@ -108,13 +108,13 @@ class ObjectCalls:
         return Reply(headers=dict(_XML), body=document("CopyObjectResult", result))
 
     async def _delete(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         if await self._etag(call) is not None:  # deleting twice is no error in S3
             self._objects.remove(call.bucket, call.key)
         return Reply(204)
 
     async def _begin_upload(self, call: Call) -> Reply:
-        self._demand_bucket(call)
+        self._require_bucket(call)
         await call.read()
         identity = self._uploads.begin(call.bucket, call.key, _kept(call.headers))
         facts = (("Bucket", call.bucket), ("Key", call.key), ("UploadId", identity))
@@ -149,7 +149,7 @@ class ObjectCalls:
         self._uploads.forget(call.query["uploadId"])
         return Reply(204)
 
-    def _demand_bucket(self, call: Call) -> None:
+    def _require_bucket(self, call: Call) -> None:
         if call.bucket not in self._objects.buckets():
             raise S3Error(404, "NoSuchBucket")
 
@@ -175,7 +175,7 @@ def _span(call: Call, stored: Stored, etag: str) -> Span | None:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a write's headers comes back with every read."""
+    """Return the headers of a write that each later read returns."""
     own = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
     metadata = {
         name.lower(): value

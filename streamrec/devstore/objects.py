@@ -1,4 +1,4 @@
-"""Where the objects are: the interface of the backends, and the one in memory."""
+"""The interface of backends, which hold the objects, and the backend in memory."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def digest(data: bytes | memoryview) -> str:
-    """The ETag of an object that was written in one piece: the MD5 of its content."""
+    """Return the ETag of an object that is written in one piece: the MD5 of its content."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """``bucket/key`` as bucket and key.
+    """Split ``bucket/key``.
 
     Raises:
-        KeyError: One of them is missing.
+        KeyError: The bucket or the key is missing.
     """
     bucket, _, key = name.partition("/")
     if not bucket or not key:
@@ -38,46 +38,46 @@ def split_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is known about an object without its content."""
+    """The metadata of an object."""
 
     size: int
     etag: str
-    """Without quotes."""
+    """The ETag, without quotes."""
     modified: float
-    """Seconds since 1970."""
+    """The time of modification, in seconds since 1970."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Kept from the request that wrote it: Content-Type, x-amz-meta-…"""
+    """The headers kept from the request that wrote it: Content-Type, x-amz-meta-…"""
     generation: int = 1
-    """Google's word for the version; a later one is larger."""
+    """Google's version number; later ones are larger."""
     crc32c: int | None = None
-    """Where it is known."""
+    """The CRC-32C of the content, if it is known."""
 
 
 class Content(Protocol):
-    """An open object: replacing or deleting it meanwhile does not change what is read."""
+    """The content of an open object, which stays as it is if the object is replaced or deleted."""
 
     def read(self, start: int, stop: int) -> bytes | memoryview:
-        """Bytes ``[start, stop)``."""
+        """Return bytes from ``start`` on, up to ``stop`` at most."""
         ...
 
     def close(self) -> None:
-        """Give back what reading needs."""
+        """Release the resources."""
         ...
 
 
 class Objects(MutableMapping[str, bytes]):
-    """Buckets of objects; as a mapping, whole contents by ``bucket/key``.
+    """A backend: buckets of objects, and a mapping of whole contents by ``bucket/key``.
 
-    Everything may be called from any thread. A missing bucket or object is a KeyError.
+    All methods may be called from any thread. They raise KeyError for a missing bucket or object.
     """
 
     @abstractmethod
     def buckets(self) -> list[str]:
-        """Names, sorted."""
+        """Return the buckets' names, sorted."""
 
     @abstractmethod
     def create_bucket(self, bucket: str) -> None:
-        """Make the bucket, unless it is there."""
+        """Create the bucket, unless it exists."""
 
     @abstractmethod
     def delete_bucket(self, bucket: str) -> None:
@@ -85,15 +85,15 @@ class Objects(MutableMapping[str, bytes]):
 
     @abstractmethod
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
-        """Keys, sorted as S3 sorts them; some that do not begin with the prefix may be left out."""
+        """Return the keys in S3's order; those that do not begin with the prefix are optional."""
 
     @abstractmethod
     async def describe(self, bucket: str, key: str) -> Stored:
-        """Size, ETag, …; what takes time to find out is done in a thread."""
+        """Return the object's metadata; slow work, such as hashing, is done in a thread."""
 
     @abstractmethod
     def open(self, bucket: str, key: str) -> Content:
-        """Begin to read."""
+        """Open the object's content for reading."""
 
     @abstractmethod
     def write(
@@ -104,7 +104,7 @@ class Objects(MutableMapping[str, bytes]):
         headers: Mapping[str, str] = NO_HEADERS,
         etag: str | None = None,
     ) -> Stored:
-        """Replace the object as a whole, in a bucket that is made if missing."""
+        """Write or replace the object as a whole; a missing bucket is created."""
 
     @abstractmethod
     def remove(self, bucket: str, key: str) -> None:
@@ -133,11 +133,11 @@ class _MemoryContent:
         return self._view[start:stop]
 
     def close(self) -> None:
-        """The view goes when the last write that refers to it does."""
+        """Do nothing: writes to the socket may still refer to the view."""
 
 
 class MemoryObjects(Objects):
-    """Objects as ``bytes``."""
+    """A backend that keeps objects in memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -146,12 +146,12 @@ class MemoryObjects(Objects):
         self._generation = 0
 
     def buckets(self) -> list[str]:
-        """Names, sorted."""
+        """Return the buckets' names, sorted."""
         with self._lock:
             return sorted(self._buckets)
 
     def create_bucket(self, bucket: str) -> None:
-        """Make the bucket, unless it is there."""
+        """Create the bucket, unless it exists."""
         with self._lock:
             self._create(bucket)
 
@@ -161,17 +161,17 @@ class MemoryObjects(Objects):
             del self._buckets[bucket], self._sorted[bucket]
 
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
-        """Keys, sorted."""
+        """Return the keys, sorted."""
         with self._lock:
             keys = self._sorted[bucket]
             return keys[bisect_left(keys, prefix) :]
 
     async def describe(self, bucket: str, key: str) -> Stored:
-        """Size, ETag and the rest."""
+        """Return the object's metadata."""
         return self._buckets[bucket][key][1]
 
     def open(self, bucket: str, key: str) -> Content:
-        """Begin to read."""
+        """Open the object's content for reading."""
         return _MemoryContent(self._buckets[bucket][key][0])
 
     def write(
@@ -182,7 +182,7 @@ class MemoryObjects(Objects):
         headers: Mapping[str, str] = NO_HEADERS,
         etag: str | None = None,
     ) -> Stored:
-        """Replace the object as a whole."""
+        """Write or replace the object as a whole."""
         crc = crc32c.crc32c(data)
         with self._lock:
             self._create(bucket)

@@ -1,4 +1,4 @@
-"""Distance and width: the latency before the first byte, and a connection's bandwidth."""
+"""The simulated network: latency before the first byte, and bandwidth of a connection."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 __all__ = ["UNPACED_SLICE", "Pace", "first_byte_delay"]
 
 UNPACED_SLICE = 1 << 20
-"""Bytes a write without a cap: large enough that the work per write does not count."""
+"""Bytes of a write without a bandwidth: large, so that the cost of each write does not matter."""
 SMALLEST_SLICE = 16 << 10
 SLICE_SECONDS = 0.01
-"""A slice of a capped body: 100 writes a second a connection cost little and look smooth."""
+"""Seconds that a slice takes at a given bandwidth: 100 writes a second are cheap and smooth."""
 SLACK_SECONDS = 0.05
-"""How much time lost to a busy loop is caught up; a reader that stopped gains no more by it."""
+"""Most seconds of delay that are caught up. It covers a busy loop, but no reader that paused."""
 
 
 def first_byte_delay(latency: float, jitter: float, randomness: random.Random) -> float:
-    """Seconds to wait before answering: uniform within ``latency`` plus or minus ``jitter``."""
+    """Return the seconds to wait before a response: ``latency`` plus or minus ``jitter``."""
     if not jitter:
         return latency
     return max(0.0, latency + randomness.uniform(-jitter, jitter))
 
 
 class Pace:
-    """One body's schedule: a byte may leave when the bytes before it have had their time.
+    """The schedule of one body, which is sent at a given rate.
 
     Args:
         rate: Bytes a second; None: as fast as the socket takes them.
-        clock: Seconds, monotonic.
+        clock: Returns seconds, monotonic.
         sleep: Waits that many seconds.
     """
 
@@ -49,7 +49,7 @@ class Pace:
 
     @property
     def slice(self) -> int:
-        """Bytes that the next write should hold at most.
+        """The most bytes that the next write should hold.
 
         It starts small and doubles, so that the first byte does not wait for a whole slice.
         """
@@ -59,7 +59,7 @@ class Pace:
         return min(largest, max(SMALLEST_SLICE, self._sent))
 
     async def wait(self, size: int) -> None:
-        """Return when ``size`` more bytes would have arrived at the other end."""
+        """Wait until ``size`` more bytes would have arrived at the client."""
         self._sent += size
         if self._rate is None:
             return

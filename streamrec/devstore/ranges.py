@@ -1,4 +1,4 @@
-"""The Range header (RFC 9110, section 14), as S3 understands it. Pure: no I/O."""
+"""The Range header (RFC 9110, section 14) as S3 interprets it. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Unsatisfiable(Exception):
 
 
 def unsatisfied(size: int) -> str:
-    """The value of Content-Range in a 416 answer."""
+    """Return the value of Content-Range in a 416 response."""
     return f"bytes */{size}"
 
 
 def parse_range(header: str | None, size: int) -> Span | None:
-    """The bytes that a Range header selects.
+    """Return the bytes that a Range header selects.
 
-    Like S3, an answer holds one range: a header with several is ignored, as RFC 9110 allows. Like
-    S3 too, no range of an empty object can be satisfied.
+    As in S3, a header with several ranges is ignored, and no range of an empty object can be
+    satisfied.
 
     Args:
-        header: The field's value; None where the request has none.
+        header: The header's value; None if the request has none.
         size: The object's size in bytes.
 
     Returns:
-        The span; None where the header is absent or to be ignored (another unit, malformed).
+        The span; None if the header is absent or to be ignored (another unit, malformed).
 
     Raises:
-        Unsatisfiable: The answer is 416.
+        Unsatisfiable: The response must be a 416.
     """
     unit, separator, given = (header or "").partition("=")
     match = _ONE_RANGE.fullmatch(given.strip(" \t"))

@@ -1,6 +1,6 @@
-"""S3's operations on buckets and objects: a call in, a reply out.
+"""S3's API: the routing of calls, and the operations on buckets.
 
-Source: AWS, "Amazon S3 API Reference". What is not here is answered with 501 NotImplemented.
+Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 NotImplemented.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _SUBRESOURCES = frozenset((
     "tagging", "torrent", "uploadId", "uploads", "versioning", "versions", "website",
 ))
 # fmt: on
-"""Query parameters that make another operation of a request."""
+"""Query parameters that turn a request into another operation."""
 
-_ODD = re.compile(r"[^\w/*.~-]", re.ASCII)
-"""What is not named as it is in a listing that is URL-encoded."""
+_TO_ENCODE = re.compile(r"[^\w/*.~-]", re.ASCII)
+"""Characters that a URL-encoded listing encodes."""
 
 
 class S3:
     """The API over a backend.
 
     Args:
-        objects: Where the objects are.
-        region: What GetBucketLocation says.
+        objects: The backend that holds the objects.
+        region: The region of all buckets.
     """
 
     def __init__(self, objects: Objects, region: str = "us-east-1") -> None:
@@ -63,10 +63,10 @@ class S3:
         }
 
     async def answer(self, call: Call) -> Reply:
-        """Do what the call asks for.
+        """Carry out a call and return the reply.
 
         Raises:
-            S3Error: It cannot be done.
+            S3Error: The call is refused.
         """
         operation = self._operations.get(operation_of(call))
         if operation is None:
@@ -91,7 +91,7 @@ class S3:
         return Reply(headers={"Location": f"/{call.bucket}"})
 
     async def _head_bucket(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         return Reply(headers={"x-amz-bucket-region": self._region})
 
     async def _delete_bucket(self, call: Call) -> Reply:
@@ -101,8 +101,8 @@ class S3:
         return Reply(204)
 
     async def _get_bucket_location(self, call: Call) -> Reply:
-        self._demand(call.bucket)
-        # S3 says nothing for its first region.
+        self._require_bucket(call.bucket)
+        # S3 returns an empty location for its first region.
         region = "" if self._region == "us-east-1" else self._region
         return Reply(
             headers={"Content-Type": "application/xml"},
@@ -110,8 +110,8 @@ class S3:
         )
 
     async def _get_bucket_versioning(self, call: Call) -> Reply:
-        self._demand(call.bucket)
-        return _xml("VersioningConfiguration", ())  # never switched on
+        self._require_bucket(call.bucket)
+        return _xml("VersioningConfiguration", ())  # an empty document: versioning is off
 
     async def _list_objects(self, call: Call) -> Reply:
         query = call.query
@@ -128,7 +128,7 @@ class S3:
         return _xml("ListBucketResult", _listing(call, page, stored))
 
     async def _delete_objects(self, call: Call) -> Reply:
-        self._demand(call.bucket)
+        self._require_bucket(call.bucket)
         keys, quiet = parse_delete(await call.read())
         for key in keys:
             self._remove_if_there(call.bucket, key)
@@ -141,13 +141,13 @@ class S3:
         except KeyError:
             return  # deleting twice is no error in S3
 
-    def _demand(self, bucket: str) -> None:
+    def _require_bucket(self, bucket: str) -> None:
         if bucket not in self._objects.buckets():
             raise S3Error(404, "NoSuchBucket")
 
 
 def operation_of(call: Call) -> str:
-    """S3's name of what the call asks for; ``Unknown`` for what this store does not know."""
+    """Return S3's name of the call's operation; ``Unknown`` if it is not supported."""
     level = "object" if call.key else "bucket" if call.bucket else "service"
     asked = " ".join(sorted(_SUBRESOURCES.intersection(call.query)))
     if asked == "list-type" and call.query["list-type"] != "2":
@@ -193,7 +193,7 @@ def _listing(call: Call, page: Page, stored: list[tuple[str, Stored]]) -> Childr
     encoded = query.get("encoding-type") == "url"
 
     def name(text: str) -> str:
-        return quote(text, safe="/*-._~") if encoded and _ODD.search(text) else text
+        return quote(text, safe="/*-._~") if encoded and _TO_ENCODE.search(text) else text
 
     yield "Name", call.bucket
     yield "Prefix", name(query.get("prefix", ""))

@@ -1,4 +1,4 @@
-"""Answers onto the socket: at the store's pace, and with what faults do to the connection."""
+"""The sending of replies, at the store's bandwidth and with the effects of faults."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from streamrec.devstore.faults import NO_EFFECTS, Step, flipped, script
+from streamrec.devstore.faults import NO_EFFECTS, Step, flip_byte, sending_steps
 from streamrec.devstore.messages import ObjectBody
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from streamrec.devstore.faults import Effects
+    from streamrec.devstore.faults import FaultEffects
     from streamrec.devstore.messages import Reply
     from streamrec.devstore.pacing import Pace
 
@@ -24,14 +24,14 @@ __all__ = ["Sender", "reset"]
 
 
 class Sender:
-    """Sends one reply.
+    """The sender of one reply.
 
     Args:
-        request: Whom to answer.
-        reply: What to answer.
-        effects: What goes wrong on the way; errors are answered in peace.
-        pace: When each piece may leave.
-        count: Told how many bytes of the body are about to be sent.
+        request: The request.
+        reply: The reply to send.
+        effects: The effects of faults on the body; those of error replies stay whole.
+        pace: The schedule of the body.
+        count: Called with the number of bytes of the body that are about to be sent.
         sleep: Waits that many seconds.
     """
 
@@ -39,7 +39,7 @@ class Sender:
         self,
         request: web.BaseRequest,
         reply: Reply,
-        effects: Effects,
+        effects: FaultEffects,
         pace: Pace,
         count: Callable[[int], None],
         sleep: Callable[[float], Awaitable[None]],
@@ -55,7 +55,7 @@ class Sender:
         self._flips = self._flip_places()
 
     async def send(self) -> web.StreamResponse:
-        """Send head and body; the object is closed in the end."""
+        """Send head and body, and close the object's content."""
         try:
             if self._reply.status == 304:
                 self._response.content_length = None
@@ -69,7 +69,7 @@ class Sender:
 
     async def _send_body(self) -> None:
         effects = self._effects if self._reply.status < 300 else NO_EFFECTS
-        for step in script(self._reply.size, effects):
+        for step in sending_steps(self._reply.size, effects):
             if step.act == "send":
                 await self._send_span(step)
                 continue
@@ -87,7 +87,7 @@ class Sender:
             size = min(self._pace.slice, step.stop - at)
             await self._pace.wait(size)
             piece = self._piece(at, at + size)
-            if not piece:  # the file was cut short meanwhile: what was promised cannot be kept
+            if not piece:  # the file was truncated meanwhile, so that Content-Length is wrong
                 reset(self._request)
                 return
             self._count(len(piece))
@@ -101,11 +101,11 @@ class Sender:
         else:
             piece = body.content.read(body.start + start, body.start + stop)
         for place in self._flips:
-            piece = flipped(piece, place - start)
+            piece = flip_byte(piece, place - start)
         return piece
 
     def _flip_places(self) -> list[int]:
-        """Places in the body; those of other answers than objects stay whole."""
+        """Return the bytes of the body to flip; only bodies of objects have some."""
         body, effects = self._reply.body, self._effects
         if not isinstance(body, ObjectBody):
             return []
@@ -114,22 +114,22 @@ class Sender:
         return [place for place in places if place is not None]
 
     async def _flush(self) -> None:
-        """Wait until the kernel has all that was written, so that it comes before the fault."""
+        """Wait until the kernel has all that was written, so that it precedes the fault."""
         transport = self._request.transport
         if transport is None:
             return
-        while transport.get_write_buffer_size():  # noqa: ASYNC110 - a transport tells nobody
+        while transport.get_write_buffer_size():  # noqa: ASYNC110 - a transport has no event for this
             await asyncio.sleep(0.001)
 
 
 def reset(request: web.BaseRequest) -> None:
-    """Break the connection with RST instead of FIN."""
+    """Close the connection with RST instead of FIN."""
     transport = request.transport
     if transport is None:
         return
     carrier = transport.get_extra_info("socket")
     if carrier is not None:
-        # The option belongs to the connection; a second descriptor reaches it under any loop.
+        # The option applies to the connection, and a second descriptor works with any event loop.
         with socket.socket(fileno=os.dup(carrier.fileno())) as twin:
             twin.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()

@@ -1,4 +1,4 @@
-"""The store as a running thing: in the caller's loop, or in a thread of its own."""
+"""The store's server, which runs in the caller's loop or in a thread of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamrec.devstore.bearer import check_bearer
 from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.documents import error_document
 from streamrec.devstore.errors import GCSError, Refusal, S3Error
-from streamrec.devstore.faults import Effects, Fault, Faults
+from streamrec.devstore.faults import Fault, FaultEffects, Faults
 from streamrec.devstore.gcs import GCS, parse_request, speaks_gcs
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
@@ -51,23 +51,23 @@ class DevStore:
     be entered once.
 
     Args:
-        root: The directory that holds the objects; None: they are in memory.
-        objects: Where they are instead, such as :class:`SyntheticObjects`.
-        host: Where to listen.
-        port: 0: any free one.
-        latency: Seconds before each answer.
-        jitter: The latency varies by as much, uniformly.
-        bandwidth: Bytes a second that each connection gets; None: all there is.
-        faults: What goes wrong.
-        seed: Of jitter and of the faults' probabilities.
-        anonymous: Whether requests without a signature or token are answered.
+        root: The directory that holds the objects; None: memory.
+        objects: Another backend, such as :class:`SyntheticObjects`.
+        host: The address to listen on.
+        port: The port to listen on; 0: any free one.
+        latency: Seconds before each response.
+        jitter: Seconds by which the latency varies up and down, uniformly.
+        bandwidth: Bytes a second of each connection; None: without limit.
+        faults: Rules that inject faults.
+        seed: The seed of jitter and of the faults' probabilities.
+        anonymous: ``True`` accepts requests without a signature or token.
         keys: Secrets by access key; a signature must name one of these keys.
-        token: A bearer token that GCS's side accepts for ever.
-        region: Of all buckets.
-        clock: Seconds, monotonic: for the bandwidth.
-        sleep: Waits that many seconds: for latency, bandwidth and stalls.
-        now: Seconds since 1970: presigned URLs expire.
-        tls: Serves https with it.
+        token: A bearer token of GCS that does not expire.
+        region: The region of all buckets.
+        clock: Returns seconds, monotonic, for the bandwidth.
+        sleep: Waits that many seconds, for latency, bandwidth and stalls.
+        now: Returns seconds since 1970, for the expiry of presigned URLs and tokens.
+        tls: The TLS context with which to serve https.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class DevStore:
     ) -> None:
         kept = MemoryObjects() if root is None else DirectoryObjects(Path(root))
         self.objects: Objects = kept if objects is None else objects
-        """Contents by ``bucket/key``: a mutable mapping."""
+        """The backend: a mutable mapping of contents by ``bucket/key``."""
         self.statistics = Statistics()
         self.latency = latency
         self.jitter = jitter
@@ -101,7 +101,7 @@ class DevStore:
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
         self.tokens = {token: math.inf}
-        """When each bearer token ends, in seconds since 1970."""
+        """The expiry of each bearer token, in seconds since 1970."""
         self.region = region
         self._address = (host, port)
         self._tls = tls
@@ -116,29 +116,29 @@ class DevStore:
 
     @property
     def endpoint(self) -> str:
-        """``http://127.0.0.1:PORT``, or ``https``."""
+        """The server's URL: ``http://127.0.0.1:PORT``, or ``https``."""
         host, port = self._address
         return f"{'https' if self._tls else 'http'}://{host}:{port}"
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What s3fs (and so ``sr.open``) needs to find the store and to come in."""
+        """The options with which s3fs, and so ``sr.open``, can read from the store."""
         key, secret = next(iter(self.keys.items()))
         return {"key": key, "secret": secret, "endpoint_url": self.endpoint}
 
     @property
     def gcs_options(self) -> dict[str, str]:
-        """What gcsfs (and so ``sr.open``) needs, likewise."""
+        """The options with which gcsfs, and so ``sr.open``, can read from the store."""
         return {"token": next(iter(self.tokens)), "endpoint_url": self.endpoint}
 
     @property
     def token_url(self) -> str:
-        """Where credentials are exchanged for new bearer tokens, each good for an hour."""
+        """The URL that gives out new bearer tokens, each valid for an hour."""
         return f"{self.endpoint}{CONTROL}token"
 
     @property
     def faults(self) -> Faults:
-        """The running rules and their counts; to be set as a sequence of rules."""
+        """The fault rules in use, with their counts; can be set to a sequence of rules."""
         return self._faults
 
     @faults.setter
@@ -146,27 +146,27 @@ class DevStore:
         self._faults = Faults(rules, self._seed)
 
     def put(self, name: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS) -> str:
-        """Write the object ``bucket/key``; its ETag, without quotes.
+        """Write an object; return its ETag, without quotes.
 
         Args:
-            name: Bucket and key.
+            name: The object's name, ``bucket/key``.
             data: The content.
-            headers: Come back with every read, such as Content-Encoding.
+            headers: Headers that each read returns, such as Content-Encoding.
         """
         bucket, key = split_name(name)
         return self.objects.write(bucket, key, data, headers).etag
 
     async def warm(self) -> None:
-        """Find out all ETags now, so that no first request waits for one."""
+        """Compute all ETags now, so that no first request waits for one."""
         for name in list(self.objects):
             await self.objects.describe(*split_name(name))
 
     def url(self, name: str) -> str:
-        """Where plain HTTP finds the object ``bucket/key``, where that is allowed."""
+        """Return the URL of the object ``bucket/key``, for anonymous requests over plain HTTP."""
         return f"{self.endpoint}/{name}"
 
     async def __aenter__(self) -> Self:
-        # Requests whose client is gone, or that stall when the store ends, are cancelled at once.
+        # Requests are cancelled when their client disconnects, and when the store ends.
         server = web.Server(
             self._handle, access_log=None, auto_decompress=False, handler_cancellation=True
         )
@@ -206,7 +206,7 @@ class DevStore:
         try:
             return await self._answer(request, call, record)
         except ConnectionError:
-            return web.Response()  # nobody is there to read it
+            return web.Response()  # the client has disconnected and does not read it
         finally:
             self.statistics.leave()
 
@@ -228,7 +228,7 @@ class DevStore:
         count = partial(self.statistics.send, record)
         return await Sender(request, reply, effects, pace, count, self._sleep).send()
 
-    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: Effects) -> Call:
+    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: FaultEffects) -> Call:
         async def read() -> bytes:
             await _bid_continue(request)
             pieces = [piece async for piece in request.content.iter_any()]
@@ -240,14 +240,14 @@ class DevStore:
     async def _reply(self, call: Call) -> Reply:
         try:
             _inject(call)
-            self._admit(call)
+            self._authorize(call)
             api = self._gcs if speaks_gcs(call.path) else self._s3
-            return (await api.answer(call)).dressed(call.effects)
+            return (await api.answer(call)).with_faults(call.effects)
         except Refusal as error:
             await call.read()  # so that the client reads the answer before the connection closes
             return self._error_reply(error, call)
 
-    def _admit(self, call: Call) -> None:
+    def _authorize(self, call: Call) -> None:
         now, anonymous = self._now(), self.anonymous
         if speaks_gcs(call.path):
             check_bearer(call.headers, self.tokens, now, anonymous=anonymous)
@@ -274,12 +274,14 @@ class DevStore:
                 self.statistics.clear()
             return web.json_response(plain)
         if what == "token" and request.method == "POST":
-            await request.read()  # whoever asks is believed
+            await request.read()  # the credentials in it are not checked
             token = f"issued-{self._request_id()}"
             self.tokens[token] = self._now() + TOKEN_SECONDS
             return web.json_response({"access_token": token, "expires_in": int(TOKEN_SECONDS)})
         if what != "faults" or request.method not in ("GET", "PUT"):
-            return web.json_response({"error": "there are statistics and faults"}, status=404)
+            return web.json_response(
+                {"error": "there is no such resource; use statistics, faults or token"}, status=404
+            )
         if request.method == "PUT":
             try:
                 self.faults = Fault.from_json(json.loads(await request.read()))
@@ -290,7 +292,8 @@ class DevStore:
 
 
 def _abort(server: web.Server) -> None:
-    """Cut TLS connections: a good end waits for the client's, longer than the loop may live."""
+    """Close TLS connections at once."""
+    # A proper shutdown would wait for the clients, and may outlive the event loop.
     for connection in server.connections:
         if connection.transport is not None:
             connection.transport.abort()
@@ -314,11 +317,11 @@ def _identity_header(call: Call) -> str:
 
 
 async def _bid_continue(request: web.BaseRequest) -> None:
-    """Ask for a body that the client holds back (``Expect: 100-continue``)."""
+    """Ask for a body that the client has not sent yet (``Expect: 100-continue``)."""
     waits = request.headers.get("Expect", "").lower() == "100-continue"
     if waits and not request.content.is_eof() and not request.content.total_bytes:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # so that the answer itself counts as not begun
+        request.writer.output_size = 0  # so that aiohttp takes the response as not begun
 
 
 def _inject(call: Call) -> None:
@@ -328,6 +331,6 @@ def _inject(call: Call) -> None:
     later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
     if not speaks_gcs(call.path):
         raise S3Error(effects.status, effects.code, headers=later | effects.headers)
-    # The default is S3's; Google's word follows from the status.
+    # The default code is S3's; for GCS, the reason follows from the status.
     code = effects.code if "code" in effects.model_fields_set else ""
     raise GCSError(effects.status, code, headers=later | effects.headers)

@@ -1,4 +1,4 @@
-"""What was asked of the store: counters, and one record a request."""
+"""Statistics of the store's requests: counters, and one record a request."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ KEPT_RECORDS = 100_000
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request, and what became of it."""
+    """The record of one request and its response."""
 
     method: str
     path: str
-    """Decoded: ``/bucket/key``."""
+    """The decoded path, ``/bucket/key`` for S3."""
     query: dict[str, str]
     range: str | None
     """The Range header."""
     if_match: str | None
     signed: str | None
-    """Where the signature stood: ``header``, ``query`` or None."""
+    """The place of the signature: ``header``, ``query`` or None."""
     kind: str = "Unknown"
-    """S3's name of the operation, such as ``GetObject``."""
+    """The API's name of the operation, such as ``GetObject``."""
     status: int = 0
-    """Of the answer; 0 where none was sent."""
+    """The response's status; 0 if none was sent."""
     sent: int = 0
-    """Bytes of the answer's body that were handed to the socket."""
+    """The bytes of the response's body that were handed to the socket."""
     received: int = 0
-    """Bytes of the request's body."""
+    """The bytes of the request's body."""
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start or the last :meth:`clear`."""
+    """The counters since the start or the last :meth:`clear`."""
 
     requests: int = 0
     bytes_sent: int = 0
@@ -44,16 +44,16 @@ class Statistics:
     in_flight: int = 0
     peak_in_flight: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
-    """Requests by S3's name of the operation."""
+    """The number of requests by the API's name of the operation."""
     by_method: Counter[str] = field(default_factory=Counter)
     by_status: Counter[int] = field(default_factory=Counter)
     bytes_by_kind: Counter[str] = field(default_factory=Counter)
-    """Bytes sent, likewise."""
+    """The bytes sent by the API's name of the operation."""
     records: deque[RequestRecord] = field(default_factory=lambda: deque(maxlen=KEPT_RECORDS))
-    """The last 100,000 requests, in the order in which they came."""
+    """The records of the last 100,000 requests, in order of arrival."""
 
     def arrive(self, record: RequestRecord) -> None:
-        """Count a request; before it is answered, so that a client that has its answer finds it."""
+        """Count a request, before it is answered."""
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self.requests += 1
@@ -62,12 +62,12 @@ class Statistics:
         self.records.append(record)
 
     def answer(self, record: RequestRecord, status: int) -> None:
-        """Count an answer that is about to be sent; status 0: the connection is reset instead."""
+        """Count a response before it is sent; status 0 means that the connection is reset."""
         record.status = status
         self.by_status[status] += 1
 
     def send(self, record: RequestRecord, size: int) -> None:
-        """Count bytes of an answer's body that are about to be sent."""
+        """Count bytes of a response's body before they are sent."""
         record.sent += size
         self.bytes_sent += size
         self.bytes_by_kind[record.kind] += size
@@ -78,11 +78,11 @@ class Statistics:
         self.bytes_received += size
 
     def leave(self) -> None:
-        """A request is over, well or not."""
+        """Count the end of a request, whether it succeeded or not."""
         self.in_flight -= 1
 
     def clear(self) -> None:
-        """Start anew; requests in flight stay so."""
+        """Reset the counters, except that of requests in flight."""
         self.requests = self.bytes_sent = self.bytes_received = 0
         self.peak_in_flight = self.in_flight
         for counter in (self.by_kind, self.by_method, self.by_status, self.bytes_by_kind):
@@ -90,7 +90,7 @@ class Statistics:
         self.records.clear()
 
     def to_dict(self, *, records: bool = False) -> dict[str, Any]:
-        """Plain JSON-able data."""
+        """Return the statistics as data for JSON."""
         plain: dict[str, Any] = {
             "requests": self.requests,
             "bytes_sent": self.bytes_sent,

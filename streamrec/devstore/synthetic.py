@@ -1,7 +1,7 @@
-"""Objects made on the fly: the contents of a few files, under many names and end to end.
+"""A backend of objects that repeat the contents of a few files, under many names.
 
-A TFRecord shard repeated end to end is a TFRecord shard, every checksum right; so are one file's
-bytes under another name. So terabytes of valid shards cost the memory of one of them.
+A TFRecord shard repeated end to end is a valid TFRecord shard. Terabytes of valid shards thus take
+the memory of one.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LARGEST_PIECE = 1 << 20
 
 
 class Recipe(BaseModel):
-    """What a bucket holds."""
+    """The description of a bucket's objects."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     templates: list[Path] = Field(min_length=1)
-    """Files, not empty; the objects take turns with them."""
+    """Files with the contents, not empty; the objects use them in turn."""
     name: str = "shard-{:05}"
-    """Of each object: formatted with its number, from 0."""
+    """The name of an object, to be formatted with its number, from 0."""
     objects: PositiveInt
-    """How many."""
+    """The number of objects."""
     copies: PositiveInt = 1
-    """How often its template stands in an object, end to end."""
+    """The number of times that an object repeats its template."""
 
     @field_validator("name")
     @classmethod
@@ -55,14 +55,14 @@ class Recipe(BaseModel):
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    raise S3Error(405, "MethodNotAllowed", "These objects are made on the fly: nothing changes.")
+    raise S3Error(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
 
 
 class SyntheticObjects(Objects):
-    """Buckets of made objects, which nobody can change.
+    """A read-only backend of synthetic objects.
 
     Args:
-        recipes: By bucket.
+        recipes: The recipe of each bucket, by its name.
 
     Raises:
         OSError: A template cannot be read.
@@ -74,38 +74,40 @@ class SyntheticObjects(Objects):
 
     @classmethod
     def from_json(cls, plain: Any) -> SyntheticObjects:
-        """From recipes as plain data, by bucket.
+        """Return the backend for a JSON object of recipes by bucket.
 
         Raises:
-            ConfigError: They are no mapping, or names or values are wrong.
+            ConfigError: It is no such object, or names or values are wrong.
         """
         if not isinstance(plain, dict) or not all(isinstance(one, dict) for one in plain.values()):
-            raise ConfigError("synthetic objects are a mapping from buckets to recipes")
+            raise ConfigError(
+                "synthetic objects must be a JSON object of recipes by bucket; correct the file"
+            )
         return cls({name: validate(Recipe, one, where=name) for name, one in plain.items()})
 
     def buckets(self) -> list[str]:
-        """Names, sorted."""
+        """Return the buckets' names, sorted."""
         return sorted(self._buckets)
 
     def create_bucket(self, bucket: str) -> None:
-        """Refused, unless it is there."""
+        """Refuse to create a bucket, unless it exists."""
         if bucket not in self._buckets:
             _refuse()
 
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
-        """Keys, sorted."""
+        """Return the keys, sorted."""
         keys = self._buckets[bucket].keys
         return keys[bisect_left(keys, prefix) :]
 
     async def describe(self, bucket: str, key: str) -> Stored:
-        """Size, ETag, …; a template is hashed once, in a thread, whatever names it has."""
+        """Return the object's metadata; each template is hashed once, in a thread."""
         template, copies = self._buckets[bucket].find(key)
         if template.unhashed:
             await asyncio.to_thread(template.etag)
         return template.stored(copies)
 
     def open(self, bucket: str, key: str) -> _Repeated:
-        """Begin to read."""
+        """Open the object's content for reading."""
         return _Repeated(self._buckets[bucket].find(key)[0])
 
     write = remove = delete_bucket = _refuse
@@ -118,7 +120,7 @@ class SyntheticObjects(Objects):
 
 class _Template:
     def __init__(self, path: Path) -> None:
-        # In memory: a page of a mapped file that has to be read anew would hold up every answer.
+        # Not mapped from the file: reading an evicted page again would delay all responses.
         self.content = memoryview(path.read_bytes())
         if not self.content:
             raise ConfigError(f"{path} is empty; name a file that holds a shard")
@@ -137,7 +139,8 @@ class _Template:
         return self._etag
 
     def stored(self, copies: int) -> Stored:
-        """What is said of so many copies: a listing says it of thousands of objects."""
+        """Return the metadata of an object of that many copies."""
+        # Kept, because a listing needs it for thousands of objects.
         if copies not in self._stored:
             text = f"{self.etag()} {copies}".encode()
             digest = hashlib.md5(text, usedforsecurity=False).hexdigest()
@@ -150,7 +153,7 @@ class _Bucket:
     templates: list[_Template]
     copies: int
     keys: list[str]
-    """Sorted."""
+    """The keys, sorted."""
     numbers: dict[str, int]
 
     @classmethod
@@ -164,15 +167,15 @@ class _Bucket:
 
 
 class _Repeated:
-    """A template again and again; a read ends with a copy at the latest."""
+    """The content of a repeated template; no read goes beyond the end of a copy."""
 
     def __init__(self, template: _Template) -> None:
         self._template = template
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Some bytes from ``start`` on, in the memory that all readers share."""
+        """Return bytes from ``start`` on, in the memory that all readers share."""
         begin = start % self._template.size
         return self._template.content[begin : begin + min(stop - start, LARGEST_PIECE)]
 
     def close(self) -> None:
-        """The template stays."""
+        """Do nothing: the template stays in memory."""

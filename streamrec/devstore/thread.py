@@ -1,4 +1,4 @@
-"""A store in a thread of its own, for callers that have no loop."""
+"""A thread that runs a store, for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["StoreThread", "new_event_loop"]
 
 
 class StoreThread:
-    """Runs a store in a thread with a loop of its own.
+    """A thread that runs a store in an event loop of its own.
 
     Args:
-        store: Anything that ``async with`` takes.
+        store: The store, as an asynchronous context manager.
     """
 
     def __init__(self, store: AbstractAsyncContextManager[object]) -> None:
@@ -28,7 +28,7 @@ class StoreThread:
         self._stopping: asyncio.Event | None = None
 
     def start(self) -> None:
-        """Return when the store listens; raise what keeps it from it."""
+        """Start the thread, and wait until the store listens; raise the error if it cannot."""
         self._thread.start()
         self._begun.wait()
         if self._error is not None:
@@ -36,7 +36,7 @@ class StoreThread:
             raise self._error
 
     def stop(self) -> None:
-        """Return when all is closed."""
+        """Stop the store, and wait until it is closed."""
         if self._loop is not None and self._stopping is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -58,7 +58,8 @@ class StoreThread:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """One of uvloop where it is installed: it sends without joining, and costs half."""
+    """Return a loop of uvloop if it is installed, else one of asyncio."""
+    # uvloop sends buffers without joining them, and takes half the CPU time.
     try:
         import uvloop
     except ImportError:

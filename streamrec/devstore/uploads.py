@@ -1,4 +1,4 @@
-"""Bodies as clients send them: ``aws-chunked`` framing and checksums. Pure: no I/O.
+"""The decoding of uploaded bodies: ``aws-chunked`` framing and checksums. Pure: no I/O.
 
 Source: AWS, "Signature Calculations for the Authorization Header: Transferring Payload in Multiple
 Chunks" and "Checking object integrity".
@@ -33,15 +33,15 @@ _CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def decode_body(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """The content of a PUT: unframed, its checksums compared.
+    """Return the content of a PUT, without framing, and compare its checksums.
 
     Args:
-        body: As it came.
-        headers: Of the request; case-insensitive.
+        body: The body as it was received.
+        headers: The request's headers; case-insensitive.
 
     Raises:
-        S3Error: The framing is broken or a checksum differs. Checksums of unknown kinds (S3 has
-            CRC64NVME too) are not looked at.
+        S3Error: The framing is broken or a checksum differs. Unknown checksums, such as S3's
+            CRC64NVME, are ignored.
     """
     trailers: Mapping[str, str] = {}
     if headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
@@ -56,7 +56,7 @@ def decode_body(body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 def unchunk(body: bytes) -> tuple[bytes, dict[str, str]]:
-    """The content and the trailers (names in lower case) of an ``aws-chunked`` body.
+    """Return the content and the trailers (names in lower case) of an ``aws-chunked`` body.
 
     Raises:
         S3Error: The framing is broken.
@@ -79,7 +79,7 @@ def unchunk(body: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _size(line: bytes) -> int:
-    """Of ``SIZE[;chunk-signature=…]`` in hexadecimal; -1 where it is none."""
+    """Return the size in ``SIZE[;chunk-signature=…]``, which is hexadecimal; -1 if malformed."""
     digits = _HEXADECIMAL.fullmatch(line.partition(b";")[0].strip())
     return int(digits[0], 16) if digits else -1
 

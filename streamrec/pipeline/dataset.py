@@ -435,7 +435,7 @@ class Dataset:
             total - packs,
             lanes=self._feeds(world_size),
             windows=-(-window // world_size) * len(self._counts),
-            near=self._stores.are_near(self.shards),
+            near=self._stores.are_local(self.shards),
         )
 
 

@@ -1,7 +1,7 @@
-"""Where the shards' bytes come from: local files, memory, http(s), S3 and GCS, behind one protocol.
+"""Stores that read shards from local files, memory, http(s), S3 and GCS, behind one protocol.
 
-A store does two things: it reads a range of one object, and it lists. It does not retry, cache or
-limit; ``pipeline`` does. Cloud SDKs are imported by the module of the store that needs them.
+A store reads a range of one object, and lists objects. It does not retry, cache or limit requests;
+``pipeline`` does. Cloud SDKs are imported by the module of the store that needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every store is, and the rules that all of them share."""
+"""The protocols of a store and of a range's body, and rules that all stores share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BytesBody",
-    "InPieces",
     "ObjectInfo",
+    "PiecewiseBody",
     "RangeBody",
     "Store",
     "bare_url",
@@ -36,31 +36,32 @@ _HTTP_URL = re.compile(
     r"(?si:(?P<scheme>https?://)(?:[^/?#]*@)?(?P<place>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?)"
 )
 _USER = re.compile(r"(?i)\b((?:https?|s?ftp|ssh|smb|webdav|webhdfs)://)[^/?#@]*@")
-"""Elsewhere a name before an ``@`` is no user: a container of Azure's, a repository of GitHub's."""
+"""The user in a URL. In other schemes the name before an ``@`` is an Azure container or a GitHub
+repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What is known of an object; ``None``: not known yet, for names that nobody looked up."""
+    """The metadata of an object; ``None`` marks what was not looked up yet."""
 
     url: str
     size: int | None = None
     """Bytes."""
     etag: str | None = None
-    """The version, as the store writes it: an ETag, quotes and all, or a generation; opaque."""
+    """The version as the store writes it: an ETag with its quotes, or a generation."""
     encoding: str | None = None
-    """The Content-Encoding that the object is stored with, such as ``gzip``: ranges are then those
-    of the encoded bytes. ``None``: none, or not known yet."""
+    """The stored object's Content-Encoding, such as ``gzip``; ranges are then those of the encoded
+    bytes. ``None``: no encoding, or not looked up yet."""
 
     __repr__ = masked_repr
 
 
 class RangeBody(Protocol):
-    """The bytes of one range, as they come."""
+    """The bytes of one range, as they arrive."""
 
     @property
     def info(self) -> ObjectInfo:
-        """The object, with its size and the version that is being read."""
+        """The object's metadata, with its size and the version that is being read."""
         ...
 
     async def readinto(self, view: memoryview) -> int:
@@ -77,84 +78,86 @@ class RangeBody(Protocol):
         """
         ...
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, or as much of it as the range has left.
 
         Args:
             view: Writable bytes; nothing is written to it once this call has returned or raised.
-            landed: Told how many bytes more are there each time some are; what it raises is raised.
+            on_received: Called with the number of new bytes each time some have arrived; what it
+                raises is raised.
 
         Raises:
-            StoreUnavailable: The body broke off, or stalled; of what had come ``landed`` was told.
+            StoreUnavailable: The body broke off, or stalled; ``on_received`` was called for all
+                bytes before that.
         """
         ...
 
 
 class Store(Protocol):
-    """Objects that are read by ranges. No retries here, and no cache."""
+    """A source of objects that are read by ranges, without retries or a cache."""
 
     def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
     ) -> AbstractAsyncContextManager[RangeBody]:
         """Begin to read bytes ``[start, stop)`` of an object, clipped to its end.
 
-        A start at or past the end gives an empty body that knows the size, and no error.
+        A start at or past the end is no error: the body is empty and knows the object's size.
 
         Args:
-            url: The object.
+            url: The object's URL.
             start: The first byte, from 0.
             stop: One past the last byte.
-            etag: The version that is wanted; ``None`` takes any.
+            etag: The required version; ``None`` accepts any.
 
         Raises:
             ObjectNotFound: There is no such object.
             AccessDenied: The store does not allow it.
             ObjectChanged: The object has another version than ``etag``.
             StoreUnavailable: Retryable: network, 429, 5xx.
-            StoreMisbehaved: The answer contradicts the request.
+            StoreMisbehaved: The response contradicts the request.
         """
         ...
 
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """Go through the objects whose URLs begin with a prefix, in no particular order.
+        """Yield the objects whose URLs begin with a prefix, in no particular order.
 
         Args:
-            prefix: A URL cut anywhere: ``s3://bucket/train-`` and ``s3://bucket/dir/`` both serve.
-            recursive: ``False`` leaves out what lies below a further ``/``.
+            prefix: The beginning of a URL: ``s3://bucket/train-``, or ``s3://bucket/dir/``.
+            recursive: ``False`` leaves out objects with a further ``/`` behind the prefix.
 
         Raises:
-            ObjectNotFound: There is no such bucket. (A directory that is not there is empty.)
+            ObjectNotFound: There is no such bucket. (A missing directory is empty.)
         """
         ...
 
     async def aclose(self) -> None:
-        """Give connections and files back. Bodies that are still open break."""
+        """Close connections and files. Bodies that are still open fail."""
         ...
 
 
-class InPieces(ABC):
-    """A body that comes by calls of :meth:`RangeBody.readinto`."""
+class PiecewiseBody(ABC):
+    """A body whose :meth:`fill` repeats calls of :meth:`readinto`; see :class:`RangeBody`."""
 
     @abstractmethod
     async def readinto(self, view: memoryview) -> int:
         """Fill the beginning of a view; see :class:`RangeBody`."""
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view piece by piece; see :class:`RangeBody`."""
         while view and (count := await self.readinto(view)):
             view = view[count:]
-            landed(count)
+            on_received(count)
 
 
-class BytesBody(InPieces):
-    """A body whose bytes are in memory already."""
+class BytesBody(PiecewiseBody):
+    """A body whose bytes are already in memory."""
 
     def __init__(self, info: ObjectInfo, data: bytes | memoryview = b"") -> None:
         self.info = info
         self._data = memoryview(data)
 
     async def readinto(self, view: memoryview) -> int:
-        """Copy what fits."""
+        """Copy as many bytes as fit."""
         count = min(len(view), len(self._data))
         view[:count] = self._data[:count]
         self._data = self._data[count:]
@@ -162,17 +165,17 @@ class BytesBody(InPieces):
 
 
 def check_range(start: int, stop: int) -> None:
-    """Refuse what is no range: that is the caller's mistake, not the store's.
+    """Check that ``[start, stop)`` is a range of bytes.
 
     Raises:
         ValueError: The range is negative or runs backwards.
     """
     if not 0 <= start <= stop:
-        raise ValueError(f"[{start}, {stop}) is no range of bytes")
+        raise ValueError(f"[{start}, {stop}) is no range of bytes; start must be from 0 to stop")
 
 
 def same_version(one: str, other: str) -> bool:
-    """Compare two ETags weakly (RFC 9110, 8.8.3.2), however a listing or a header quotes them."""
+    """Return whether two ETags are equal by weak comparison (RFC 9110, 8.8.3.2), quoted or not."""
     return _opaque(one) == _opaque(other)
 
 
@@ -181,25 +184,25 @@ def _opaque(etag: str) -> str:
 
 
 def check_pin(url: str, pinned: str | None, found: str | None) -> None:
-    """Compare the version that is wanted with the one that the store names.
+    """Compare the pinned version with the one that the store names.
 
     Raises:
-        ObjectChanged: They differ, or the store no longer names any.
+        ObjectChanged: They differ, or the store names no version.
     """
     if pinned is None or (found is not None and same_version(pinned, found)):
         return
     raise ObjectChanged(
-        f"this run reads version {pinned}, the store now has {found or 'one without a name'}; "
+        f"this run reads version {pinned}, but the store now has {found or 'one without a name'}; "
         "start a new run, or put the old object back",
         url=url,
     )
 
 
 def bare_url(url: str) -> str:
-    """Return the URL without what signatures change: its user, and http's query.
+    """Return the URL without its user, and without the query of http, where signatures stand.
 
-    An index, and a quarantine, know a shard by this name, so it stays as it is; what is shown of a
-    URL is :func:`streamrec.masking.masked`.
+    An index and a quarantine identify a shard by this name, so its form must not change. For
+    messages, use :func:`streamrec.masking.masked`.
     """
     found = _HTTP_URL.fullmatch(url)
     if not found:
@@ -210,10 +213,10 @@ def bare_url(url: str) -> str:
 async def in_thread(
     function: Callable[..., _T], *arguments: object, executor: Executor | None = None
 ) -> _T:
-    """Run a blocking function in a thread, and be back only when it is done.
+    """Run a blocking function in a thread, and return only when it is done.
 
-    Unlike ``asyncio.to_thread``, a cancelled call waits for its thread: it must not go on writing
-    into a buffer whose owner believes that the read is over.
+    Unlike ``asyncio.to_thread``, a cancelled call waits for its thread. Otherwise the thread could
+    write into a buffer that the caller has already reused.
     """
     call = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
     try:
@@ -223,5 +226,5 @@ async def in_thread(
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([call])
         if not call.cancelled():
-            call.exception()  # retrieved: nobody else will ask for it
+            call.exception()  # retrieved here, so that asyncio does not log it
         raise

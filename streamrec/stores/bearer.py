@@ -1,4 +1,4 @@
-"""The bearer token of Google's credentials: kept, and renewed before it expires."""
+"""The bearer token of Google's credentials, renewed before it expires."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 __all__ = ["BearerToken"]
 
 MARGIN = 225.0
-"""Seconds before its expiry that a token is renewed. google-auth's own: a machine's metadata server
-hands out the old token until 240 s before it ends."""
+"""Seconds before its expiry at which a token is renewed, as in google-auth: a machine's metadata
+server returns the old token until 240 s before its expiry."""
 TOKEN_SECONDS = 10.0
-"""For an answer about a token: google-auth waits for two minutes, which nothing can cut short."""
+"""Timeout of a request for a token, in seconds. google-auth's default is two minutes, which cannot
+be interrupted."""
 PAUSE = 10.0
-"""Seconds between attempts to renew a token that still serves."""
+"""Seconds between attempts to renew a token that is still valid."""
 
 
 class BearerToken:
-    """The headers of one credential, for one loop.
+    """The authorization headers of one credential, for use in one event loop.
 
     Args:
-        credentials: google-auth's; ``None``: nobody is logged in.
-        clock: Seconds since 1970.
+        credentials: google-auth's credentials; ``None``: anonymous.
+        clock: Returns seconds since 1970.
     """
 
     def __init__(self, credentials: Any | None, clock: Callable[[], float]) -> None:
@@ -42,15 +43,15 @@ class BearerToken:
         return f"<BearerToken {kind}>"
 
     async def headers(self, url: str) -> Mapping[str, str]:
-        """The headers to send now; see :class:`~streamrec.stores.http.Authorization`."""
+        """Return the headers to send now; see :class:`~streamrec.stores.http.Authorization`."""
         if self._is_due():
             async with self._renewing:
-                if self._is_due():  # whoever waited finds it done
+                if self._is_due():  # another task may have renewed it meanwhile
                     await self._renew_in_time(url)
         return self._applied()
 
     async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Others than the refused ones; see :class:`~streamrec.stores.http.Authorization`."""
+        """Return new headers; see :class:`~streamrec.stores.http.Authorization`."""
         if self._credentials is None:
             return None
         async with self._renewing:
@@ -74,7 +75,7 @@ class BearerToken:
         credentials = self._credentials
         if credentials is None or not credentials.token:
             return 0.0
-        expiry = credentials.expiry  # without a zone; google-auth means UTC
+        expiry = credentials.expiry  # UTC, but without a time zone
         if expiry is None:
             return float("inf")
         return float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
@@ -85,7 +86,7 @@ class BearerToken:
         except StoreError:
             if self._seconds_left() <= 0:
                 raise
-        # Failed, or the new one lives hardly longer: the token at hand serves meanwhile.
+        # If it failed, or the new token expires as soon, the token is used until the next attempt.
         self._wait_until = self._clock() + PAUSE
 
     async def _refresh(self, url: str) -> None:
@@ -94,21 +95,21 @@ class BearerToken:
         try:
             await in_thread(_refresh, self._credentials)
         except GoogleAuthError as error:
-            # Its text may quote the server's answer, and so a token.
+            # Its text may quote the server's response, which may hold a token.
             kind = type(error).__name__
             if isinstance(error, TransportError) or error.retryable:
                 raise StoreUnavailable(
-                    f"the token cannot be renewed ({kind}); check the network", url=url
+                    f"the access token cannot be renewed ({kind}); check the network", url=url
                 ) from None
             raise AccessDenied(
-                f"the token is not valid, and cannot be renewed ({kind}); log in again, or give "
-                "other credentials as 'token' in storage_options",
+                f"the access token is not valid, and cannot be renewed ({kind}); log in again, or "
+                "give other credentials as 'token' in storage_options",
                 url=url,
             ) from None
 
 
 def _refresh(credentials: Any) -> None:
-    """Blocks: on Google's servers, or the machine's metadata server."""
+    """Renew the credentials. Blocks on Google's servers, or on the machine's metadata server."""
     import requests
     from google.auth.transport.requests import Request
 

@@ -1,4 +1,4 @@
-"""What the AWS SDK raises, in terms of the error tree."""
+"""Translation of the AWS SDK's errors to streamrec's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.faults import refusal, seconds_to_wait
+from streamrec.stores.refusals import refusal, seconds_to_wait
 from streamrec.stores.transport import tls_trouble
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["translated"]
 
 _NO_CREDENTIALS = (
-    "no credentials were found; give key and secret in storage_options, set AWS_PROFILE, or say "
+    "no credentials were found; give key and secret in storage_options, set AWS_PROFILE, or set "
     "anon=True for a public bucket"
 )
 _CREDENTIAL_TROUBLE = (
@@ -46,42 +46,43 @@ _SETTING_ERRORS = (TypeError, ValueError, KeyError)
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise the tree's errors in place of s3fs's, botocore's and aiohttp's.
+    """Raise streamrec's errors in place of those of s3fs, botocore and aiohttp.
 
     Args:
-        url: The object, prefix or bucket at hand.
+        url: The object, prefix or bucket, for messages.
     """
     try:
         yield
     except StreamrecError:
         raise
     except _SDK_ERRORS as error:
-        # s3fs wraps botocore's error in an OSError, and keeps it as the cause.
+        # s3fs raises an OSError with botocore's error as its cause.
         cause = error.__cause__
         inner = cause if isinstance(cause, boto.ClientError) else error
         raise _meaning(url, inner) from None
     except _SETTING_ERRORS as error:
-        raise ConfigError(f"storage_options: {_complaint(error)}") from None
+        raise ConfigError(f"storage_options: {_option_error(error)}") from None
 
 
-def _complaint(error: Exception) -> str:
-    """What s3fs has against its options; one that it does not know it hands down as an argument."""
+def _option_error(error: Exception) -> str:
+    """Return the message for an option that s3fs refuses."""
+    # s3fs passes an unknown option on as a keyword argument.
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not unknown:
-        return f"s3fs refuses them: {error}"
+        return f"s3fs refuses them: {error}; correct the options"
     known = [
         name
         for name in inspect.signature(S3FileSystem.__init__).parameters
         if name not in ("self", "kwargs")
     ]
     close = difflib.get_close_matches(unknown[1], known, n=1)
-    nearest = f"; did you mean {close[0]!r}?" if close else ""
-    return f"s3fs has no option {unknown[1]!r}{nearest}"
+    nearest = f"did you mean {close[0]!r}?" if close else "leave it out"
+    return f"s3fs has no option {unknown[1]!r}; {nearest}"
 
 
 def _meaning(url: str, error: Exception) -> StreamrecError:
     if isinstance(error, boto.ClientError):
-        return _of_answer(url, error)
+        return _response_error(url, error)
     if isinstance(error, boto.NoCredentialsError):
         return AccessDenied(_NO_CREDENTIALS, url=url)
     if isinstance(error, _CREDENTIAL_TROUBLE):
@@ -90,7 +91,7 @@ def _meaning(url: str, error: Exception) -> StreamrecError:
     trouble = tls_trouble(error.kwargs.get("error")) if isinstance(error, boto.SSLError) else None
     if trouble is not None:
         return StoreError(trouble, url=url)
-    if isinstance(error, FileNotFoundError):  # s3fs's own, of what HEAD and listing did not find
+    if isinstance(error, FileNotFoundError):  # raised by s3fs itself
         return refusal(url, 404)
     if isinstance(error, _NETWORK_TROUBLE):
         text = (
@@ -98,11 +99,11 @@ def _meaning(url: str, error: Exception) -> StreamrecError:
         )
         return StoreUnavailable(text, url=url)
     if isinstance(error, ResponseParserError):
-        return StoreMisbehaved("the store's answer is no S3; check endpoint_url", url=url)
+        return StoreMisbehaved("the store does not answer as S3 does; check endpoint_url", url=url)
     return ConfigError(f"{url}: {error}")
 
 
-def _of_answer(url: str, error: boto.ClientError) -> StoreError:
+def _response_error(url: str, error: boto.ClientError) -> StoreError:
     answer = error.response.get("ResponseMetadata", {})
     code = error.response.get("Error", {}).get("Code")
     headers = answer.get("HTTPHeaders", {})

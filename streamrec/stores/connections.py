@@ -1,8 +1,8 @@
-"""Connections that are open before they are needed.
+"""A connector that opens connections before they are needed.
 
-A connection takes a round trip and a millisecond of CPU time, and over TLS another round trip and
-some milliseconds more. The first ranges need one each, so that these would come between the listing
-and the first batch; while the store thinks about the listing there is nothing else to do.
+A connection takes a round trip and 1 ms of CPU time; over TLS, another round trip and some
+milliseconds more. The first ranges need one each. They are opened during the first listing, so that
+they do not delay the first batch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ DNS_SECONDS = 300
 
 
 class EagerConnector(aiohttp.TCPConnector):
-    """Connections for a session; how many at a time is the caller's affair.
+    """A connector without a limit that opens some connections after its first one.
 
     Args:
-        ahead: How many to open once the first request has its own. They take the way of that
-            request; not through a proxy.
+        ahead: Number of connections to open once the first request has its own, to the same
+            server. None are opened ahead through a proxy.
     """
 
     def __init__(self, ahead: int = 0) -> None:
@@ -44,19 +44,19 @@ class EagerConnector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
     ) -> Connection:
-        """A connection for a request, an open one or a new one."""
+        """Return a connection for a request, an idle one or a new one."""
         connection = await super().connect(req, traces, timeout)
         if self._ahead and req.proxy is None:
             count, self._ahead = self._ahead, 0
-            # The request itself goes first; then all begin: none gets what another has opened.
+            # All tasks start before any has connected, so that each opens a connection of its own.
             self._opening = {asyncio.create_task(self._open(req, timeout)) for _ in range(count)}
         return connection
 
     async def stop(self) -> None:
-        """Open no more."""
+        """Cancel the connections that are being opened ahead."""
         await end(*self._opening)
 
     async def _open(self, req: ClientRequest, timeout: ClientTimeout) -> None:  # noqa: ASYNC109
-        # Who needs a connection opens one, and tells what is wrong.
+        # A failure is ignored: the request that needs a connection tries again and reports it.
         with contextlib.suppress(aiohttp.ClientError, OSError):
             (await super().connect(req, [], timeout)).release()

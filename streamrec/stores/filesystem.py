@@ -1,8 +1,8 @@
-"""Every filesystem of fsspec's that has no store of its own here: az, hdfs, hf and many more.
+"""The store over fsspec's filesystems, for schemes without a store of their own: az, hdfs, hf, ….
 
-What a filesystem can promise is less than what HTTP can: there is no condition on a read, so its
-version is asked for when a range begins, where it is not known yet, and again when its last byte
-has come. A read lands in memory of its own first, a piece at a time.
+A filesystem has no conditional reads as HTTP has. The version is therefore looked up when a range
+begins, unless it is known, and again after the last byte. Each piece is read into memory of its
+own, and copied from there.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range
-from streamrec.stores.filesystem_calls import InLoop, InThreads, filesystem_class
+from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
+from streamrec.stores.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
 from streamrec.stores.filesystem_errors import translated as translated_by_type
 from streamrec.stores.filesystem_info import size_of, version_of
-from streamrec.stores.sources import place_of
+from streamrec.stores.sources import split_chain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from streamrec.stores.sources import Place
+    from streamrec.stores.sources import ChainedURL
 
 __all__ = ["FilesystemStore"]
 
 PIECE_BYTES = 8 << 20
-"""Bytes of one read; as much of a range is held beside the buffer that it goes to."""
+"""Bytes of one read. They are held in addition to the buffer that they are copied to."""
 MAX_KNOWN = 8192
-"""Objects whose size and version are remembered."""
+"""Number of objects whose size and version are remembered."""
 
 
-class FilesystemBody(InPieces):
-    """A range, read piece by piece; the last one is given out once its version is certain."""
+class FilesystemBody(PiecewiseBody):
+    """A range read piece by piece; the last piece is returned only after a check of the version."""
 
     def __init__(self, store: FilesystemStore, info: ObjectInfo, start: int, stop: int) -> None:
         self.info = info
@@ -46,7 +46,7 @@ class FilesystemBody(InPieces):
         self._ready = memoryview(b"")
 
     async def readinto(self, view: memoryview) -> int:
-        """Copy what has come, after reading a piece where nothing has; see :class:`RangeBody`."""
+        """Copy bytes of the current piece, or of the next one; see :class:`RangeBody`."""
         if view and not self._ready and self._at < self._stop:
             stop = min(self._at + PIECE_BYTES, self._stop)
             data = await self._store.read(self.info, self._at, stop, last=stop == self._stop)
@@ -58,15 +58,17 @@ class FilesystemBody(InPieces):
 
 
 class FilesystemStore:
-    """Objects of one scheme, through its fsspec filesystem.
+    """A store of objects of one scheme, read through its fsspec filesystem.
 
-    An asynchronous filesystem is called in the running loop; any other in threads, each with an
-    instance of its own, for fsspec promises no more than one thread for each.
+    An asynchronous filesystem is called in the running loop. Any other is called in threads, each
+    with its own instance, because fsspec's instances are not thread-safe.
 
     Args:
-        scheme: As fsspec knows it: the first one of a chain such as ``zip://x::s3://bucket/a.zip``.
-        storage_options: The filesystem's; for a chain, by the scheme of each link.
-        translated: Raises the tree's errors in place of the filesystem's, given a URL.
+        scheme: fsspec's name of the scheme: the first of a chain such as
+            ``zip://x::s3://bucket/a.zip``.
+        storage_options: The filesystem's options; for a chain, by the scheme of each link.
+        translated: Returns a context that raises streamrec's errors in place of the filesystem's,
+            given a URL.
 
     Raises:
         ConfigError: The filesystem's package is not installed.
@@ -81,61 +83,62 @@ class FilesystemStore:
     ) -> None:
         options = dict(storage_options or {})
         self._translated = translated
-        self._alone = InLoop(options) if filesystem_class(scheme).async_impl else None
-        self._threads = InThreads(options)
+        self._async_caller = AsyncCaller(options) if filesystem_class(scheme).async_impl else None
+        self._threaded_caller = ThreadedCaller(options)
         self._known: dict[str, ObjectInfo] = {}
 
     @asynccontextmanager
     async def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
     ) -> AsyncIterator[FilesystemBody]:
-        """Begin to read; the version is the filesystem's ETag, hash or mtime; see :class:`Store`.
+        """Read a range; see :class:`Store`.
 
-        Where the filesystem names none of these, changes go unnoticed.
+        The version is the filesystem's ETag, hash or mtime. If it has none of these, a change of
+        the object is not detected.
         """
         check_range(start, stop)
         info = self._known.get(url)
-        # An empty range has no last byte to look again at.
+        # An empty range has no last byte after which the version would be checked.
         if (
             info is None
             or etag is None
             or info.etag != etag
             or not start < min(stop, info.size or 0)
         ):
-            info = await self._look(url)
+            info = await self._stat(url)
         check_pin(url, etag, info.etag)
         yield FilesystemBody(self, info, start, min(stop, info.size or 0))
 
     async def read(self, info: ObjectInfo, start: int, stop: int, *, last: bool) -> bytes:
-        """A piece of an object, and with the last one of a range proof of its version.
+        """Return a piece of an object; check the object's version after the last one of a range.
 
         Raises:
             ObjectChanged: It is no longer the version that ``info`` names.
-            StoreError: Any other of the tree's store errors.
+            StoreError: The read failed.
         """
         try:
             _, data = await self._call(info.url, "cat_file", start=start, end=stop)
             _check_length(info.url, len(data), stop - start)
         except StoreError:
-            await self._hold(info)  # a change explains more than what came of it
+            await self._check_version(info)  # if the object has changed, that is the error to raise
             raise
         if last:
-            await self._hold(info)
+            await self._check_version(info)
         return bytes(data)
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """Go through directories, a call each; see :class:`Store`.
+        """List directories, with one call for each; see :class:`Store`.
 
-        A directory or bucket that is not there is empty: filesystems do not tell which it is.
+        A missing bucket is empty too, because filesystems do not tell it from a missing directory.
         """
         comparable = None
-        async for info in self._walk(place_of(prefix), recursive=recursive):
+        async for info in self._walk(split_chain(prefix), recursive=recursive):
             if comparable is None:
-                # Some list another kind of version than they tell of a single object.
-                comparable = (await self._look(info.url)).etag == info.etag
+                # Some filesystems list another kind of version than they report for one object.
+                comparable = (await self._stat(info.url)).etag == info.etag
             yield info if comparable else ObjectInfo(info.url, info.size)
 
-    async def _walk(self, prefix: Place, *, recursive: bool) -> AsyncIterator[ObjectInfo]:
+    async def _walk(self, prefix: ChainedURL, *, recursive: bool) -> AsyncIterator[ObjectInfo]:
         pending = [prefix.link[: prefix.link.rfind("/") + 1]]
         while pending:
             directory = pending.pop()
@@ -149,14 +152,14 @@ class FilesystemStore:
                     pending.append(f"{link}/")
 
     async def aclose(self) -> None:
-        """Let go of every filesystem, and of its connections where it has a way to close them."""
+        """Drop every filesystem, and close its connections where it has a method for that."""
         self._known.clear()
-        if self._alone is not None:
-            await self._alone.aclose()
-        await self._threads.aclose()
+        if self._async_caller is not None:
+            await self._async_caller.aclose()
+        await self._threaded_caller.aclose()
 
-    async def _entries(self, directory: Place) -> Sequence[dict[str, Any]]:
-        """What is in a directory, by the last part of its name."""
+    async def _entries(self, directory: ChainedURL) -> Sequence[dict[str, Any]]:
+        """Return the entries of a directory, each named by the last part of its path."""
         try:
             path, found = await self._call("".join(directory), "ls", detail=True)
         except ObjectNotFound:
@@ -166,39 +169,48 @@ class FilesystemStore:
         inside = [entry for entry in found if entry["name"].strip("/") != own]
         return [{**entry, "name": _last_part(entry["name"])} for entry in inside]
 
-    async def _look(self, url: str) -> ObjectInfo:
+    async def _stat(self, url: str) -> ObjectInfo:
         _, entry = await self._call(url, "info")
         if entry.get("type") == "directory":
             hint = "this is a directory; name its shards, as in …/*.tfrecord"
             raise StoreError(hint, url=url)
         size = size_of(entry)
         if size is None:
-            raise StoreMisbehaved("the filesystem names no size", url=url)
+            raise StoreMisbehaved(
+                "the filesystem does not report the object's size; copy the shards to another "
+                "store",
+                url=url,
+            )
         self._known.pop(url, None)
         if len(self._known) >= MAX_KNOWN:
             del self._known[next(iter(self._known))]
         self._known[url] = ObjectInfo(url, size, version_of(entry))
         return self._known[url]
 
-    async def _hold(self, info: ObjectInfo) -> None:
+    async def _check_version(self, info: ObjectInfo) -> None:
         if info.etag is not None:
-            check_pin(info.url, info.etag, (await self._look(info.url)).etag)
+            check_pin(info.url, info.etag, (await self._stat(info.url)).etag)
 
     async def _call(self, url: str, method: str, **named: object) -> tuple[str, Any]:
-        """Call the filesystem; its path of the URL, and what it says."""
-        place = place_of(url)
+        """Call a method of the filesystem; return its path for the URL, and the method's result."""
+        place = split_chain(url)
         chained = place.before or place.after
-        calls = self._threads if chained or self._alone is None else self._alone
+        calls = (
+            self._threaded_caller if chained or self._async_caller is None else self._async_caller
+        )
         with self._translated(url):
             return await calls.call(place, method, **named)
 
 
 def _check_length(url: str, count: int, wanted: int) -> None:
     if count < wanted:
-        raise StoreUnavailable(f"the read ended {wanted - count} bytes early", url=url)
+        raise StoreUnavailable(
+            f"the read ended {wanted - count} bytes early; check the network", url=url
+        )
     if count > wanted:
         raise StoreMisbehaved(
-            f"a read of {wanted} bytes gave {count}; the filesystem does not know ranges",
+            f"a read of {wanted} bytes returned {count}, so the filesystem does not support "
+            "ranges; copy the shards to another store",
             url=url,
         )
 
@@ -208,5 +220,5 @@ def _last_part(name: str) -> str:
 
 
 def _related(directory: str, prefix: str) -> bool:
-    """Whether what lies below a directory may begin with a prefix."""
+    """Return whether a path below the directory may begin with the prefix."""
     return directory.startswith(prefix) or prefix.startswith(directory)

@@ -1,7 +1,7 @@
-"""What fsspec's filesystems raise, in terms of the error tree.
+"""Translation of the errors of fsspec's filesystems to streamrec's.
 
-Their libraries are many and may not be installed, so their errors are known by name, and by the
-HTTP status that most of them carry. Their texts may hold signed URLs, and are not repeated.
+Their many libraries may not be installed, so errors are recognised by name, and by the HTTP status
+that most of them carry. Their texts are not repeated, as they may hold signed URLs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.masking import masked
-from streamrec.stores.faults import refusal, seconds_to_wait
+from streamrec.stores.refusals import refusal, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +31,10 @@ __all__ = ["meaning_of", "translated"]
 _MISSING = "there is no such object; check its name"
 _DENIED = "access is denied; check the credentials in storage_options"
 _UNTRUSTED = "the server's certificate is not trusted; have the machine trust its authority"
-_BROKEN = "the connection broke"
-_SILENT = "the server is silent for too long"
-_DIRECTORY = "this is a directory; name its shards"
-_NO_ARCHIVE = "this is no archive of its kind, or a damaged one"
+_BROKEN = "the connection broke; check the network"
+_SILENT = "the server did not answer in time; check the server and the network"
+_DIRECTORY = "this is a directory; name its shards, as in …/*.tfrecord"
+_NO_ARCHIVE = "the archive is damaged or of another kind; check the file and the URL's scheme"
 
 _BY_TYPE: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
     (FileNotFoundError, ObjectNotFound, _MISSING),
@@ -69,10 +69,10 @@ _BY_NAME: dict[tuple[str, str], tuple[type[StoreError], str]] = {
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise the tree's errors in place of a filesystem's.
+    """Raise streamrec's errors in place of a filesystem's.
 
     Args:
-        url: The object, prefix or directory at hand.
+        url: The object, prefix or directory, for messages.
     """
     try:
         yield
@@ -83,17 +83,17 @@ def translated(url: str) -> Iterator[None]:
 
 
 def meaning_of(url: str, error: BaseException) -> StreamrecError:
-    """The error of the tree that says the same."""
+    """Return streamrec's error for a filesystem's."""
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
-        # fsspec's http says so of all that failed, and keeps what it was as the cause.
+        # fsspec's http raises FileNotFoundError for every failure, with the real one as its cause.
         return meaning_of(url, cause)
     status = _status_of(error)
     if status is not None:
         return refusal(url, status, retry_after=_wait_of(error))
     if isinstance(error, NotImplementedError):
-        hint = f"{masked(url)}: this filesystem cannot read ranges, or not list"
-        return ConfigError(f"{hint}; copy the shards to another store, or name each one")
+        hint = f"{masked(url)}: the filesystem cannot list objects, or cannot read ranges"
+        return ConfigError(f"{hint}; name each shard, or copy the shards to another store")
     kind, text = _by_name(error) or _by_type(error)
     return kind(f"{text} ({type(error).__name__})", url=url)
 
@@ -107,17 +107,17 @@ def _by_type(error: BaseException) -> tuple[type[StoreError], str]:
     for kind, meaning, text in _BY_TYPE:
         if isinstance(error, kind):
             return meaning, text
-    return StoreMisbehaved, "the filesystem failed in a way that it does not explain"
+    return StoreMisbehaved, "the filesystem failed with an unknown error; check its library"
 
 
 def _status_of(error: BaseException) -> int | None:
-    """The HTTP status of a refusal, wherever its library keeps it."""
+    """Return the HTTP status of a refusal, or ``None``; each library has its own attribute."""
     found = (one for one in _statuses(error) if isinstance(one, int) and 400 <= one <= 599)
     return next(found, None)
 
 
 def _statuses(error: BaseException) -> Iterator[object]:
-    yield getattr(error, "status", None)  # first: asking aiohttp's for ``code`` is a warning
+    yield getattr(error, "status", None)  # first, since aiohttp's errors warn if asked for ``code``
     yield getattr(error, "status_code", None)
     yield getattr(error, "code", None)
     answer: Any = getattr(error, "response", None)
@@ -127,7 +127,7 @@ def _statuses(error: BaseException) -> Iterator[object]:
 
 
 def _wait_of(error: BaseException) -> float | None:
-    """``Retry-After`` of an error that has its answer's headers."""
+    """Return the seconds of ``Retry-After``, if the error carries the response's headers."""
     for holder in (error, getattr(error, "response", None)):
         headers = getattr(holder, "headers", None)
         if isinstance(headers, Mapping):

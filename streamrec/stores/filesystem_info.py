@@ -1,6 +1,7 @@
-"""What a filesystem's ``info`` says of size and version, whatever it calls them. Pure.
+"""Size and version in the ``info`` of a filesystem. Pure: no I/O.
 
-Names of fsspec's own filesystems and of adlfs, gcsfs, huggingface_hub, s3fs, ossfs and pyarrow.
+The keys are those of fsspec's own filesystems and of adlfs, gcsfs, huggingface_hub, s3fs, ossfs and
+pyarrow.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _TIMES = (
 
 
 def size_of(info: Mapping[str, Any]) -> int | None:
-    """Bytes, if the filesystem names them."""
+    """Return the size in bytes, or ``None`` if the filesystem does not report it."""
     size = info.get("size")
     return int(size) if isinstance(size, int | float) else None
 
 
 def version_of(info: Mapping[str, Any]) -> str | None:
-    """The version, in the form of an ETag: a hash or number, else the time with the size.
+    """Return the version in the form of an ETag: a hash or number, else times and size.
 
     Returns:
-        ``None`` where the filesystem names nothing of the kind.
+        The version; ``None`` if the filesystem reports none of them.
     """
     for name in _IDENTITIES:
         if info.get(name):
@@ -48,8 +49,8 @@ def _quoted(text: str) -> str:
 def _text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return value.hex()
-    if isinstance(value, datetime):  # some list a number and tell a date
+    if isinstance(value, datetime):  # some filesystems list a number, but report a date
         return str((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
-    if isinstance(value, Mapping):  # huggingface_hub's: size, sha256, pointer_size
+    if isinstance(value, Mapping):  # of huggingface_hub: size, sha256, pointer_size
         return str(value.get("sha256") or sorted(value.items()))
     return str(value)

@@ -1,7 +1,7 @@
-"""Google Cloud Storage: gcsfs finds credentials, endpoint and payer, aiohttp does the rest.
+"""The store of Google Cloud Storage: gcsfs finds credentials and endpoint, aiohttp reads and lists.
 
-Listings take the way of the bytes, too. gcsfs would repeat a refused token for half a minute, renew
-it in the event loop, and drop what the store says about when to come back.
+gcsfs does not list, because it would repeat a request with a refused token for 30 s, renew the
+token in the event loop, and ignore ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.bearer import BearerToken
 from streamrec.stores.http import READ_SECONDS, RangeClient
-from streamrec.stores.pages import Page, patiently, walk
+from streamrec.stores.pages import Page, walk, with_retries
+from streamrec.stores.range_requests import RangeRequest
 from streamrec.stores.transport import OPTIONS, transport_of
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 __all__ = ["GCSStore", "split_url"]
 
 FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
-"""Of a listing's entries there are two dozen more."""
+"""Fields to request in a listing; by default, each entry has two dozen more."""
 _AS_STORED = {"Accept-Encoding": "gzip"}
-"""Without this GCS unpacks gzip-encoded objects as it sends them, and ignores the range.
+"""Header without which GCS decompresses gzip-encoded objects and ignores the range.
 https://cloud.google.com/storage/docs/transcoding"""
 
 _URL = re.compile(r"(?si:gc?s://([^/]+)(?:/(.*))?)")
 
 
 class GCSStore:
-    """Objects of Google Cloud Storage; their versions are generations.
+    """The store of Google Cloud Storage; an object's version is its generation.
 
     Args:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.transport`.
-        read_seconds: How long the store may be silent in the middle of an answer.
-        ahead: How many connections to open with that of the first listing.
-        clock: Seconds since 1970.
-        sleep: Waits that many seconds, before a page of a listing is asked for again.
+        read_seconds: Seconds that the store may send nothing in the middle of a response.
+        ahead: Number of connections to open during the first listing.
+        clock: Returns seconds since 1970.
+        sleep: Waits that many seconds before a page of a listing is requested again.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class GCSStore:
         """List a bucket, page by page; see :class:`Store`."""
         bucket, name = split_url(prefix)
         if name is None:
-            raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
+            raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         head = prefix[: len(prefix) - len(name)]
         query = {"prefix": name, "fields": FIELDS} | ({} if recursive else {"delimiter": "/"})
 
@@ -94,7 +94,7 @@ class GCSStore:
             more = {"startOffset": after.removeprefix(head)} if after else {}
             more |= {"pageToken": token} if token else {}
             page = await self._page(prefix, head, bucket, query | more)
-            # What it begins with is the one that is behind us.
+            # startOffset is inclusive: the first object may be the one that is already known.
             known = bool(page.objects) and page.objects[0].url == after
             return page._replace(objects=page.objects[known:])
 
@@ -120,11 +120,11 @@ class GCSStore:
         found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
         if set(found.session_kwargs) - {"trust_env"}:
             raise ConfigError(
-                "storage_options: 'session_kwargs' serves gcsfs's own session only, which reads no "
-                "shards; name proxies and certificates by 'proxy' and 'verify'"
+                "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
+                "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
         bearer = BearerToken(found.credentials.credentials, self._clock)
-        # A redirect leads to another host, which must not see the token.
+        # No redirects: another host must not see the token.
         client = RangeClient(
             read_seconds=self._read_seconds,
             follow=False,
@@ -137,7 +137,7 @@ class GCSStore:
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_url(url)
         if not name:
-            raise ConfigError(f"{url}: this names no object; shards are gs://bucket/object")
+            raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
         service = await self._connect()
         latest = RangeRequest(
             url,
@@ -154,21 +154,21 @@ class GCSStore:
         try:
             return await service.client.open(pinned)
         except ObjectNotFound:
-            # That generation is gone. Of the one in its place, if there is one, the answer tells.
+            # That generation is gone; the response for the latest one names the new generation.
             return await service.client.open(latest)
 
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
         service = await self._connect()
         address = service.listing(bucket, query)
         first = not query.keys() & {"startOffset", "pageToken"}
-        document = await patiently(
+        document = await with_retries(
             lambda: service.client.read_document(url, address), self._sleep, first=first
         )
         return _parse_page(url, head, document)
 
 
 class _Service:
-    """Where the API is, and what every request to it carries."""
+    """The API's client and addresses, and the project that pays for requests."""
 
     def __init__(self, client: RangeClient, endpoint: str, payer: Mapping[str, str]) -> None:
         self.client = client
@@ -176,12 +176,13 @@ class _Service:
         self._payer = payer
 
     def media(self, bucket: str, name: str, **query: str) -> str:
-        """Where an object's content is; GCS quotes slashes in names as well."""
+        """Return the address of an object's content."""
+        # The API wants slashes in names percent-encoded as well.
         path = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
         return self._address(path, {"alt": "media", **query})
 
     def listing(self, bucket: str, query: Mapping[str, str]) -> str:
-        """Where a page of a listing is."""
+        """Return the address of a page of a listing."""
         return self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
@@ -189,25 +190,28 @@ class _Service:
 
 
 def split_url(url: str) -> tuple[str, str | None]:
-    """Bucket and object's name; ``None``: there is no slash behind the bucket.
+    """Split a URL into the bucket and the object's name; ``None`` if no slash follows the bucket.
 
     Raises:
-        ConfigError: There is no bucket.
+        ConfigError: The URL names no bucket.
     """
     found = _URL.fullmatch(url)
     if not found:
-        raise ConfigError(f"{url}: this names no bucket; shards are gs://bucket/object")
+        raise ConfigError(f"{url}: this names no bucket; write gs://bucket/object")
     return found[1], found[2]
 
 
 def _payer(filesystem: GCSFileSystem) -> dict[str, str]:
-    """Who pays for the requests, where the bucket's owner does not."""
+    """Return the query parameter for the project that pays, if the bucket's requesters pay."""
     payer = filesystem.requester_pays
     if not payer:
         return {}
     project = payer if isinstance(payer, str) else filesystem.project
     if not project:
-        raise ConfigError("storage_options: requester_pays is to name the project that pays")
+        raise ConfigError(
+            "storage_options: 'requester_pays' names no project; set it to the project that pays, "
+            "or set 'project'"
+        )
     return {"userProject": project}
 
 
@@ -217,7 +221,7 @@ def _parse_page(url: str, head: str, document: bytes) -> Page:
     except ValueError:
         page = None
     if not isinstance(page, dict):
-        raise StoreMisbehaved("the answer is no listing of GCS; check endpoint_url", url=url)
+        raise StoreMisbehaved("the response is no listing of GCS; check endpoint_url", url=url)
     objects = [_describe(head, entry) for entry in page.get("items", [])]
     return Page(objects, page.get("nextPageToken"))
 

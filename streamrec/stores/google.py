@@ -1,6 +1,6 @@
-"""Google's side of the control plane: gcsfs's options and credentials, and uploads through it.
+"""Options and credentials of gcsfs, and uploads through it.
 
-gcsfs is imported in a thread where a loop runs: it brings gRPC along, and takes most of a second.
+gcsfs imports gRPC and takes most of a second, so it is imported in a thread if a loop runs.
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ __all__ = ["filesystem", "put_file"]
 _FSSPEC = frozenset({"listings_expiry_time", "use_listings_cache"})
 _OURS = frozenset({"self", "kwargs", "asynchronous", "loop"})
 _METHODS = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
-"""What gcsfs takes for the name of a way to log in; any other text is a token, or a file's path."""
+"""Values of ``token`` that name a login method; any other text is a token or a file's path."""
 
 
 def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False) -> GCSFileSystem:
-    """Make gcsfs's filesystem, and find its credentials. Blocks: on files, and on Google's servers.
-
-    It is the one that speaks HTTP only: what ``gcsfs.GCSFileSystem`` names asks a gRPC service for
-    the kind of each bucket, and waits for a minute where there is none.
+    """Make gcsfs's filesystem, and find its credentials. Blocks on files and on Google's servers.
 
     Args:
-        storage_options: gcsfs's.
-        asynchronous: Whether its methods are awaited in the caller's loop.
+        storage_options: gcsfs's options.
+        asynchronous: ``True`` if its methods are awaited in the caller's loop.
 
     Raises:
         ConfigError: gcsfs does not know an option, or cannot use its value.
     """
+    # Not gcsfs.GCSFileSystem: that one asks a gRPC service for the type of each bucket, and waits
+    # for a minute if there is no such service. The class in gcsfs.core uses HTTP only.
     from gcsfs.core import GCSFileSystem
     from google.auth.exceptions import GoogleAuthError
 
     _check_names(storage_options, GCSFileSystem)
     options = {**storage_options, "token": _credentials(storage_options.get("token"))}
-    # fsspec keeps one for all writers; one for a loop of ours belongs to that loop.
+    # Writers share fsspec's cached instance; an asynchronous instance belongs to one loop.
     options |= {"asynchronous": asynchronous, "skip_instance_cache": asynchronous}
     try:
         return _logged_in(GCSFileSystem, options)
     except (GoogleAuthError, OSError, TypeError, ValueError, KeyError) as error:
-        # The text may quote the key that it could not read.
+        # The error's text may quote a key.
         raise ConfigError(
             f"storage_options: gcsfs cannot use these credentials or options "
             f"({type(error).__name__}); check 'token', 'project' and 'access'"
@@ -57,11 +56,9 @@ def filesystem(storage_options: Mapping[str, Any], *, asynchronous: bool = False
 
 
 def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSystem:
-    """Make the filesystem; where no way to log in is named, by the first that serves.
-
-    gcsfs has the same ways, but goes on to ask a machine's metadata server, for a quarter of a
-    minute or a half, when google-auth has just found that there is none.
-    """
+    """Make the filesystem; if no login method is named, with the first one that succeeds."""
+    # gcsfs tries the same methods, but also asks a machine's metadata server for 15 to 30 s after
+    # google-auth has found that there is none.
     from google.auth.environment_vars import CREDENTIALS
     from google.auth.exceptions import DefaultCredentialsError
 
@@ -71,7 +68,7 @@ def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSys
         return kind(**options | {"token": "google_default"})
     except DefaultCredentialsError:
         pass
-    except ValueError:  # its project is another one than that of the options
+    except ValueError:  # the credentials' project is not that of the options
         return kind(**options)
     try:
         return kind(**options | {"token": "cache"})
@@ -80,11 +77,11 @@ def _logged_in(kind: type[GCSFileSystem], options: dict[str, Any]) -> GCSFileSys
 
 
 def put_file(target: GCSFileSystem, local: str, path: str) -> None:
-    """Upload a file as a whole: the object appears with its last byte, or not at all.
+    """Upload a file as a whole: the object appears complete, or not at all.
 
     Raises:
-        PermissionError: The store does not allow it.
-        OSError: Anything else.
+        PermissionError: The store denies access.
+        OSError: The upload failed.
     """
     from gcsfs.retry import HttpError
 
@@ -92,38 +89,37 @@ def put_file(target: GCSFileSystem, local: str, path: str) -> None:
         target.put_file(local, path)
     except HttpError as error:
         kind = PermissionError if error.code in (401, 403) else OSError
-        raise kind(f"the store answers {error.code or 'with an error'}") from None
+        raise kind(f"the store refuses the upload ({error.code or 'no status'})") from None
     except OSError as error:
         if str(error).startswith("Forbidden"):
-            raise PermissionError("the store denies it (403)") from None
+            raise PermissionError("the store denies access (403)") from None
         raise
 
 
 def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:
-    """Name what is wrong: gcsfs swallows what it does not know."""
+    """Raise for an unknown option, which gcsfs would ignore."""
     known = {*inspect.signature(kind.__init__).parameters, *_FSSPEC} - _OURS
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, sorted(known), n=1)
-            nearest = f"; did you mean {close[0]!r}?" if close else ""
-            raise ConfigError(f"storage_options: gcsfs has no option {name!r}{nearest}")
+            nearest = f"did you mean {close[0]!r}?" if close else "leave it out"
+            raise ConfigError(f"storage_options: gcsfs has no option {name!r}; {nearest}")
 
 
 def _credentials(token: Any) -> Any:
-    """Make a bare access token one of google-auth's credentials.
-
-    gcsfs would ask a server of Google's whether it is valid; the store itself says so soon enough.
-    """
+    """Return google-auth's credentials for a bare access token; return any other value as it is."""
+    # gcsfs itself would ask a Google server whether the token is valid; the store reports that too.
     if not isinstance(token, str) or token in _METHODS or os.path.exists(token):  # noqa: PTH110 - a token is no path
         return token
     if "/" in token and token.endswith(".json"):
-        raise ConfigError(f"storage_options: there is no file {token} with a token")
+        raise ConfigError(f"storage_options: there is no token file {token}; check 'token'")
     return _bearer(token)
 
 
 @lru_cache(maxsize=16)
 def _bearer(token: str) -> Any:
-    """One object for one token: fsspec knows its filesystems by their options."""
+    """Return the credentials of a token, the same object each time."""
+    # fsspec caches filesystems by their options, so that equal tokens need equal objects.
     from google.oauth2.credentials import Credentials
 
     return Credentials(token)

@@ -1,4 +1,4 @@
-"""The range reader over aiohttp, for https, S3 and GCS alike, and the store of http(s) URLs."""
+"""The client of ranged GETs over aiohttp, for http, S3 and GCS, and the store of http(s) URLs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.answers import Answer, RangeRequest, read_answer, size_past_the_end
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
 from streamrec.stores.connections import EagerConnector
-from streamrec.stores.faults import code_of, refusal, seconds_to_wait
 from streamrec.stores.http_body import HttpBody, give_back, raise_unavailable
+from streamrec.stores.range_requests import (
+    RangeRequest,
+    RangeResponse,
+    check_response,
+    size_from_416,
+)
+from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 from streamrec.stores.transport import OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
@@ -35,46 +40,46 @@ __all__ = ["Authorization", "HttpStore", "RangeClient"]
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 DOCUMENT_SECONDS = 15.0
-"""For a page of a listing, from the request to its last byte: as long as a range may be silent."""
+"""Timeout of a page of a listing in seconds, from the request to its last byte."""
 BUFFER_BYTES = 16 << 10
-"""Bytes that aiohttp holds of a body before it stops the socket (twice that, in fact). Few: until
-somebody asks for the body it comes as objects that are copied, in memory that no budget knows."""
+"""Bytes of a body that aiohttp buffers before it pauses the socket (it takes twice as many). Few,
+because they are copied once more, and are not counted in the memory budget."""
 ERROR_BYTES = 4096
-"""Of an error's document, enough to hold S3's code."""
+"""Bytes read of an error document; S3's code stands within them."""
 
 
 class Authorization(Protocol):
-    """Headers that let a request in, for a while."""
+    """A source of authorization headers that expire."""
 
     async def headers(self, url: str) -> Mapping[str, str]:
-        """What to send now; ``url`` is for errors.
+        """Return the headers to send now; ``url`` is for errors.
 
         Raises:
-            AccessDenied: There are no credentials any more.
-            StoreUnavailable: Who gives them out cannot be reached.
+            AccessDenied: The credentials are not valid any more.
+            StoreUnavailable: The server that renews them cannot be reached.
         """
         ...
 
     async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """What to send in place of headers that the store did not accept (401).
+        """Return headers to send in place of those that the store refused (401).
 
         Returns:
-            ``None``: nobody can do better.
+            The headers; ``None`` if there are no others.
         """
         ...
 
 
 class RangeClient:
-    """One aiohttp session, and ranged GETs through it. How many at a time is the caller's affair.
+    """A client of ranged GETs over one aiohttp session, without a limit on concurrent requests.
 
     Args:
-        read_seconds: How long a server may be silent in the middle of an answer.
-        follow: Whether redirects are followed. A signed URL is good for one host only; without,
-            :class:`~streamrec.stores.faults.WrongRegion` and ``Expired`` are raised as such.
-        transport: Whom to trust, and through which proxy to go.
-        authorization: Sent with every request, and renewed once where the answer is 401.
-        ahead: How many connections to open with that of a document, where one is read before any
-            range: ranges open their own.
+        read_seconds: Seconds that a server may send nothing in the middle of a response.
+        follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
+            does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
+        transport: Certificates and proxy.
+        authorization: Headers sent with every request, and renewed once if the response is 401.
+        ahead: Number of connections to open together with that of a document, if one is read
+            before any range.
     """
 
     def __init__(
@@ -94,10 +99,10 @@ class RangeClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: RangeRequest) -> HttpBody:
-        """Send the request and hold the answer's head against it; close the body in the end.
+        """Send the request, check the response's head, and return the body, which must be closed.
 
         Raises:
-            StoreError: Any of the tree's store errors, retryable or not.
+            StoreError: Any store error, retryable or not.
         """
         response = await self._get(request, request.headers())
         try:
@@ -109,15 +114,15 @@ class RangeClient:
     async def read_document(
         self, url: str, address: str, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """A plain GET of something short, such as a page of a listing, as a whole.
+        """Read a short document as a whole, such as a page of a listing.
 
         Args:
-            url: What is read, for errors.
-            address: Where it is fetched, percent-encoded.
-            headers: What to send.
+            url: The URL for errors.
+            address: The URL to fetch, percent-encoded.
+            headers: The headers to send.
 
         Raises:
-            StoreError: Any of the tree's store errors, retryable or not.
+            StoreError: Any store error, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
         if self._session is None:
@@ -128,7 +133,7 @@ class RangeClient:
                 return await self._read_document(request, headers or {})
         except TimeoutError:
             raise StoreUnavailable(
-                f"a page of the listing did not come within {seconds:g} s; check the store and "
+                f"a page of the listing did not arrive within {seconds:g} s; check the store and "
                 "the network",
                 url=url,
             ) from None
@@ -152,9 +157,11 @@ class RangeClient:
             await self._connector.stop()
             await session.close()
 
-    async def _read_head(self, request: RangeRequest, response: aiohttp.ClientResponse) -> Answer:
+    async def _read_head(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> RangeResponse:
         if response.status in (200, 206):
-            return read_answer(request, response.status, response.headers)
+            return check_response(request, response.status, response.headers)
         if response.status == 416:
             return await self._past_the_end(request, response)
         raise await self._refusal(request, response)
@@ -196,7 +203,7 @@ class RangeClient:
             raise_unavailable(request.url, error)
 
     def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
-        """Made at the first request: a session belongs to the loop that runs then."""
+        """Make the session, at the first request, since it belongs to the running loop."""
         self._connector = EagerConnector(ahead)
         self._session = aiohttp.ClientSession(
             connector=self._connector,
@@ -206,43 +213,42 @@ class RangeClient:
                 sock_connect=CONNECT_SECONDS,
                 sock_read=self._read_seconds,
             ),
-            # aiohttp asks for gzip and unpacks it by default: then a range is not the object's.
+            # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "streamrec"},
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER_BYTES,
-            # Reading .netrc for every request costs; only where there is a proxy to be found.
+            # Only if the environment names a proxy: aiohttp then reads .netrc for every request.
             trust_env=bool(getproxies_environment()),
         )
         return self._session
 
     async def _past_the_end(
         self, request: RangeRequest, response: aiohttp.ClientResponse
-    ) -> Answer:
-        """A 416: the range begins at or past the end. Ask again where it leaves things open."""
-        size, etag = size_past_the_end(response.headers), request.version(response.headers)
+    ) -> RangeResponse:
+        """Return the empty result of a 416: the range begins at or past the end."""
+        size, etag = size_from_416(response.headers), request.version(response.headers)
         if size is None or (request.etag is not None and etag is None):
-            now = await self._look(request)
+            now = await self._current_info(request)
             size, etag = now.size or 0, now.etag
         check_pin(request.url, request.etag, etag)
         if request.start < size:
             raise StoreMisbehaved(
-                f"byte {request.start} of {size} is refused as past the end",
+                f"the server refuses byte {request.start} of {size} as past the end; check the "
+                "server and any proxy before it",
                 url=request.url,
             )
-        return Answer(ObjectInfo(request.url, size, etag), 0, 0)
+        return RangeResponse(ObjectInfo(request.url, size, etag), 0, 0)
 
-    async def _look(self, request: RangeRequest) -> ObjectInfo:
-        """Size and ETag as they are now, from the head of a plain GET.
-
-        A signature for GET does not cover HEAD; the body is not read.
-        """
+    async def _current_info(self, request: RangeRequest) -> ObjectInfo:
+        """Return the object's current size and ETag, from the head of a plain GET."""
+        # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
         response = await self._get(request, request.extra)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
             plain = replace(request, start=0, stop=0, etag=None)
-            return read_answer(plain, 200, response.headers).info
+            return check_response(plain, 200, response.headers).info
         finally:
             response.close()
 
@@ -250,10 +256,11 @@ class RangeClient:
         error = await self._read_refusal(request, response)
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
-        found = request.version(response.headers) or (await self._look(request)).etag
+        found = request.version(response.headers) or (await self._current_info(request)).etag
         if found is not None and same_version(found, request.etag):
             return StoreMisbehaved(
-                f"the store refuses version {found}, which it has (412); it may not know If-Match",
+                f"the store refuses version {found}, although it is the current one (412); check "
+                "that the store supports If-Match",
                 url=error.url,
             )
         try:
@@ -268,7 +275,7 @@ class RangeClient:
         try:
             document = await response.content.read(ERROR_BYTES)
         except (aiohttp.ClientError, OSError):
-            document = b""  # the status says enough
+            document = b""  # the status suffices
         return refusal(
             request.url,
             response.status,
@@ -280,12 +287,12 @@ class RangeClient:
 
 
 class HttpStore:
-    """Objects at plain http(s) URLs; there is no way to list them.
+    """The store of plain http(s) URLs, which cannot be listed.
 
     Args:
         storage_options: ``headers``: a mapping, sent with every request; ``verify``,
             ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.transport.transport_of`.
-        read_seconds: How long a server may be silent in the middle of an answer.
+        read_seconds: Seconds that a server may send nothing in the middle of a response.
     """
 
     def __init__(
@@ -317,12 +324,12 @@ class HttpStore:
         *,
         recursive: bool = True,  # noqa: ARG002 - the protocol's signature
     ) -> AsyncIterator[ObjectInfo]:
-        """Refuse: http has no listing."""
+        """Raise ConfigError, since http has no listings."""
         raise ConfigError(
             f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
             "such as shard-{00000..00127}.tfrecord, or name@128"
         )
-        yield  # an async generator, like the other stores'
+        yield  # makes this an async generator, like the other stores' method
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -333,14 +340,14 @@ def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
     known = sorted({"headers", *OPTIONS})
     for name in sorted(set(options) - set(known)):
         close = difflib.get_close_matches(name, known, n=1)
-        nearest = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        nearest = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
         raise ConfigError(f"storage_options: http(s) has no option {name!r}; {nearest}")
     return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
 
 
 def _address(url: str) -> str:
-    """Percent-encode what a URL may not hold as it is; what is encoded already stays."""
+    """Percent-encode a URL; characters that are already encoded stay as they are."""
     try:
         return str(URL(url))
     except ValueError:
-        raise ConfigError(f"{masked(url)}: this is no http URL") from None
+        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None

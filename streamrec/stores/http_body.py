@@ -1,4 +1,4 @@
-"""The body of an answer over aiohttp, and what becomes of its connection."""
+"""The body of a response over aiohttp, and the release of its connection."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import aiohttp
 
 from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
 from streamrec.masking import masked
-from streamrec.stores.faults import refusal
-from streamrec.stores.landing import Landing
+from streamrec.stores.receivers import BodyReceiver
+from streamrec.stores.refusals import refusal
 from streamrec.stores.transport import tls_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.stores.answers import Answer
+    from streamrec.stores.range_requests import RangeResponse
 
 __all__ = ["HttpBody", "give_back", "raise_unavailable"]
 
 
 class HttpBody:
-    """The bytes of one answer that belong to the range."""
+    """The bytes of one response that belong to the range."""
 
     def __init__(
-        self, answer: Answer, response: aiohttp.ClientResponse, read_seconds: float
+        self, answer: RangeResponse, response: aiohttp.ClientResponse, read_seconds: float
     ) -> None:
         self.info = answer.info
         self._response = response
@@ -33,25 +33,25 @@ class HttpBody:
         self._skip = answer.skip
         self._left = answer.length
         self._ready = memoryview(b"")
-        self._landing: Landing | None = None
-        self._can_land = response.content_length == answer.skip + answer.length
+        self._receiver: BodyReceiver | None = None
+        self._has_exact_length = response.content_length == answer.skip + answer.length
 
     async def readinto(self, view: memoryview) -> int:
-        """Put what comes next into a view, after waiting for some; see :class:`RangeBody`."""
+        """Wait for bytes, and fill the beginning of a view with them; see :class:`RangeBody`."""
         return await self._receive(view, None) if view and self._left else 0
 
-    async def fill(self, view: memoryview, landed: Callable[[int], None]) -> None:
-        """Fill a view, mostly without a turn of the loop for each piece; see :class:`RangeBody`."""
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
+        """Fill a view, mostly without resuming the task for each piece; see :class:`RangeBody`."""
         while view and self._left:
-            view = view[await self._receive(view, landed) :]
+            view = view[await self._receive(view, on_received) :]
 
-    async def _receive(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
-        """Wait for some bytes or, where somebody is told of them, until the view is full."""
+    async def _receive(self, view: memoryview, on_received: Callable[[int], None] | None) -> int:
+        """Wait for some bytes; with ``on_received``, usually until the view is full."""
         try:
             while not self._ready:
                 self._ready = memoryview(self._response.content.read_nowait())
-                if not self._ready and self._is_plain():
-                    return await self._land(view, landed)
+                if not self._ready and self._can_receive_directly():
+                    return await self._receive_directly(view, on_received)
                 await self._drop_before()
         except StoreUnavailable:
             raise
@@ -61,18 +61,20 @@ class HttpBody:
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         self._left -= count
-        if landed is not None:
-            landed(count)
+        if on_received is not None:
+            on_received(count)
         return count
 
-    def _is_plain(self) -> bool:
-        """Whether what follows are the range's bytes and no others, on a connection of ours."""
-        return self._can_land and not self._skip and self._response.connection is not None
+    def _can_receive_directly(self) -> bool:
+        """Return whether the connection is held and will give the range's bytes and no others."""
+        return self._has_exact_length and not self._skip and self._response.connection is not None
 
-    async def _land(self, view: memoryview, landed: Callable[[int], None] | None) -> int:
-        if self._landing is None:
-            self._landing = Landing(self._response, self._left, self._read_seconds)
-        count = await self._landing.readinto(view, landed)
+    async def _receive_directly(
+        self, view: memoryview, on_received: Callable[[int], None] | None
+    ) -> int:
+        if self._receiver is None:
+            self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
+        count = await self._receiver.readinto(view, on_received)
         self._left -= count
         return count or self._end_early()
 
@@ -87,15 +89,18 @@ class HttpBody:
         self._ready = self._ready[skipped:]
 
     def _end_early(self) -> NoReturn:
-        raise StoreUnavailable(f"the body ended {self._left} bytes early", url=self.info.url)
+        raise StoreUnavailable(
+            f"the body ended {self._left} bytes early; check the network", url=self.info.url
+        )
 
     def close(self) -> None:
-        """Give the connection back if the body is at its end, else close it."""
+        """Release the connection if the body is at its end, else close it."""
         give_back(self._response)
 
 
 def give_back(response: aiohttp.ClientResponse) -> None:
-    """Free the connection: the rest of a body would be taken for the next answer's beginning."""
+    """Release the connection if the body is at its end, else close it."""
+    # The rest of the body would be read as the beginning of the next response.
     if response.content.is_eof():
         response.release()
     else:
@@ -103,11 +108,13 @@ def give_back(response: aiohttp.ClientResponse) -> None:
 
 
 def raise_unavailable(url: str, error: Exception) -> NoReturn:
-    """Translate aiohttp's errors; their own text may hold a signed URL, and is not repeated."""
+    """Raise streamrec's error for one of aiohttp's, whose text may hold a signed URL."""
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        raise ConfigError(f"{masked(url)}: this is no http URL") from None
+        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None
     if isinstance(error, aiohttp.TooManyRedirects):
-        raise StoreMisbehaved("the server redirects in circles", url=url) from None
+        raise StoreMisbehaved(
+            "the server redirects in circles; use the URL to which it should lead", url=url
+        ) from None
     if isinstance(error, aiohttp.ClientHttpProxyError):
         raise refusal(url, error.status) from None
     trouble = tls_trouble(error)
@@ -118,7 +125,7 @@ def raise_unavailable(url: str, error: Exception) -> NoReturn:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"the name {error.host} has no address; check it and the network"
+        return f"the host name {error.host} has no address; check the name and the network"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -128,9 +135,9 @@ def _describe(error: Exception) -> str:
             "network"
         )
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "no connection comes about; check the endpoint and the network"
+        return "connecting took too long; check the endpoint and the network"
     if isinstance(error, TimeoutError):
-        return "the server is silent for too long"
+        return "the server did not answer in time; check the server and the network"
     if isinstance(error, OSError) and error.errno:
-        return f"the connection broke: {os.strerror(error.errno)}"
-    return f"the connection broke ({type(error).__name__})"
+        return f"the connection broke: {os.strerror(error.errno)}; check the network"
+    return f"the connection broke ({type(error).__name__}); check the network"

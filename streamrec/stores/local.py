@@ -1,4 +1,4 @@
-"""Files of this machine: plain paths and ``file://`` URLs."""
+"""The store of local files: plain paths and ``file://`` URLs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
-from streamrec.stores.base import InPieces, ObjectInfo, check_pin, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ __all__ = ["LocalStore", "path_of"]
 SCHEME = "file://"
 
 
-class LocalBody(InPieces):
-    """A range of an open file; each read is one call in a thread, straight into the view."""
+class LocalBody(PiecewiseBody):
+    """A range of an open file; each read is one call in a thread, directly into the view."""
 
     def __init__(self, info: ObjectInfo, file: FileIO, length: int, threads: Executor) -> None:
         self.info = info
@@ -31,7 +31,7 @@ class LocalBody(InPieces):
         self._threads = threads
 
     async def readinto(self, view: memoryview) -> int:
-        """Read as much as the file gives in one call; see :class:`RangeBody`."""
+        """Read as many bytes as one call returns; see :class:`RangeBody`."""
         want = min(len(view), self._left)
         if not want:
             return 0
@@ -41,36 +41,33 @@ class LocalBody(InPieces):
             _refuse(self.info.url, error)
         if not count:
             raise StoreUnavailable(
-                f"the file ends {self._left} bytes before its size; is it being rewritten?",
+                f"the file ends {self._left} bytes before its size; check that nothing rewrites it",
                 url=self.info.url,
             )
         self._left -= count
         return count
 
     def _read(self, view: memoryview) -> int:
-        """The last read closes the file while it is in the thread: one call less on the loop."""
+        """Read into the view, and close the file after its last byte."""
         count = self._file.readinto(view)
+        # Closing here saves the event loop a system call.
         if count == self._left:
             self._file.close()
         return count
 
 
 class LocalStore:
-    """Reads files, in threads: a disk, and a network's file system more so, may block.
-
-    As many read at a time as there are cores, two at least. What is in the page cache is copied by
-    the core that asks: more threads would not bring it sooner, but share the cores with those who
-    wait for the first of it.
-    """
+    """The store of local files, which are read in threads because a disk may block."""
 
     def __init__(self) -> None:
+        # Data in the page cache is copied by the thread's core; more threads would only compete.
         self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "streamrec-read")
 
     @asynccontextmanager
     async def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
     ) -> AsyncIterator[LocalBody]:
-        """Open the file at the range; its version is inode, mtime and size; see :class:`Store`."""
+        """Read a range; the version is inode, mtime and size; see :class:`Store`."""
         check_range(start, stop)
         file, info, length = await _open_in_thread(url, start, stop)
         try:
@@ -80,7 +77,7 @@ class LocalStore:
             file.close()
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """Walk the directories below a prefix, one thread call each; see :class:`Store`."""
+        """List the directories below a prefix, one call in a thread each; see :class:`Store`."""
         seen: set[tuple[int, int]] = set()
         pending = [prefix[: prefix.rfind("/") + 1]]
         while pending:
@@ -91,17 +88,17 @@ class LocalStore:
                 pending += directories
 
     async def aclose(self) -> None:
-        """Let the threads end; nothing is kept open between ranges."""
+        """Stop the threads; no files are open between ranges."""
         self._threads.shutdown(wait=False)
 
 
 def path_of(url: str) -> str:
-    """The path of a ``file://`` URL, or the path itself; nothing in it is decoded or expanded."""
+    """Return the path of a ``file://`` URL or path; nothing in it is decoded or expanded."""
     return url.removeprefix(SCHEME)
 
 
 async def _open_in_thread(url: str, start: int, stop: int) -> tuple[FileIO, ObjectInfo, int]:
-    """Open; a cancelled call leaves no file open behind."""
+    """Open the file in a thread; close it if the call is cancelled."""
     opened: list[FileIO] = []
     try:
         return await in_thread(_open, url, start, stop, opened)
@@ -130,9 +127,9 @@ def _describe(url: str, status: os.stat_result) -> ObjectInfo:
 def _scan(
     directory: str, prefix: str, seen: set[tuple[int, int]]
 ) -> tuple[list[ObjectInfo], list[str]]:
-    """The files and the directories of one directory that may lie below the prefix.
+    """Return a directory's files that begin with the prefix, and the directories to go on with.
 
-    Links are followed; ``seen`` keeps a loop of them from having no end.
+    Symbolic links are followed; ``seen`` ends a loop of them.
     """
     path = path_of(directory) or "."
     try:
@@ -164,14 +161,18 @@ def _sort_out(
 
 
 def _refuse(url: str, error: OSError) -> NoReturn:
-    """Raise the error of the tree that says the same."""
+    """Raise streamrec's error for one of the operating system."""
     path = path_of(url)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         where = "" if path.startswith("/") else f" under {Path.cwd()}"
         raise ObjectNotFound(f"there is no such file{where}; check the name", url=url) from None
     if isinstance(error, PermissionError):
-        raise AccessDenied("this user may not read it", url=url) from None
+        raise AccessDenied(
+            "this user may not read the file; change its permissions", url=url
+        ) from None
     if isinstance(error, IsADirectoryError):
         hint = f"this is a directory; name its shards, as in {path.rstrip('/')}/*.tfrecord"
         raise StoreError(hint, url=url) from None
-    raise StoreUnavailable(f"reading failed: {error.strerror}", url=url) from None
+    raise StoreUnavailable(
+        f"the file cannot be read: {error.strerror}; check the disk or the mount", url=url
+    ) from None

@@ -1,4 +1,4 @@
-"""``memory://``: fsspec's global in-memory filesystem, shared by the whole process."""
+"""The store of ``memory://``: fsspec's in-memory filesystem, which the whole process shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEME = "memory://"
 
 
 class MemoryStore:
-    """Reads what ``fsspec.filesystem("memory")`` holds in this process."""
+    """The store of the objects in this process's ``fsspec.filesystem("memory")``."""
 
     def __init__(self) -> None:
         self._files: dict[str, MemoryFile] = MemoryFileSystem.store
@@ -30,13 +30,13 @@ class MemoryStore:
     async def open_range(
         self, url: str, start: int, stop: int, *, etag: str | None = None
     ) -> AsyncIterator[BytesBody]:
-        """Take a copy of the range, so that a writer may go on; see :class:`Store`."""
+        """Copy the range, so that a writer may go on; see :class:`Store`."""
         check_range(start, stop)
         file = self._files.get(_path(url))
         if file is None:
             raise ObjectNotFound(
-                "there is no such object in this process's memory; memory:// is not shared "
-                "between processes",
+                "there is no such object in this process's memory; write it in this process, since "
+                "memory:// is not shared",
                 url=url,
             )
         info = _describe(url, file)
@@ -44,7 +44,7 @@ class MemoryStore:
         yield BytesBody(info, bytes(file.getbuffer()[start:stop]))
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """Go through the objects below a prefix; see :class:`Store`."""
+        """Yield the objects below a prefix; see :class:`Store`."""
         start = _path(prefix)
         for path, file in list(self._files.items()):
             rest = path[len(start) :]
@@ -52,11 +52,11 @@ class MemoryStore:
                 yield _describe(prefix + rest, file)
 
     async def aclose(self) -> None:
-        """The memory stays: it is the process's."""
+        """Do nothing: the memory belongs to the process."""
 
 
 def _path(url: str) -> str:
-    """The key in fsspec's mapping: with one slash before it, however many the URL has."""
+    """Return the key in fsspec's mapping, which begins with exactly one slash."""
     return "/" + url.removeprefix(SCHEME).lstrip("/")
 
 

@@ -1,8 +1,7 @@
-"""S3, Google, Azure and http(s) through obstore (Rust), where the options ask for this reader.
+"""The store of S3, Google, Azure and http(s) through obstore (Rust), if the options select it.
 
-An alternative to the reader over aiohttp, behind the same protocol and with the same promises,
-except for two: obstore does not say how long a busy store asks to wait, and knows no names with
-empty parts (``a//b``).
+It is an alternative to the stores over aiohttp, with two limits: obstore does not pass on
+``Retry-After``, and does not support names with empty parts (``a//b``).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from streamrec.errors import ConfigError, ObjectChanged, StoreMisbehaved, StoreU
 from streamrec.masking import masked
 from streamrec.stores.base import (
     BytesBody,
-    InPieces,
     ObjectInfo,
+    PiecewiseBody,
     check_pin,
     check_range,
 )
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["ObstoreStore"]
 
 CHUNK_BYTES = 1
-"""Of a body, at least: bytes are handed on as they come."""
+"""Smallest piece of a body that obstore hands over, so that bytes are available at once."""
 PAGE = 1000
-"""Entries of a listing that are handed over together."""
+"""Entries of a listing that obstore hands over together."""
 
 
-class ObstoreBody(InPieces):
-    """The bytes of one answer."""
+class ObstoreBody(PiecewiseBody):
+    """The bytes of one response."""
 
     def __init__(self, info: ObjectInfo, answer: obstore.GetResult, length: int) -> None:
         self.info = info
@@ -49,12 +48,12 @@ class ObstoreBody(InPieces):
         self._ready = memoryview(b"")
 
     async def readinto(self, view: memoryview) -> int:
-        """Copy what has come, after waiting for some; see :class:`RangeBody`."""
+        """Wait for bytes, and copy as many as fit; see :class:`RangeBody`."""
         while self._left and not self._ready:
             with translated(self.info.url):
                 piece = await anext(self._pieces, None)
             if piece is None:
-                early = f"the body ended {self._left} bytes early"
+                early = f"the body ended {self._left} bytes early; check the network"
                 raise StoreUnavailable(early, url=self.info.url)
             self._ready = memoryview(piece)[: self._left]
         count = min(len(view), len(self._ready))
@@ -65,13 +64,13 @@ class ObstoreBody(InPieces):
 
 
 class ObstoreStore:
-    """Objects of S3, Google, Azure and http(s), one obstore client a bucket or host.
+    """A store of S3, Google, Azure or http(s) objects, with one obstore client a bucket or host.
 
     Args:
-        storage_options: For S3, s3fs's, as far as obstore knows their like; for http, those of
+        storage_options: For S3, those of s3fs that obstore supports too; for http, those of
             :class:`~streamrec.stores.http.HttpStore`; else obstore's own, such as
             ``account_name``. ``verify``, ``ca_bundle`` and ``proxy`` for all of them.
-        read_seconds: How long a store may be silent in the middle of an answer.
+        read_seconds: Seconds that a store may send nothing in the middle of a response.
     """
 
     def __init__(
@@ -100,13 +99,13 @@ class ObstoreStore:
             yield BytesBody(await self._past_the_end(url, start, etag))
             return
         except ObjectChanged as changed:
-            raise await self._described(changed, url, etag) from None
+            raise await self._with_versions(changed, url, etag) from None
         info = ObjectInfo(url, answer.meta["size"], answer.meta["e_tag"])
         check_pin(url, etag, info.etag)
         yield ObstoreBody(info, answer, max(0, min(stop, info.size or 0) - start))
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
-        """List the directory that a prefix begins in; see :class:`Store`."""
+        """List the directory that holds the prefix; see :class:`Store`."""
         if prefix.startswith("http"):
             raise ConfigError(f"{masked(prefix)}: http cannot list objects; name each shard")
         store, key = await self._find(prefix)
@@ -117,7 +116,7 @@ class ObstoreStore:
                     yield ObjectInfo(head + meta["path"], meta["size"], meta["e_tag"])
 
     async def aclose(self) -> None:
-        """Let go of the clients; obstore closes their connections."""
+        """Drop the clients; obstore closes their connections."""
         self._stores.clear()
         await self._connection.aclose()
 
@@ -138,25 +137,27 @@ class ObstoreStore:
                 self._stores[place] = await self._connection.open(place)
         return self._stores[place], unquote(key) if place.startswith("http") else key
 
-    async def _look(self, url: str) -> ObjectInfo:
+    async def _head(self, url: str) -> ObjectInfo:
         store, key = await self._find(url)
         with translated(url):
             meta = await obstore.head_async(store, key)
         return ObjectInfo(url, meta["size"], meta["e_tag"])
 
     async def _past_the_end(self, url: str, start: int, etag: str | None) -> ObjectInfo:
-        info = await self._look(url)
+        info = await self._head(url)
         check_pin(url, etag, info.etag)
         if start < (info.size or 0):
             raise StoreMisbehaved(
-                f"byte {start} of {info.size} is refused as past the end", url=url
+                f"the server refuses byte {start} of {info.size} as past the end; check the "
+                "server and any proxy before it",
+                url=url,
             )
         return info
 
-    async def _described(self, changed: ObjectChanged, url: str, etag: str | None) -> Exception:
-        """The refusal with both versions in it, as far as the store tells."""
+    async def _with_versions(self, changed: ObjectChanged, url: str, etag: str | None) -> Exception:
+        """Return the error with both versions in its text, if the store names them."""
         try:
-            check_pin(url, etag, (await self._look(url)).etag)
+            check_pin(url, etag, (await self._head(url)).etag)
         except ObjectChanged as described:
             return described
         return changed

@@ -1,4 +1,4 @@
-"""What obstore's clients are made from: options in their own names, credentials, certificates."""
+"""Clients of obstore, made from options, credentials and certificates."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _S3_ENCRYPTION = frozenset({"SSECustomerAlgorithm", "SSECustomerKey"})
 
 
 def split_place(url: str) -> tuple[str, str]:
-    """What a client is for, such as ``s3://bucket``, and the name of the object there.
+    """Split a URL into its bucket or host, such as ``s3://bucket``, and the object's name.
 
     Raises:
         ConfigError: There is no bucket or host, or the URL has a query, which obstore drops.
     """
     found = _PLACE.fullmatch(url)
     if not found:
-        raise ConfigError(f"{masked(url)}: this names no bucket or host")
+        raise ConfigError(f"{masked(url)}: this names no bucket or host; write the URL in full")
     scheme = _SAME.get(found[1].lower(), found[1].lower())
     if scheme in ("http", "https") and ("?" in found[3] or "@" in found[2]):
         raise ConfigError(
-            f"{masked(url)}: obstore reads no URL with a query or a user; leave 'reader' out"
+            f"{masked(url)}: obstore cannot read a URL with a query or a user; leave 'reader' out"
         )
     return f"{scheme}://{found[2]}", found[3]
 
 
 def s3_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """s3fs's options in obstore's names, without credentials.
+    """Translate s3fs's options to obstore's names, without credentials.
 
     Raises:
-        ConfigError: obstore has no like of an option.
+        ConfigError: obstore does not support an option.
     """
     check_options(options)
     client = mapping_of(options, "client_kwargs")
@@ -63,7 +63,7 @@ def s3_config(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted({*options} - _S3_KNOWN - OPTIONS) + sorted({*extra} - _S3_ENCRYPTION)
     if unknown:
         raise ConfigError(
-            f"storage_options: obstore has no like of {', '.join(map(repr, unknown))}; leave it "
+            f"storage_options: obstore does not support {', '.join(map(repr, unknown))}; leave it "
             "or 'reader' out"
         )
     style = mapping_of(mapping_of(options, "config_kwargs"), "s3").get("addressing_style")
@@ -83,11 +83,11 @@ def s3_config(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Connection:
-    """Makes clients of obstore.
+    """A factory of obstore's clients.
 
     Args:
-        options: Of the store, by the scheme's own rules.
-        read_seconds: How long a store may be silent.
+        options: The store's options, as its scheme names them.
+        read_seconds: Seconds that a store may send nothing.
     """
 
     def __init__(self, options: Mapping[str, Any], read_seconds: float) -> None:
@@ -96,13 +96,13 @@ class Connection:
         self._signer: Presigner | None = None
 
     async def open(self, place: str) -> ObjectStore:
-        """A client for a bucket or host. Retrying is the pipeline's.
+        """Make a client for a bucket or host, without retries.
 
         Raises:
             ConfigError: An option is wrong.
         """
         scheme = place.partition("://")[0]
-        # Its overloads want to know the scheme beforehand.
+        # The function's overloads depend on the scheme, which is not known to the type checker.
         make = cast("Callable[..., ObjectStore]", from_url)
         common: dict[str, Any] = {"retry_config": {"max_retries": 0}}
         if scheme == "s3":
@@ -119,7 +119,7 @@ class Connection:
         return make(place, config=own, client_options=client, **common)
 
     async def aclose(self) -> None:
-        """Close what found the credentials."""
+        """Close the signer that found the credentials."""
         signer, self._signer = self._signer, None
         if signer is not None:
             await signer.aclose()
@@ -129,7 +129,7 @@ class Connection:
             "allow_http": True,
             "connect_timeout": f"{CONNECT_SECONDS}s",
             "read_timeout": f"{int(self._read_seconds * 1000)}ms",
-            "timeout": "1h",  # of a whole body; silence is what is cut off
+            "timeout": "1h",  # for a whole body; read_timeout ends a silent one
             "user_agent": "streamrec",
         }
         if not transport.check:
@@ -141,7 +141,7 @@ class Connection:
         return client
 
     async def _credentials(self) -> dict[str, Any]:
-        """Those that the reader over aiohttp would sign with."""
+        """Return the credentials with which the store over aiohttp signs."""
         if self._signer is None:
             from streamrec.stores.presign import Presigner
 

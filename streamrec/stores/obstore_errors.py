@@ -1,6 +1,6 @@
-"""What obstore raises, in terms of the error tree.
+"""Translation of obstore's errors to streamrec's.
 
-Its errors are few; status and code stand in their text, and their text is not repeated.
+Status and code are read from an error's text. The text itself is not repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.masking import masked
-from streamrec.stores.faults import code_of, refusal
+from streamrec.stores.refusals import code_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +48,10 @@ class PastTheEnd(StoreError):
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise the tree's errors in place of obstore's.
+    """Raise streamrec's errors in place of obstore's.
 
     Args:
-        url: The object, prefix or bucket at hand.
+        url: The object, prefix or bucket, for messages.
     """
     try:
         yield
@@ -59,7 +59,9 @@ def translated(url: str) -> Iterator[None]:
         raise
     except (UnknownConfigurationKeyError, InvalidPathError, ValueError, TypeError) as error:
         text = str(error).partition("\n")[0]
-        raise ConfigError(f"{masked(url)}: obstore says: {text}") from None
+        raise ConfigError(
+            f"{masked(url)}: obstore refuses the URL or the options: {text}; correct them"
+        ) from None
     except (BaseError, OSError) as error:
         raise _meaning(url, error) from None
 
@@ -74,12 +76,21 @@ def _meaning(where: str, error: Exception) -> StoreError:
     if isinstance(error, FileNotFoundError):
         return refusal(where, 404)
     if isinstance(error, PreconditionError):
-        return ObjectChanged("the object is no longer the version that this run reads", url=where)
+        return ObjectChanged(
+            "the object is no longer the version that this run reads; start a new run", url=where
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return AccessDenied("access is denied; check the credentials", url=where)
+        return AccessDenied("the store denies access; check the credentials", url=where)
     if _UNTRUSTED.search(text):
         hint = "the server's certificate is not trusted; name its authority's PEM file by 'verify'"
         return StoreError(f"{hint} in storage_options, or by SSL_CERT_FILE", url=where)
     if _MISBEHAVING.search(text):
-        return StoreMisbehaved("the answer is no answer to the range that was asked for", url=where)
-    return StoreUnavailable("the store cannot be reached, or the connection broke", url=where)
+        return StoreMisbehaved(
+            "the response does not match the requested range; check the server and any proxy "
+            "before it",
+            url=where,
+        )
+    return StoreUnavailable(
+        "the store cannot be reached, or the connection broke; check the endpoint and the network",
+        url=where,
+    )

@@ -1,4 +1,4 @@
-"""From a source, as a user writes it, to objects and the stores that hold them."""
+"""Resolution of a user's source to objects, and the stores that read them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from streamrec.stores.sources import (
     fixed_prefix,
     is_glob,
     matcher,
-    place_of,
     scheme_of,
+    split_chain,
 )
 
 if TYPE_CHECKING:
@@ -32,21 +32,21 @@ READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
 
 _MODULES = {"file": "local", "gcs": "gcs", "http": "http", "memory": "memory", "s3": "s3"}
 
-NOTED = 100
-"""Names of a listing: so many are progress."""
+PROGRESS_NAMES = 100
+"""Names after which a listing counts as making progress."""
 
-NEAR = frozenset({"file", "memory"})
-"""A mounted network's file system among them: its milliseconds are hidden by a few ranges, too."""
+LOCAL_SCHEMES = frozenset({"file", "memory"})
+"""Schemes with little latency; a few ranges hide that of a mounted network filesystem."""
 
 
 class Stores:
     """The stores of one dataset, each made when it is first needed, in the running loop.
 
     Args:
-        storage_options: fsspec's, for the filesystem of the source's scheme; local files and
-            memory have none and take no notice of them.
-        stall_timeout: Seconds for which a listing may bring nothing; ``None``: for ever.
-        connections: How many will be needed at once, as soon as the names are known.
+        storage_options: fsspec's options for the source's scheme; local files and memory ignore
+            them.
+        stall_timeout: Seconds for which a listing may bring nothing; ``None``: without limit.
+        connections: Number of connections that are needed as soon as the names are known.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Stores:
         return f"<Stores {', '.join(sorted(self._stores)) or 'none open'}>"
 
     def store_for(self, url: str) -> Store:
-        """The store that reads a URL.
+        """Return the store that reads a URL.
 
         Raises:
             ConfigError: No store reads this scheme.
@@ -75,20 +75,19 @@ class Stores:
             self._stores[scheme] = _make(scheme, self._options, self._connections)
         return self._stores[scheme]
 
-    def are_near(self, urls: Iterable[str]) -> bool:
-        """Whether all of them are on this machine, so that no latency has to be hidden."""
-        return all(scheme_of(url) in NEAR for url in urls)
+    def are_local(self, urls: Iterable[str]) -> bool:
+        """Return whether all URLs are local, so that there is little latency to hide."""
+        return all(scheme_of(url) in LOCAL_SCHEMES for url in urls)
 
     async def resolve(self, source: str | Sequence[str]) -> list[ObjectInfo]:
-        """Find the objects that a source names, sorted by URL, none of them twice.
+        """Return the objects that a source names, sorted by URL, without duplicates.
 
-        Names are taken at their word: only globs ask the store, and their sizes and ETags are
-        those of the listing.
+        Only globs ask the store, for a listing with sizes and ETags. Plain names are not checked.
 
         Raises:
             ObjectNotFound: A glob matches nothing.
             StoreUnavailable: A listing stalls.
-            ConfigError: An unknown scheme, a directory, or a glob where nothing can be listed.
+            ConfigError: A scheme is unknown, a name is a directory, or a store cannot list.
         """
         found: dict[str, ObjectInfo] = {}
         for name in dict.fromkeys(expand(source)):
@@ -101,7 +100,7 @@ class Stores:
         return [found[url] for url in sorted(found)]
 
     async def aclose(self) -> None:
-        """Close every store; again changes nothing."""
+        """Close every store; a second call does nothing."""
         await finish(self._close_all())
 
     async def _close_all(self) -> None:
@@ -110,7 +109,7 @@ class Stores:
             await store.aclose()
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
-        place = place_of(glob)
+        place = split_chain(glob)
         matches = matcher(place.link)
         prefix = fixed_prefix(place.link)
         recursive = "/" in place.link[len(prefix) :] or "**" in place.link
@@ -118,7 +117,7 @@ class Stores:
             "".join(place._replace(link=prefix)), recursive=recursive
         )
         link = slice(len(place.before), -len(place.after) or None)
-        # A key that ends in a slash is a directory's marker, and an index is no shard either.
+        # Keys that end in a slash mark directories; neither they nor indexes are shards.
         found = [
             info
             for info in await self._collect(glob, listing)
@@ -131,18 +130,18 @@ class Stores:
         return found
 
     async def _collect(self, glob: str, listing: AsyncIterator[ObjectInfo]) -> list[ObjectInfo]:
-        """All there is, as long as something comes."""
+        """Return all of a listing, unless it stalls."""
         seconds, clock = self._stall_timeout, asyncio.get_running_loop().time
         found: list[ObjectInfo] = []
         try:
             async with asyncio.timeout(seconds) as limit:
                 async for info in listing:
                     found.append(info)
-                    if seconds is not None and not len(found) % NOTED:
+                    if seconds is not None and not len(found) % PROGRESS_NAMES:
                         limit.reschedule(clock() + seconds)
         except TimeoutError:
             raise StoreUnavailable(
-                f"listing stalls: nothing came for {seconds:g} s, after {len(found)} names; check "
+                f"the listing stalls: no names for {seconds:g} s, after {len(found)} names; check "
                 "the store and the network, or raise stall_timeout",
                 url=glob,
             ) from None
@@ -150,7 +149,7 @@ class Stores:
 
 
 def _refuse_directory(name: str) -> None:
-    if place_of(name).link.endswith("/"):
+    if split_chain(name).link.endswith("/"):
         raise ConfigError(
             f"{masked(name)}: this names a directory; name its shards, as in "
             f"{masked(name)}*.tfrecord"
@@ -158,7 +157,7 @@ def _refuse_directory(name: str) -> None:
 
 
 def import_store(url: str) -> None:
-    """Import what reads a URL, before it is needed.
+    """Import the module of the store that reads a URL, before it is needed.
 
     Raises:
         ConfigError: No store reads this scheme.
@@ -168,7 +167,7 @@ def import_store(url: str) -> None:
 
 
 def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
-    """Import a store's module, and the libraries behind it, only when it is needed."""
+    """Make the store of a scheme; its module and libraries are imported only now."""
     reader = options.get("reader")
     options = {name: value for name, value in options.items() if name != "reader"}
     if reader is not None and scheme not in ("file", "memory"):
@@ -199,7 +198,7 @@ def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
 
 
 def _make_reader(reader: object, scheme: str, options: Mapping[str, Any]) -> Store:
-    """The reader that was asked for by name, in place of the scheme's own."""
+    """Make the store that the option ``reader`` names, in place of the scheme's own."""
     if reader != "obstore" or scheme not in READ_BY_OBSTORE:
         known = ", ".join(sorted(READ_BY_OBSTORE))
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Listings that come in pages: read in many places at once, and patiently."""
+"""Listings in pages: many pages are read at a time, and failed ones are read again."""
 
 from __future__ import annotations
 
@@ -26,60 +26,61 @@ if TYPE_CHECKING:
     from streamrec.plan.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Page", "patiently", "walk"]
+__all__ = ["Page", "walk", "with_retries"]
 
 MAX_ATTEMPTS = 4
-"""Of the first page: a store that does not list at all is more likely misnamed than down."""
+"""Attempts for the first page. Few: a store that does not list at all is more likely misnamed than
+down."""
 MAX_LATER_ATTEMPTS = 10
-"""Of the others: one that fails must not begin the listing again, nor half a minute's outage."""
+"""Attempts for later pages, so that a 30 s outage does not restart the listing."""
 FIRST_PATIENCE = 15.0
-"""Seconds after which a first page is given up that was asked for twice, of a store that is silent
-or cannot be reached: as long as a first range is waited for."""
+"""Seconds after which the first page is given up, after two attempts or more, if the store is
+silent or cannot be reached; as long as for a first range."""
 LONGEST_WAIT = 8.0
-"""Seconds before an attempt, at most, besides what the store asks for."""
+"""Longest wait before an attempt, in seconds, in addition to what the store asks for."""
 
 _T = TypeVar("_T")
 
 
 class Page(NamedTuple):
-    """A part of a listing."""
+    """One page of a listing."""
 
     objects: Sequence[ObjectInfo]
     token: str | None
-    """Asks for the next page; ``None``: this is the last one."""
+    """The token of the next page; ``None`` on the last one."""
 
 
 Fetch: TypeAlias = "Callable[[str, str], Awaitable[Page]]"
 
 
 async def walk(fetch: Fetch, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
-    """Go through a listing in the order of the URLs; many pages are on their way at a time.
+    """Yield the objects of a listing in the order of their URLs, with many pages read at a time.
 
-    Where the store turns out to know no order, or not to begin where it is asked to, one page is
-    read after the other, and the order is the store's.
+    If the store lists in no such order, or cannot begin at a given URL, pages are read one after
+    the other, and the order is the store's.
 
     Args:
-        fetch: Brings a page: the first one behind a URL (of all, where that is empty), or the one
-            that a token asks for. With a token, the URL is that of the page before it.
-        prefix: What all URLs begin with.
+        fetch: Reads a page: the first one after a URL (of the whole listing if that is empty), or
+            the one of a token. With a token, the URL is that of the page before it.
+        prefix: The common beginning of all URLs.
     """
     told: set[str] = set()
     try:
-        async with aclosing(_Spread(fetch, prefix).pages()) as pages:
+        async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
             async for objects in pages:
                 told.update(info.url for info in objects)
                 for info in objects:
                     yield info
-                await asyncio.sleep(0)  # pages that have come ask for the next ones
+                await asyncio.sleep(0)  # lets the tasks that have read a page request the next one
     except OutOfOrder:
-        async with aclosing(_in_turn(fetch)) as pages:
+        async with aclosing(_list_sequentially(fetch)) as pages:
             async for objects in pages:
                 for info in objects:
                     if info.url not in told:
                         yield info
 
 
-async def _in_turn(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+async def _list_sequentially(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
     token: str | None = ""
     while token is not None:
         page = await fetch("", token)
@@ -87,8 +88,8 @@ async def _in_turn(fetch: Fetch) -> AsyncGenerator[Sequence[ObjectInfo], None]:
         yield page.objects
 
 
-class _Spread:
-    """Spans of a listing, each read by a task."""
+class _ParallelListing:
+    """A listing that is cut into spans, each read by a task."""
 
     def __init__(self, fetch: Fetch, prefix: str) -> None:
         self._fetch = fetch
@@ -99,17 +100,17 @@ class _Spread:
         self._news = asyncio.Event()
 
     async def pages(self) -> AsyncGenerator[Sequence[ObjectInfo], None]:
-        """What all spans list, those of one after those of the other.
+        """Yield the objects of all spans, in the order of the spans.
 
         Raises:
-            OutOfOrder: The store does not list as the spans demand.
+            OutOfOrder: The store does not list in the order that spans need.
         """
         self._begin(self._space.spans)
         try:
             while self._space.spans:
                 await self._news.wait()
                 self._news.clear()
-                for objects in self._in_front():
+                for objects in self._ready_pages():
                     yield objects
                 if self._failure is not None:
                     raise self._failure
@@ -122,7 +123,7 @@ class _Spread:
     async def _read(self, span: Span) -> None:
         try:
             await self._read_pages(span)
-        except Exception as error:  # noqa: BLE001 - whoever takes the pages raises it
+        except Exception as error:  # noqa: BLE001 - pages() raises it
             self._failure = self._failure or error
         self._news.set()
 
@@ -137,34 +138,34 @@ class _Spread:
             self._begin(new)
             token = page.token or ""
 
-    def _in_front(self) -> Iterator[Sequence[ObjectInfo]]:
-        """What nothing comes before that is not known yet; it is held no longer."""
+    def _ready_pages(self) -> Iterator[Sequence[ObjectInfo]]:
+        """Yield the pages before which no other page is missing, and forget them."""
         spans = self._space.spans
         while spans:
-            over = spans[0].over  # while these are gone through, others come
+            over = spans[0].over  # read first: more pages may arrive while these are yielded
             yield from self._held.pop(spans[0], ())
             if not over:
                 return
             del spans[0]
 
 
-async def patiently(
+async def with_retries(
     read: Callable[[], Awaitable[_T]],
     sleep: Callable[[float], Awaitable[None]],
     *,
     first: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> _T:
-    """Read something short, a few times where the store is not to be had.
+    """Read a page, and try again if the store is unavailable.
 
     Args:
-        read: One attempt.
-        sleep: Waits that many seconds before the next.
-        first: Whether nothing has come from the store before.
-        clock: Seconds.
+        read: Makes one attempt.
+        sleep: Waits that many seconds.
+        first: ``True`` for the first page of a listing.
+        clock: Returns seconds, monotonic.
 
     Raises:
-        StoreError: It will not pass, or did not.
+        StoreError: The error is not retryable, or the last attempt failed.
     """
     given_up = clock() + (FIRST_PATIENCE if first else math.inf)
     for attempt in range(1, MAX_ATTEMPTS if first else MAX_LATER_ATTEMPTS):

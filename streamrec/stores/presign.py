@@ -1,4 +1,4 @@
-"""S3's control plane: s3fs's options, its session's credentials, and signatures, which are kept."""
+"""Signing of S3 requests with s3fs's options and session; signed URLs are kept for reuse."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 __all__ = ["Presigner", "SignedUrl"]
 
 LIFETIME = 3600.0
-"""Seconds that a signature is good for, where the credentials live as long."""
+"""Seconds for which a signature is valid, unless the credentials expire before."""
 MAX_KEPT = 8192
-"""Signed URLs, of about 0.5 KB each; signing one anew costs a tenth of a millisecond."""
+"""Most signed URLs to keep, of 0.5 KB each; signing one takes 0.1 ms."""
 
 
 class SignedUrl(NamedTuple):
-    """Where something is fetched."""
+    """A signed URL, with the headers to send."""
 
     address: str
     renew_at: float
-    """Seconds since 1970: half of its life is then over."""
+    """The time to sign again, at half of its lifetime; seconds since 1970."""
     headers: Mapping[str, str]
-    """What was signed with it, and must be sent: who pays, the key of an encrypted object."""
+    """The signed headers, which must be sent: requester pays, the key of an encrypted object."""
     era: int
-    """How often credentials had been found anew by then."""
+    """The number of times that credentials had been renewed when it was signed."""
 
     def __repr__(self) -> str:
         return "<SignedUrl>"
 
 
 class Presigner:
-    """Signs for one region, in the loop that first uses it.
+    """A signer for one region, for use in one event loop.
 
     Args:
-        storage_options: s3fs's.
-        region: Where the bucket is; ``None``: what the options and the environment say.
-        clock: Seconds since 1970.
+        storage_options: s3fs's options.
+        region: The bucket's region; ``None``: that of the options and the environment.
+        clock: Returns seconds since 1970.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Presigner:
             self._filesystem = S3FileSystem(
                 **sdk_options(storage_options, region=region),
                 asynchronous=True,
-                skip_instance_cache=True,  # an instance belongs to its loop, and is closed with us
+                skip_instance_cache=True,  # the instance belongs to its loop, and aclose closes it
             )
         self._clock = clock
         self._kept: dict[tuple[str, str], SignedUrl] = {}
@@ -81,11 +81,11 @@ class Presigner:
         self._renewing = asyncio.Lock()
 
     async def sign(self, url: str, call: Call) -> tuple[SignedUrl, bool]:
-        """The URL of a request, and whether it was signed only now.
+        """Return the signed URL of a request, and whether it was signed only now.
 
         Args:
             url: The object or prefix, for errors.
-            call: The request. Those of objects are kept.
+            call: The request. Signed URLs of objects are kept.
 
         Raises:
             AccessDenied: There are no credentials.
@@ -101,13 +101,13 @@ class Presigner:
         return signed, True
 
     def forget(self, call: Call) -> None:
-        """Have the request signed anew when it is needed next."""
+        """Forget the request's signed URL."""
         self._kept.pop((call.bucket, call.key), None)
 
     async def renew(self, refused: SignedUrl) -> None:
-        """Find credentials anew, unless that was done since the refused URL was signed.
+        """Look up credentials again, unless that was done since the refused URL was signed.
 
-        A session remembers what it read from files and environment; others may have replaced it.
+        The session is replaced too, because it remembers the files and variables that it has read.
         """
         async with self._renewing:
             if refused.era != self._era:
@@ -120,7 +120,7 @@ class Presigner:
             self._kept.clear()
 
     async def credentials(self) -> dict[str, Any]:
-        """The credentials themselves, for who signs in another way: as obstore names them.
+        """Return the credentials as obstore names them.
 
         Raises:
             AccessDenied: There are none.
@@ -163,9 +163,9 @@ class Presigner:
         return SignedUrl(address, self._clock() + lifetime / 2, headers, era)
 
     def _plain_endpoint(self) -> Endpoint | None:
-        """Looked for once: the options and the profile stay."""
+        """Return the plain endpoint, if there is one; it is determined once."""
         if not self._settled and not self._given_session:
-            # Handlers of all services' calls take 7 ms to register, and only clients need them.
+            # Only clients need the handlers of all services, which take 7 ms to register.
             bare = {**self._filesystem.kwargs, "include_builtin_handlers": False}
             session = AioSession(**bare)
             environment = {**session.get_scoped_config(), **os.environ}
@@ -176,18 +176,18 @@ class Presigner:
         return self._endpoint
 
     def _session(self) -> AioSession:
-        """What knows the profile; s3fs would make the same."""
+        """Return s3fs's session, which knows the profile; make it as s3fs would."""
         if self._filesystem.session is None:
             self._filesystem.session = AioSession(**self._filesystem.kwargs)
         return self._filesystem.session
 
     async def _found(self) -> Any:
-        """The session's credentials, which may renew themselves; looked for by one at a time."""
+        """Return the session's credentials, looked up by one task at a time."""
         async with self._finding:
             return await self._session().get_credentials()
 
     async def _frozen(self) -> ReadOnlyCredentials | None:
-        """What to sign with; ``None``: nothing is signed."""
+        """Return the credentials to sign with; ``None`` for anonymous requests."""
         filesystem = self._filesystem
         if filesystem.anon:
             return None
@@ -201,14 +201,14 @@ class Presigner:
         return frozen
 
     async def _lifetime(self) -> float:
-        """Seconds: a signature dies with the credentials that made it."""
+        """Return a signature's lifetime in seconds; it expires with its credentials."""
         filesystem = self._filesystem
         if filesystem.anon or filesystem.key or "aws_access_key_id" in filesystem.client_kwargs:
             return LIFETIME
         credentials = await self._found()
         if credentials is None:
-            return LIFETIME  # signing will refuse
-        await credentials.get_frozen_credentials()  # renews them where that is due
+            return LIFETIME  # signing will raise NoCredentialsError
+        await credentials.get_frozen_credentials()  # renews them if they are about to expire
         expiry: datetime | None = getattr(credentials, "_expiry_time", None)
         if expiry is None:
             return LIFETIME

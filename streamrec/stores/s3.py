@@ -1,8 +1,7 @@
-"""S3 and what speaks like it: s3fs and botocore find credentials and sign, aiohttp does the rest.
+"""The store of S3 and compatible services: botocore signs, aiohttp reads and lists.
 
-A presigned URL leaves Range and If-Match unsigned, so one signature serves every range of an
-object, and the bytes take the same path as those of https, at a third of the CPU time that a
-request through the SDK costs.
+A presigned URL does not sign Range and If-Match, so that one signature serves every range of an
+object. Reading through aiohttp takes a third of the CPU time of the SDK.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.base import check_range
 from streamrec.stores.boto_errors import translated
-from streamrec.stores.faults import Expired, WrongRegion
 from streamrec.stores.filesystem import FilesystemBody, FilesystemStore
 from streamrec.stores.http import READ_SECONDS, RangeClient
-from streamrec.stores.pages import patiently, walk
+from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.presign import Presigner
+from streamrec.stores.range_requests import RangeRequest
+from streamrec.stores.refusals import Expired, WrongRegion
 from streamrec.stores.s3_calls import GetObject, ListObjects
 from streamrec.stores.s3_listing import parse_page
 from streamrec.stores.s3_options import (
@@ -52,16 +51,16 @@ _URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?
 
 
 class S3Store:
-    """Objects of S3, and of gateways and services that speak it.
+    """The store of S3 and of compatible gateways and services.
 
     Args:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
-        read_seconds: How long the store may be silent in the middle of an answer.
-        ahead: How many connections to open with that of the first listing.
-        clock: Seconds since 1970.
-        sleep: Waits that many seconds, before a page of a listing is asked for again.
+        read_seconds: Seconds that the store may send nothing in the middle of a response.
+        ahead: Number of connections to open during the first listing.
+        clock: Returns seconds since 1970.
+        sleep: Waits that many seconds before a page of a listing is requested again.
     """
 
     def __init__(
@@ -78,11 +77,11 @@ class S3Store:
         self._clock, self._sleep = clock, sleep
         self._signers: dict[str | None, Presigner] = {}
         self._regions: dict[str, str] = {}
-        """Of buckets that turned out not to be where the options say."""
-        self._beside: FilesystemStore | None = None
-        self._told: set[str] = set()
-        """Buckets that are known to be read beside the fast path."""
-        # A redirect leads to another host, for which the signature is worth nothing.
+        """The regions of buckets that are not in the region of the options."""
+        self._s3fs_store: FilesystemStore | None = None
+        self._warned_of: set[str] = set()
+        """The buckets for which the log has said that they are read through s3fs."""
+        # No redirects: the signature is not valid for another host.
         transport = s3_transport(self._options)
         self._client = RangeClient(
             read_seconds=read_seconds, follow=False, transport=transport, ahead=ahead
@@ -94,9 +93,9 @@ class S3Store:
     ) -> AsyncIterator[HttpBody | FilesystemBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        beside = self._fall_back(split_url(url)[0], self._options)
-        if beside is not None:
-            async with beside.open_range(url, start, stop, etag=etag) as slow:
+        s3fs_store = self._fall_back(split_url(url)[0], self._options)
+        if s3fs_store is not None:
+            async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
             return
         body = await self._open(url, start, stop, etag)
@@ -109,10 +108,10 @@ class S3Store:
         """List a bucket, page by page; see :class:`Store`."""
         bucket, key = split_url(prefix)
         if key is None:
-            raise ConfigError(f"{prefix}: a pattern may not stand for buckets; name one in full")
-        beside = self._fall_back(bucket, {})  # no name has a version in it
-        if beside is not None:
-            async for info in beside.list(prefix, recursive=recursive):
+            raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
+        s3fs_store = self._fall_back(bucket, {})  # listed names hold no versions
+        if s3fs_store is not None:
+            async for info in s3fs_store.list(prefix, recursive=recursive):
                 yield info
             return
         head, first = (
@@ -134,25 +133,27 @@ class S3Store:
             while self._signers:
                 _, signer = self._signers.popitem()
                 await signer.aclose()
-            if self._beside is not None:
-                await self._beside.aclose()
+            if self._s3fs_store is not None:
+                await self._s3fs_store.aclose()
         finally:
             await self._client.aclose()
 
     def _fall_back(self, bucket: str, options: Mapping[str, Any]) -> FilesystemStore | None:
-        """What reads through s3fs, where presigned URLs would not do; said once a bucket."""
+        """Return the store over s3fs if presigned URLs cannot be used; log it once a bucket."""
         reason = reason_to_fall_back(options, bucket)
         if reason is None:
             return None
-        if bucket not in self._told:
-            self._told.add(bucket)
+        if bucket not in self._warned_of:
+            self._warned_of.add(bucket)
             logger.warning(
-                "s3://%s is read through s3fs, at several times the CPU time: %s", bucket, reason
+                "s3://%s is read through s3fs, which takes several times the CPU time: %s",
+                bucket,
+                reason,
             )
-        if self._beside is None:
+        if self._s3fs_store is None:
             once = sdk_options(self._options)
-            self._beside = FilesystemStore("s3", once, translated=translated)
-        return self._beside
+            self._s3fs_store = FilesystemStore("s3", once, translated=translated)
+        return self._s3fs_store
 
     def _signer(self, bucket: str) -> Presigner:
         region = self._regions.get(bucket)
@@ -163,7 +164,7 @@ class S3Store:
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, key = split_url(url)
         if not key:
-            raise ConfigError(f"{url}: this names no object; shards are s3://bucket/key")
+            raise ConfigError(f"{url}: this names no object; write s3://bucket/key")
 
         async def get(signed: SignedUrl) -> HttpBody:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
@@ -176,16 +177,16 @@ class S3Store:
             return await self._client.read_document(url, signed.address, signed.headers)
 
         first = not (call.after or call.token)
-        document = await patiently(lambda: self._request(url, call, get), self._sleep, first=first)
+        document = await with_retries(
+            lambda: self._request(url, call, get), self._sleep, first=first
+        )
         return parse_page(url, head, document)
 
     async def _request(
         self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
     ) -> _T:
-        """Send; where the store says that the bucket is in another region, once more from there.
-
-        Nobody is asked for a bucket's region beforehand: most are where the options say.
-        """
+        """Send a request; if the bucket is in another region, send it there."""
+        # Regions are not looked up beforehand, since most buckets are in that of the options.
         try:
             return await self._signed(url, call, send)
         except WrongRegion as wrong:
@@ -196,9 +197,9 @@ class S3Store:
             raise StoreError(wrong.message, url=wrong.url) from None
 
     async def _signed(self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]) -> _T:
-        """Send; a refused signature is renewed once, where that may help.
+        """Sign and send a request.
 
-        It may where credentials have expired, and where the signature is an old one.
+        If the credentials have expired, or a kept signature is refused, sign and send it again.
         """
         signer = self._signer(call.bucket)
         signed, fresh = await signer.sign(url, call)
@@ -218,12 +219,12 @@ class S3Store:
 
 
 def split_url(url: str) -> tuple[str, str | None]:
-    """Bucket (or access point's ARN) and key; ``None``: there is no slash behind the bucket.
+    """Split a URL into bucket (or access point's ARN) and key; ``None`` if no slash follows.
 
     Raises:
-        ConfigError: There is no bucket.
+        ConfigError: The URL names no bucket.
     """
     found = _URL.fullmatch(url)
     if not found:
-        raise ConfigError(f"{url}: this names no bucket; shards are s3://bucket/key")
+        raise ConfigError(f"{url}: this names no bucket; write s3://bucket/key")
     return found[1], found[2]

@@ -1,4 +1,4 @@
-"""The two requests that S3 is asked, and how botocore signs them with and without its client.
+"""The two requests to S3, and their signatures, with and without botocore's client.
 
 The client knows every rule of S3. It learns them from a model of the whole service, which takes
 0.14 s to read, and half a millisecond to sign a URL by. Most buckets need two of the rules: those
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Endpoint", "GetObject", "ListObjects", "plain_endpoint", "sign"]
 
 AWS_REGION = "us-east-1"
-"""Signatures are for this one where nobody names any."""
+"""The region to sign for if none is named."""
 _REGION = re.compile(r"(?!us-gov-|us-iso|cn-)[a-z]{2}-[a-z]+-\d{1,2}")
 """Of AWS's own partition; hosts elsewhere end in other names."""
 _BUCKET = re.compile(r"(?!xn--|sthree-)[a-z0-9][a-z0-9-]{1,61}[a-z0-9](?<!--ol-s3)(?<!-s3alias)")
@@ -55,18 +55,18 @@ class GetObject:
 
     @property
     def query(self) -> dict[str, str]:
-        """None: all is said by the path."""
+        """The query, which is empty: the path names the object."""
         return {}
 
     @property
     def parameters(self) -> dict[str, str]:
-        """As botocore's client names them."""
+        """The parameters, as botocore's client names them."""
         return {"Bucket": self.bucket, "Key": self.key}
 
 
 @dataclass(frozen=True, slots=True)
 class ListObjects:
-    """A page of a listing: ``ListObjectsV2``."""
+    """A request for a page of a listing: ``ListObjectsV2``."""
 
     operation: ClassVar = "ListObjectsV2"
     key: ClassVar = ""
@@ -74,13 +74,13 @@ class ListObjects:
     prefix: str
     delimiter: str
     token: str = ""
-    """Of the page before; empty: the first page."""
+    """The token from the page before; empty for the first page."""
     after: str = ""
-    """The key that the first page begins behind."""
+    """The key after which the first page begins."""
 
     @property
     def query(self) -> dict[str, str]:
-        """As S3 names them; what is empty is left out."""
+        """The parameters that are not empty, as S3 names them."""
         named = {
             "list-type": "2",
             "encoding-type": "url",
@@ -93,7 +93,7 @@ class ListObjects:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """As botocore's client names them."""
+        """The parameters that are not empty, as botocore's client names them."""
         named = {
             "Bucket": self.bucket,
             "EncodingType": "url",
@@ -110,11 +110,11 @@ Call = GetObject | ListObjects
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where buckets of plain names are.
+    """An endpoint of S3, for buckets with plain names.
 
     Args:
-        region: As the options or the environment name it.
-        url: Of a store that is not AWS, and takes buckets for directories.
+        region: The region that the options or the environment name.
+        url: The URL of a store other than AWS, with buckets in its path.
     """
 
     region: str | None
@@ -124,11 +124,11 @@ class Endpoint:
 
     @property
     def signing_region(self) -> str:
-        """What signatures are for."""
+        """The region to sign for."""
         return self.region or AWS_REGION
 
     def address(self, call: Call) -> str | None:
-        """The address to sign; ``None``: it takes botocore's client to know."""
+        """Return the address to sign; ``None`` if only botocore's client can tell."""
         if not _BUCKET.fullmatch(call.bucket):
             return None
         path = quote(call.key, safe="/~")
@@ -146,17 +146,17 @@ def sign(
     *,
     pays: bool,
 ) -> tuple[str, Mapping[str, str]] | None:
-    """A call's signed address, and the headers to be sent with it.
+    """Return a call's signed address, and the headers to be sent with it.
 
     Args:
-        call: What is asked.
-        endpoint: Of whom.
-        credentials: ``None``: it is asked without a signature.
+        call: The request.
+        endpoint: The endpoint.
+        credentials: The credentials; ``None``: no signature.
         seconds: The signature's lifetime.
-        pays: The requester pays.
+        pays: ``True`` if the requester pays.
 
     Returns:
-        ``None``: it takes botocore's client.
+        Address and headers; ``None`` if only botocore's client can sign the call.
     """
     address = endpoint.address(call)
     if address is None:
@@ -174,15 +174,15 @@ def sign(
 def plain_endpoint(
     filesystem: Any, variable: Callable[[str], Any], environment: Mapping[str, Any]
 ) -> Endpoint | None:
-    """The endpoint, where nothing but its URL and region is said about it.
+    """Return the endpoint, if its URL and region are all that is configured about it.
 
     Args:
-        filesystem: s3fs's; its options are looked at.
-        variable: Gives settings of the session by botocore's names.
-        environment: What may name an endpoint: the variables, and the profile's settings.
+        filesystem: s3fs's filesystem, with the options.
+        variable: Returns a setting of the session by botocore's name.
+        environment: Variables and settings of the profile that may name an endpoint.
 
     Returns:
-        ``None``: other rules may hold, which botocore's client knows.
+        The endpoint; ``None`` if other rules may apply, which botocore's client knows.
     """
     client, config = filesystem.client_kwargs, filesystem.config_kwargs
     url = filesystem.endpoint_url or client.get("endpoint_url")

@@ -1,4 +1,4 @@
-"""botocore's client, as s3fs makes it: for what :mod:`streamrec.stores.s3_calls` does not know."""
+"""Signing by botocore's client, for cases that :mod:`streamrec.stores.s3_calls` does not handle."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ METHODS = {"GetObject": "get_object", "ListObjectsV2": "list_objects_v2"}
 
 
 class SigningClient:
-    """Signs; it sends nothing.
+    """A signer of requests over botocore's client, which sends nothing.
 
     Args:
-        filesystem: s3fs's, which holds the client.
+        filesystem: s3fs's filesystem, which holds the client.
     """
 
     def __init__(self, filesystem: S3FileSystem) -> None:
         self._filesystem = filesystem
         self._client: Any = None
         self._headers: dict[str, dict[str, str]] = {}
-        """By operation, those that were signed last; they follow from the options."""
+        """The headers signed last, by operation; they follow from the options."""
         self._retired: list[Any] = []
-        """Clients with credentials of the past."""
+        """Clients with old credentials."""
 
     async def sign(self, call: Call, seconds: float) -> tuple[str, Mapping[str, str]]:
-        """A call's signed address, and the headers to be sent with it."""
+        """Return a call's signed address, and the headers to be sent with it."""
         client = await self._ready()
         method = METHODS[call.operation]
         address: str = await client.generate_presigned_url(
             method,
-            # Anew each time: botocore changes them.
+            # Made for each call, because botocore changes them.
             Params=self._filesystem._get_s3_method_kwargs(  # noqa: SLF001 - as its own calls do
                 getattr(client, method), **call.parameters
             ),
@@ -48,14 +48,14 @@ class SigningClient:
         return address, self._headers.get(call.operation, {})
 
     async def renew(self) -> None:
-        """Make a client of a new session, which finds credentials anew."""
+        """Make a client of a new session, which looks up credentials again."""
         if self._client is not None:
             self._retired.append(self._client)
             await self._filesystem.set_session(refresh=True)
 
     async def aclose(self) -> None:
         """Close the clients' connections."""
-        # Asking for the client would make one.
+        # Not by s3fs's own attribute, which would make a client.
         clients = [*self._retired, getattr(self._filesystem, "_s3", None)]
         self._retired.clear()
         for client in clients:
@@ -72,7 +72,7 @@ class SigningClient:
         return client
 
     def _look_on(self, request: Any, operation_name: str, **_: object) -> None:
-        """Keep S3's own headers while botocore signs them: the URL does not hold their values."""
+        """Keep the ``x-amz-`` headers that botocore signs, since the URL does not hold them."""
         names = [name for name in request.headers if name.lower().startswith("x-amz-")]
         self._headers[operation_name] = {name: request.headers[name] for name in names}
 
@@ -80,10 +80,9 @@ class SigningClient:
 def _use_own_region(client: Any) -> None:
     """Have botocore presign for the region's own host.
 
-    By default it takes ``bucket.s3.amazonaws.com``, which answers with a redirect, that is with
-    another host than the signed one, for buckets that are new or elsewhere. It leaves that where
-    the addressing style is said to be virtual; the client's endpoints are settled by then, so
-    nothing else changes.
+    By default it signs for ``bucket.s3.amazonaws.com``, which redirects requests for new buckets,
+    or those of other regions, to another host. With a virtual addressing style it does not. The
+    client's endpoints are fixed by now, so that nothing else changes.
     """
     config = client.meta.config
     style = (config.s3 or {}).get("addressing_style", "auto")

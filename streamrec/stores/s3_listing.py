@@ -1,4 +1,4 @@
-"""A page of S3's listings, as the store writes it. Pure.
+"""The parser of a page of S3's listings. Pure: no I/O.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 """
@@ -21,31 +21,31 @@ __all__ = ["parse_page"]
 
 
 def parse_page(url: str, head: str, document: bytes) -> Page:
-    """Read ``ListBucketResult``; 1,000 objects take 3 ms.
+    """Parse a ``ListBucketResult``; 1,000 objects take 3 ms.
 
     Args:
-        url: What is listed, for errors.
-        head: What stands before the keys: ``s3://bucket/``.
-        document: As it came.
+        url: The listed prefix, for errors.
+        head: The beginning of the URLs, before the key: ``s3://bucket/``.
+        document: The response's body.
 
     Raises:
-        StoreMisbehaved: It is something else.
+        StoreMisbehaved: It is no valid listing.
     """
     try:
         return _read(head, _parse(document))
     except (ET.ParseError, TypeError, ValueError):
         raise StoreMisbehaved(
-            "the answer is no listing of S3; check endpoint_url", url=url
+            "the response is no listing of S3; check endpoint_url", url=url
         ) from None
 
 
 def _parse(document: bytes) -> Element:
-    # S3 declares no types of documents. What does may define entities that grow without end.
+    # S3 sends no DOCTYPE. A document with one may define entities that expand without limit.
     if b"<!DOCTYPE" in document:
         raise ValueError("a listing has no DOCTYPE")
     root = ET.fromstring(document.decode())  # noqa: S314 - it defines no entities
     if root.tag.rpartition("}")[2] != "ListBucketResult":
-        raise ValueError("this is no listing")
+        raise ValueError("the document is no ListBucketResult")
     return root
 
 
@@ -57,7 +57,7 @@ def _read(head: str, root: Element) -> Page:
         return Page(objects, None)
     token = root.findtext(f"{space}NextContinuationToken")
     if not token:
-        raise ValueError("there is more, and no word about where")
+        raise ValueError("the listing is truncated, but has no continuation token")
     return Page(objects, token)
 
 
@@ -69,6 +69,6 @@ def _info(head: str, entry: Element, space: str, decode: Callable[[str], str]) -
     facts = {child.tag: child.text for child in entry}
     size = facts.get(f"{space}Size")
     if f"{space}Key" not in facts or size is None:
-        raise ValueError("an object without a key or a size")
+        raise ValueError("an object has no key or no size")
     key = decode(facts[f"{space}Key"] or "")
     return ObjectInfo(head + key, int(size), facts.get(f"{space}ETag"))

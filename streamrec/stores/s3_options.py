@@ -1,9 +1,9 @@
-"""What becomes of s3fs's options: on the fast path, beside it, or refused. Pure.
+"""The handling of s3fs's options: used, ignored, refused, or a reason to read through s3fs. Pure.
 
-Most of them go to s3fs and botocore, which sign with them: endpoints, credentials, regions,
-addressing, requester pays, encryption with a customer's key. Those about blocks, caches, uploads
-and listings' caches (``default_block_size``, ``default_cache_type``, ``fixed_upload_size``,
-``max_concurrency``, ``cache_regions``, …) have no effect on reading ranges.
+Most options go to s3fs and botocore, which sign with them: endpoints, credentials, regions,
+addressing, requester pays, encryption with a customer's key. Those about blocks, caches and uploads
+(``default_block_size``, ``default_cache_type``, ``fixed_upload_size``, ``max_concurrency``,
+``cache_regions``, …) have no effect on reading ranges.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
 _OUR_PARAMETERS = frozenset(
     {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}
 )
-"""Of GetObject: what is read, and which version of it, is not for options to say."""
+"""GetObject's parameters that streamrec sets itself: the range and the version to read."""
 _DIRECTORY_BUCKET = "--x-s3"
-"""How the names of S3 Express One Zone's buckets end."""
+"""The suffix of names of S3 Express One Zone's buckets."""
 _MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
-"""Access points of no one region; their signatures are of another kind (SigV4A)."""
+"""Multi-region access points, which need another kind of signature (SigV4A)."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse, by name, what would break reading.
+    """Check that no option is set that would break reading.
 
     Raises:
         ConfigError: Such an option is set.
@@ -46,7 +46,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:
-    """Why a bucket cannot be read by presigned URLs; ``None``: it can."""
+    """Return the reason why a bucket cannot be read by presigned URLs, or ``None``."""
     if options.get("version_aware"):
         return "version_aware lets names end in ?versionId="
     if bucket.endswith(_DIRECTORY_BUCKET):
@@ -57,11 +57,11 @@ def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:
 
 
 def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dict[str, Any]:
-    """The options of s3fs, with what signing needs; retrying is ours.
+    """Return the options of s3fs for signing, without retries.
 
     Args:
-        options: As the user gave them; what they say wins.
-        region: Where the bucket is; ``None``: what the options and the environment say.
+        options: The user's options, which take precedence.
+        region: The bucket's region; ``None``: that of the options and the environment.
     """
     config = {
         "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
@@ -81,10 +81,10 @@ def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dic
 
 
 def s3_transport(options: Mapping[str, Any]) -> Transport:
-    """How the endpoint is reached: by botocore's names for it, too.
+    """Return the transport to the endpoint, from streamrec's and botocore's options.
 
     Raises:
-        ConfigError: A file is not there, or the proxy is no http URL.
+        ConfigError: A file does not exist, or the proxy is no http URL.
     """
     config = mapping_of(options, "config_kwargs")
     proxies = mapping_of(config, "proxies")
@@ -99,10 +99,10 @@ def s3_transport(options: Mapping[str, Any]) -> Transport:
 
 
 def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A copy of an option that is a mapping itself, such as ``client_kwargs``.
+    """Return a copy of an option that is a mapping itself, such as ``client_kwargs``.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The option is no mapping.
     """
     value = options.get(name) or {}
     try:

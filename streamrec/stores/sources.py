@@ -1,4 +1,4 @@
-"""What a source names: schemes, ranges of shards and globs, as text. Pure."""
+"""Schemes, ranges of shards and globs in the text of a source. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Place", "expand", "fixed_prefix", "is_glob", "matcher", "place_of", "scheme_of"]
+__all__ = ["ChainedURL", "expand", "fixed_prefix", "is_glob", "matcher", "scheme_of", "split_chain"]
 
 MAX_SHARDS = 1_000_000
-"""More than any dataset has; a range with a typing error asks for more."""
+"""Most shards that one name may stand for; more is a mistyped range."""
 
 FAMILIES = {
     "file": "file",
@@ -35,36 +35,36 @@ _GCS = re.compile(r"\Agc?s://", re.IGNORECASE)
 _CHAIN = re.compile(r"((?:[\w+.-]+::)*)([\w+.-]+://.*?)((?:::.*)?)", re.DOTALL)
 
 
-class Place(NamedTuple):
-    """The parts of a URL that may be one of fsspec's chains; joined they are the URL again."""
+class ChainedURL(NamedTuple):
+    """The three parts of a URL that may be one of fsspec's chains; joined they are the URL."""
 
     before: str
-    """What has no path of its own: ``simplecache::``."""
+    """The links without a path: ``simplecache::``."""
     link: str
-    """What names the object: ``zip://dir/train.tfrecord``."""
+    """The link that names the object: ``zip://dir/train.tfrecord``."""
     after: str
-    """What that is in: ``::s3://bucket/shards.zip``."""
+    """The links that hold the object: ``::s3://bucket/shards.zip``."""
 
     def __repr__(self) -> str:
-        return f"<Place {masked(''.join(self))}>"
+        return f"<ChainedURL {masked(''.join(self))}>"
 
 
-def place_of(url: str) -> Place:
-    """Take a chain apart; what is none is its own link."""
-    # A ``::`` in S3's key or in an IPv6 address begins nothing: these stores are in no other.
+def split_chain(url: str) -> ChainedURL:
+    """Split a chain into its parts; any other URL is a single link."""
+    # These schemes begin no chain: their ``::`` is part of a key or of an IPv6 address.
     if "::" not in url or url.partition("://")[0].lower() in FAMILIES:
-        return Place("", url, "")
+        return ChainedURL("", url, "")
     found = _CHAIN.fullmatch(url)
-    return Place(*found.groups()) if found else Place("", url, "")
+    return ChainedURL(*found.groups()) if found else ChainedURL("", url, "")
 
 
 def scheme_of(url: str) -> str:
-    """The kind of store that reads a URL, by the name of its scheme; a plain path's is ``file``.
+    """Return the scheme under which a URL's store is known; a plain path's is ``file``.
 
-    A scheme without a store of its own is fsspec's, under the name that fsspec has for it.
+    A scheme without a store of its own keeps fsspec's name.
 
     Raises:
-        ConfigError: No store reads this scheme, and fsspec knows no filesystem for it.
+        ConfigError: Neither streamrec nor fsspec knows the scheme.
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
@@ -84,9 +84,9 @@ def _of_fsspec(url: str, scheme: str) -> str:
     hint = (
         f"did you mean {close[0]!r}{_provider(close[0])}?"
         if close
-        else f"there are {', '.join(known)}"
+        else f"the schemes are {', '.join(known)}"
     )
-    place = url.partition("?")[0]  # a scheme that is misspelt may have a signature behind it
+    place = url.partition("?")[0]  # the query may hold a signature
     raise ConfigError(f"{place}: there is no store for the scheme {scheme!r}; {hint}")
 
 
@@ -99,11 +99,11 @@ def _provider(scheme: str) -> str:
 
 
 def expand(source: str | Sequence[str]) -> list[str]:
-    """Spell out ranges: the names and globs that a source stands for, in its own order.
+    """Return the names and globs that a source stands for, in its order.
 
-    ``{00000..00127}`` counts (leading zeros give the width), ``{a,b}`` chooses, and ``name@128``,
-    with or without a suffix behind it, is TensorFlow's ``name-00000-of-00128``. Globs stay.
-    ``gcs://`` becomes ``gs://``: one object has one name.
+    ``{00000..00127}`` counts (leading zeros give the width), ``{a,b}`` lists alternatives, and
+    ``name@128``, with or without a suffix behind it, is TensorFlow's ``name-00000-of-00128``. Globs
+    stay as they are. ``gcs://`` becomes ``gs://``, so that each object has one name.
 
     Args:
         source: A URL, glob or path, or a list of them.
@@ -116,7 +116,7 @@ def expand(source: str | Sequence[str]) -> list[str]:
 
 
 def _expand_one(source: str) -> list[str]:
-    before, link, after = place_of(source)
+    before, link, after = split_chain(source)
     return [f"{before}{name}{after}" for name in _expand_link(link)]
 
 
@@ -152,7 +152,7 @@ def _choices(source: str, found: re.Match[str]) -> Sequence[str]:
         return found[3].split(",")
     first, last = int(found[1]), int(found[2])
     if last < first:
-        raise ConfigError(f"{source}: the range {found[0]} runs backwards")
+        raise ConfigError(f"{source}: the range {found[0]} runs backwards; swap its bounds")
     _check_count(source, last - first + 1)
     padded = any(len(bound) > 1 and bound.startswith("0") for bound in (found[1], found[2]))
     width = max(len(found[1]), len(found[2])) if padded else 0
@@ -161,24 +161,28 @@ def _choices(source: str, found: re.Match[str]) -> Sequence[str]:
 
 def _check_count(source: str, count: int) -> None:
     if not 1 <= count <= MAX_SHARDS:
-        raise ConfigError(f"{source}: this names {count} shards; 1 to {MAX_SHARDS:,} can be read")
+        raise ConfigError(
+            f"{source}: this names {count} shards; correct the range to 1 to {MAX_SHARDS:,} shards"
+        )
 
 
 def is_glob(url: str) -> bool:
-    """Whether ``*``, ``?`` or ``[`` makes it a pattern; in http URLs only ``*`` does."""
+    """Return whether a URL holds ``*``, ``?`` or ``[``, or for http a ``*`` before its query."""
     if scheme_of(url) == "http":
         return "*" in url.partition("?")[0]
-    return _MAGIC.search(place_of(url).link) is not None
+    return _MAGIC.search(split_chain(url).link) is not None
 
 
 def fixed_prefix(glob: str) -> str:
-    """All before the first magic character: every match begins with it."""
+    """Return the text before the first ``*``, ``?`` or ``[``, with which every match begins."""
     found = _MAGIC.search(glob)
     return glob[: found.start()] if found else glob
 
 
 def matcher(glob: str) -> Callable[[str], bool]:
-    """Which URLs a glob names: ``*`` and ``?`` stay within a ``/``, ``**`` is any number of levels.
+    """Return a function that tells whether a URL matches a glob.
+
+    ``*`` and ``?`` do not match a ``/``; ``**`` matches any number of directories.
 
     Raises:
         ConfigError: ``**`` stands beside other characters.
@@ -188,5 +192,5 @@ def matcher(glob: str) -> Callable[[str], bool]:
     try:
         pattern = re.compile(glob_translate(glob))
     except (ValueError, re.error) as error:
-        raise ConfigError(f"{glob}: {error}") from None
+        raise ConfigError(f"{glob}: this is no valid glob ({error}); correct it") from None
     return lambda url: pattern.match(url) is not None

@@ -1,4 +1,4 @@
-"""Writing objects: each appears whole under its name, or not at all."""
+"""Targets to write objects to; an object appears complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
-from streamrec.stores.parts import BUFFER, Part
+from streamrec.stores.part_file import BUFFER, PartFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,48 +21,52 @@ __all__ = ["Target", "open_target", "translated", "write_object"]
 
 @contextlib.contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise the operating system's errors as those of the store.
-
-    A filesystem's own may hold a signed URL, so they are not chained.
-    """
+    """Raise the store's errors in place of the operating system's."""
+    # ``from None``: a filesystem's own error may hold a signed URL.
     try:
         yield
     except FileNotFoundError:
-        raise ObjectNotFound("no such directory or bucket; create it first", url=url) from None
+        raise ObjectNotFound(
+            "there is no such directory or bucket; create it first", url=url
+        ) from None
     except PermissionError:
-        raise AccessDenied("may not be written to", url=url) from None
+        raise AccessDenied(
+            "the object may not be written; check the permissions", url=url
+        ) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StoreError(f"cannot be written: {reason}", url=url) from None
+        raise StoreError(
+            f"the object cannot be written: {reason}; correct this and write it again", url=url
+        ) from None
 
 
 class Target(Protocol):
-    """Where a shard's bytes go until it is complete."""
+    """A new object that is not visible until it is complete."""
 
     @property
     def file(self) -> IO[bytes]:
-        """Takes the bytes."""
+        """The file to write the object's bytes to."""
         ...
 
     def commit(self) -> None:
-        """Make the shard appear."""
+        """Make the object visible."""
 
     def discard(self) -> None:
-        """Remove what is left of it, after ``commit`` too."""
+        """Remove temporary files; to be called after ``commit`` too."""
 
 
 def open_target(
     url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
 ) -> Target:
-    """A new object of that name, still empty.
+    """Return a target for a new object.
 
     Args:
         url: A URL, or a local path.
-        storage_options: fsspec's, for a URL.
-        make_directory: Make its directory, where the store has some and it is not there.
+        storage_options: fsspec's options, for a URL.
+        make_directory: Create a missing directory, if the store has directories.
 
     Raises:
-        OSError: It cannot be written; :func:`translated` makes an error of the tree of it.
+        OSError: It cannot be written; :func:`translated` turns this into streamrec's error.
         ConfigError: The scheme is not known.
     """
     path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
@@ -80,19 +84,19 @@ def write_object(
     *,
     make_directory: bool = False,
 ) -> None:
-    """Write one object: it appears whole, or not at all.
+    """Write one object, which appears complete, or not at all.
 
     Args:
         url: A URL, or a local path.
-        data: All of it.
-        storage_options: fsspec's, for a URL.
-        make_directory: Make its directory, where the store has some and it is not there.
+        data: The object's content.
+        storage_options: fsspec's options, for a URL.
+        make_directory: Create a missing directory, if the store has directories.
 
     Raises:
         ConfigError: The scheme is not known.
         ObjectNotFound: The directory does not exist.
-        AccessDenied: It may not be written to.
-        StoreError: It could not be written.
+        AccessDenied: The object may not be written.
+        StoreError: The object could not be written.
     """
     with translated(url):
         target = open_target(url, storage_options or {}, make_directory=make_directory)
@@ -104,13 +108,13 @@ def write_object(
 
 
 class _LocalTarget:
-    """A hidden file in the same directory that is renamed."""
+    """A target that writes a hidden file in the same directory and renames it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")
-        self._part = Part(path)
+        self._part = PartFile(path)
         self.file = self._part.file
 
     def commit(self) -> None:
@@ -124,19 +128,19 @@ class _LocalTarget:
 
 
 def _sync_directory(path: Path) -> None:
-    """Without it the new name may be lost in a power failure."""
+    """Flush a directory to the disk, so that a new name in it survives a power failure."""
     directory = os.open(path, os.O_RDONLY)
-    # Some network filesystems refuse it; the shard is there all the same.
+    # Some network filesystems refuse this; the object is visible all the same.
     with contextlib.suppress(OSError):
         os.fsync(directory)
     os.close(directory)
 
 
 class _RemoteTarget:
-    """A local temporary file that is uploaded as a whole.
+    """A target that writes a local temporary file, and uploads it as a whole.
 
-    Filesystems differ in what they keep of an upload that breaks off; one that never began leaves
-    nothing anywhere. The file has no name, so that nothing is left of it if the process is killed.
+    Some filesystems keep parts of a broken upload, so that it begins only when the object is
+    complete. The temporary file has no name: the kernel removes it when the process ends.
     """
 
     def __init__(
@@ -150,11 +154,11 @@ class _RemoteTarget:
     def commit(self) -> None:
         self.file.flush()
         try:
-            self.file.seek(0)  # outside of Linux, who opens it goes on where it stands
+            self.file.seek(0)  # outside of Linux, /dev/fd shares the position
             self._upload(f"/dev/fd/{self.file.fileno()}")
         except OSError:
             raise
-        except Exception as error:  # noqa: BLE001 - each SDK has a tree of errors of its own
+        except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
             raise OSError(f"{type(error).__name__}: {error}") from None
 
     def discard(self) -> None:
@@ -165,7 +169,7 @@ class _RemoteTarget:
 def _uploader(
     url: str, storage_options: Mapping[str, Any], *, make_directory: bool
 ) -> Callable[[str], object]:
-    """What puts a local file in the place of the URL."""
+    """Return a function that uploads a local file to the URL."""
     scheme, _, path = url.partition("://")
     if scheme.lower() in ("gs", "gcs"):
         from streamrec.stores import google
@@ -176,7 +180,9 @@ def _uploader(
     try:
         filesystem, path = fsspec.url_to_fs(url, **storage_options)
     except (ValueError, ImportError) as error:
-        raise ConfigError(f"{url}: {error}") from None
-    if make_directory and not scheme.lower().startswith("s3"):  # there it would make a bucket
+        raise ConfigError(
+            f"{url}: {error}; correct the URL or storage_options, or install the scheme's package"
+        ) from None
+    if make_directory and not scheme.lower().startswith("s3"):  # s3fs would create a bucket
         filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     return partial(filesystem.put_file, rpath=path)

@@ -1,8 +1,8 @@
-"""How a server is reached: whose certificates are good for https, and through which proxy.
+"""Certificates and proxy with which a server is reached.
 
-Options come first, then the variables that other tools obey. Where none of them says anything,
-aiohttp's own context serves, which trusts what the system does; another one costs about 20 ms to
-build, and is built when the first https URL is read.
+Options come before the environment variables that other tools use. If neither names certificates,
+aiohttp's own TLS context is used, which trusts the system's. Another context takes 20 ms to build,
+and is built when the first https URL is read.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 __all__ = ["AUTHORITIES", "OPTIONS", "Transport", "tls_trouble", "transport_of"]
 
 OPTIONS = frozenset({"ca_bundle", "proxy", "verify"})
-"""Of ``storage_options``, for http(s) and S3 alike."""
+"""Keys of ``storage_options`` that set the transport."""
 AUTHORITIES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-"""Variables that name a file of certificates; S3's tools have one of their own before them."""
+"""Environment variables that name a file of certificates; for S3, AWS_CA_BUNDLE precedes them."""
 
 _EXPIRED = frozenset({9, 10})
 _OTHER_NAME = frozenset({62, 64})
-"""OpenSSL's codes (``x509_vfy.h``): outside of its dates; another host or address."""
+"""OpenSSL's codes (``x509_vfy.h``) for a wrong date, and for a wrong host name or address."""
 _BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 @dataclass(frozen=True)
 class Transport:
-    """How a server is reached."""
+    """The certificates and the proxy with which a server is reached."""
 
     check: bool = True
-    """Whether the server's certificate must be good."""
+    """True if the server's certificate must be valid."""
     authority: str | None = None
     """A PEM file of the certificates to trust, in place of the system's."""
     certificate: str | tuple[str, str] | None = None
-    """The client's own: one PEM file, or two, of certificate and key."""
+    """The client's certificate: one PEM file, or a pair of certificate and key."""
     proxy: str | None = field(default=None, repr=False)
-    """A URL; ``None``: what the environment says, for each host."""
+    """The proxy's URL; ``None``: the environment's proxy for each host, if any."""
 
     @cached_property
     def tls(self) -> ssl.SSLContext | bool:
-        """What aiohttp takes for ``ssl``."""
+        """The value of aiohttp's argument ``ssl``."""
         if self.authority is None and self.certificate is None:
             return self.check
         try:
@@ -78,17 +78,17 @@ def transport_of(
     certificate: str | tuple[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Transport:
-    """Read the options and the environment.
+    """Return the transport that options and environment variables set.
 
     Args:
         options: ``verify``: a PEM file, or ``False`` for no checks; ``ca_bundle``: a PEM file;
             ``proxy``: a URL.
-        variables: Names of variables that may name a PEM file, the first one wins.
-        certificate: The client's own.
-        environment: ``None``: the process's.
+        variables: Variables that may name a PEM file; the first one that is set is used.
+        certificate: The client's certificate.
+        environment: The environment; ``None``: that of the process.
 
     Raises:
-        ConfigError: A file is not there, or the proxy is no http URL.
+        ConfigError: A file does not exist, or the proxy is no http URL.
     """
     proxy = options.get("proxy")
     if proxy is not None and not str(proxy).startswith(("http://", "https://")):
@@ -108,7 +108,7 @@ def transport_of(
 
 
 def tls_trouble(error: object) -> str | None:
-    """What is wrong with a server's TLS and will stay so; ``None``: it may pass, or is not TLS."""
+    """Return the message for a permanent TLS problem of a server; ``None`` for other errors."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return _certificate_trouble(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorSSLError):

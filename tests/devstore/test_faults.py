@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.faults import NO_EFFECTS, Effects, Fault, Faults, Step, flipped, script
+from streamrec.devstore.faults import (
+    NO_EFFECTS,
+    Fault,
+    FaultEffects,
+    Faults,
+    Step,
+    flip_byte,
+    sending_steps,
+)
 from streamrec.errors import ConfigError
 
 RANGE = "bytes=100-199"
@@ -99,7 +107,7 @@ def test_probability_follows_the_seed() -> None:
 def test_rules_add_up_and_the_later_one_wins() -> None:
     rules = [Fault(latency=1.0, reset_after=5), Fault(latency=2.0, etag="x"), Fault(nth=9, stall=1)]
     effects = Faults(rules).choose("GET", "/", None)
-    assert effects == Effects(latency=2.0, reset_after=5, etag="x")
+    assert effects == FaultEffects(latency=2.0, reset_after=5, etag="x")
 
 
 def test_an_effect_set_to_its_default_overrides_too() -> None:
@@ -109,7 +117,7 @@ def test_an_effect_set_to_its_default_overrides_too() -> None:
 
 def test_without_rules_nothing_happens() -> None:
     assert Faults().choose("GET", "/", None) is NO_EFFECTS
-    assert list(script(10, NO_EFFECTS)) == [Step("send", 0, 10)]
+    assert list(sending_steps(10, NO_EFFECTS)) == [Step("send", 0, 10)]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +153,8 @@ PLACES = st.none() | st.integers(0, 30)
 def test_a_script_sends_each_byte_once_up_to_the_cut(
     size: int, reset: int | None, truncate: int | None, stall: int | None
 ) -> None:
-    effects = Effects(reset_after=reset, truncate_after=truncate, stall_after=stall, stall=1.5)
-    steps = list(script(size, effects))
+    effects = FaultEffects(reset_after=reset, truncate_after=truncate, stall_after=stall, stall=1.5)
+    steps = list(sending_steps(size, effects))
     sent = [at for step in steps if step.act == "send" for at in range(step.start, step.stop)]
     cut = min(size if reset is None else reset, size if truncate is None else truncate, size)
     assert sent == list(range(cut))
@@ -157,24 +165,27 @@ def test_a_script_sends_each_byte_once_up_to_the_cut(
 
 
 def test_what_interrupts_a_body_comes_in_its_place() -> None:
-    effects = Effects(stall_after=3, stall=9.0, reset_after=7)
-    assert list(script(10, effects)) == [
+    effects = FaultEffects(stall_after=3, stall=9.0, reset_after=7)
+    assert list(sending_steps(10, effects)) == [
         Step("send", 0, 3), Step("stall", seconds=9.0), Step("send", 3, 7), Step("reset")
     ]  # fmt: skip
 
 
 def test_a_stall_may_come_before_the_first_byte_and_after_the_last() -> None:
-    assert [step.act for step in script(4, Effects(stall_after=0))] == ["stall", "send"]
-    assert [step.act for step in script(4, Effects(stall_after=99))] == ["send", "stall"]
+    assert [step.act for step in sending_steps(4, FaultEffects(stall_after=0))] == ["stall", "send"]
+    assert [step.act for step in sending_steps(4, FaultEffects(stall_after=99))] == [
+        "send",
+        "stall",
+    ]
 
 
 def test_a_body_cannot_be_cut_short_past_its_end() -> None:
-    assert list(script(4, Effects(truncate_after=4))) == [Step("send", 0, 4)]
+    assert list(sending_steps(4, FaultEffects(truncate_after=4))) == [Step("send", 0, 4)]
 
 
 @given(st.binary(max_size=20), st.integers(-5, 25))
 def test_one_byte_is_flipped(data: bytes, at: int) -> None:
-    result = bytes(flipped(memoryview(data), at))
+    result = bytes(flip_byte(memoryview(data), at))
     changed = [n for n, (a, b) in enumerate(zip(data, result, strict=True)) if a != b]
     assert changed == ([at] if 0 <= at < len(data) else [])
-    assert bytes(flipped(result, at)) == data
+    assert bytes(flip_byte(result, at)) == data

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamrec.devstore.faults import NO_EFFECTS, Effects
+from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
 from streamrec.devstore.messages import Call, ObjectBody, Reply
 from streamrec.devstore.objects import MemoryObjects
 
@@ -36,12 +36,12 @@ def test_the_size_of_a_body() -> None:
 
 def test_faults_change_the_head() -> None:
     reply = Reply(206, {"Content-Range": "bytes 0-1/2", "A": "b"})
-    assert reply.dressed(NO_EFFECTS) == reply
-    assert reply.dressed(Effects(partial_status=200)).status == 200
-    wrong = reply.dressed(Effects(content_range="bytes 5-6/7", headers={"A": "c"}))
+    assert reply.with_faults(NO_EFFECTS) == reply
+    assert reply.with_faults(FaultEffects(partial_status=200)).status == 200
+    wrong = reply.with_faults(FaultEffects(content_range="bytes 5-6/7", headers={"A": "c"}))
     assert wrong.headers == {"Content-Range": "bytes 5-6/7", "A": "c"}
-    assert reply.dressed(Effects(content_range="")).headers == {"A": "b"}
+    assert reply.with_faults(FaultEffects(content_range="")).headers == {"A": "b"}
 
 
 def test_only_partial_answers_change_their_status() -> None:
-    assert Reply(200).dressed(Effects(partial_status=203)).status == 200
+    assert Reply(200).with_faults(FaultEffects(partial_status=203)).status == 200

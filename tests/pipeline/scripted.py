@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
-from streamrec.stores.base import InPieces, ObjectInfo
+from streamrec.stores.base import ObjectInfo, PiecewiseBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
 
 @dataclass
-class Body(InPieces):
-    """A body of a part of an object, which comes in pieces and may break off."""
+class Body(PiecewiseBody):
+    """A part of an object, handed out in pieces, perhaps broken off."""
 
     info: ObjectInfo
     data: memoryview
@@ -59,7 +59,7 @@ class ScriptedStore:
     def store_for(self, url: str) -> ScriptedStore:
         return self
 
-    def are_near(self, urls: Iterable[str]) -> bool:
+    def are_local(self, urls: Iterable[str]) -> bool:
         return False
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:

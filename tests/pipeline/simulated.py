@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StoreError, StoreUnavailable
-from streamrec.stores.base import InPieces, ObjectInfo
+from streamrec.stores.base import ObjectInfo, PiecewiseBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -109,7 +109,7 @@ class SimulatedStore:
     def store_for(self, url: str) -> SimulatedStore:
         return self
 
-    def are_near(self, urls: Iterable[str]) -> bool:
+    def are_local(self, urls: Iterable[str]) -> bool:
         return False
 
     async def aclose(self) -> None:
@@ -144,7 +144,7 @@ class SimulatedStore:
             self.open_bodies -= 1
 
 
-class SimulatedBody(InPieces):
+class SimulatedBody(PiecewiseBody):
     """A body that comes at the connection's pace."""
 
     def __init__(

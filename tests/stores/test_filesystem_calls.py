@@ -12,8 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from streamrec.errors import ConfigError
-from streamrec.stores.filesystem_calls import InLoop, InThreads, filesystem_class
-from streamrec.stores.sources import place_of
+from streamrec.stores.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
+from streamrec.stores.sources import split_chain
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def registered() -> Iterator[None]:
 
 @asynchronous
 async def test_in_the_loop() -> None:
-    calls = InLoop({})
+    calls = AsyncCaller({})
     for url in ("looping://one/x", "looping://one/y", "looping://two/x"):
-        path, answer = await calls.call(place_of(url), "info", refresh=True)
+        path, answer = await calls.call(split_chain(url), "info", refresh=True)
         assert answer == (url[10:13], path, {"refresh": True}, None)
     assert [made.server for made in MADE] == ["one", "two"]
     assert [made.forgotten for made in MADE] == [2, 1]
@@ -101,8 +101,8 @@ async def test_in_the_loop() -> None:
 
 @asynchronous
 async def test_in_threads_with_an_instance_each() -> None:
-    calls = InThreads({})
-    place = place_of("blocking://one/x")
+    calls = ThreadedCaller({})
+    place = split_chain("blocking://one/x")
     answers = await asyncio.gather(*(calls.call(place, "info") for _ in range(50)))
     assert all(answer == ("one", "one/x", {}, True) for _, answer in answers)
     assert len({made.thread for made in MADE}) == len(MADE)
@@ -114,15 +114,15 @@ async def test_in_threads_with_an_instance_each() -> None:
 
 @asynchronous
 async def test_closing_unused() -> None:
-    await InLoop({}).aclose()
-    await InThreads({}).aclose()
+    await AsyncCaller({}).aclose()
+    await ThreadedCaller({}).aclose()
 
 
 @asynchronous
 async def test_options_that_are_refused() -> None:
-    calls = InThreads({"wrong": "swordfish"})
+    calls = ThreadedCaller({"wrong": "swordfish"})
     with pytest.raises(ConfigError, match=r"blocking's filesystem says: \*+ is wrong"):
-        await calls.call(place_of("blocking://one/x"), "info")
+        await calls.call(split_chain("blocking://one/x"), "info")
     await calls.aclose()
 
 

@@ -23,8 +23,8 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.faults import code_of, refusal
 from streamrec.stores.gcs import GCSStore, _parse_page, split_url
+from streamrec.stores.refusals import code_of, refusal
 from tests.stores.conformance import (
     DATA,
     AccessConformance,

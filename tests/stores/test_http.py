@@ -28,7 +28,7 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
-from tests.stores.odd_servers import opened, serving
+from tests.stores.http_server import opened, serving
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TestHttp(StoreConformance, FaultConformance):
     async def test_server_without_ranges_and_a_large_object(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("streamrec.stores.answers.MAX_SKIP", 1 << 20)
+        monkeypatch.setattr("streamrec.stores.range_requests.MAX_SKIP", 1 << 20)
         async with backend() as bench:
             assert bench.devstore
             bench.put("large", LARGE)

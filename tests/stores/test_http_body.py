@@ -1,4 +1,4 @@
-"""Bodies that end too early, and connections that break; how they land is in test_landing."""
+"""Bodies that end too early, and connections that break; how they land is in test_receivers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
 from streamrec.stores import http
 from tests.stores.conformance import read
-from tests.stores.odd_servers import opened, serving
+from tests.stores.http_server import opened, serving
 from tests.support import asynchronous
 
 

@@ -151,7 +151,7 @@ async def test_patterns_without_a_match(source: str) -> None:
     ],
 )
 def test_what_is_near(urls: list[str], near: bool) -> None:
-    assert Stores().are_near(urls) is near
+    assert Stores().are_local(urls) is near
 
 
 class Closing:

@@ -17,8 +17,8 @@ from streamrec.stores.pages import (
     MAX_ATTEMPTS,
     MAX_LATER_ATTEMPTS,
     Page,
-    patiently,
     walk,
+    with_retries,
 )
 from tests.cancelled import TURNS, cancelled_in_every_turn
 from tests.plan.test_key_space import KEYS
@@ -188,7 +188,7 @@ class Store:
 @asynchronous
 async def test_what_is_busy_is_asked_again() -> None:
     store = Store(StoreUnavailable("busy"), StoreUnavailable("busy", retry_after=7.0))
-    assert await patiently(store.read, store.sleep, first=True) == "page"
+    assert await with_retries(store.read, store.sleep, first=True) == "page"
     assert store.attempts == 3
     first, second = store.naps
     assert 0 <= first <= 2
@@ -200,7 +200,7 @@ async def test_what_is_busy_is_asked_again() -> None:
 async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
     store = Store(*[StoreUnavailable("busy")] * 99)
     with pytest.raises(StoreUnavailable):
-        await patiently(store.read, store.sleep, first=first)
+        await with_retries(store.read, store.sleep, first=first)
     assert store.attempts == most
     assert len(store.naps) == most - 1
     assert all(0 <= nap <= LONGEST_WAIT for nap in store.naps)
@@ -234,7 +234,7 @@ async def test_a_store_that_cannot_be_reached_is_soon_given_up(
 ) -> None:
     store = SlowStore(*[failure] * 99)
     with pytest.raises(StoreUnavailable):
-        await patiently(store.read, store.sleep, first=first, clock=lambda: store.now)
+        await with_retries(store.read, store.sleep, first=first, clock=lambda: store.now)
     assert store.attempts == attempts
 
 
@@ -242,5 +242,5 @@ async def test_a_store_that_cannot_be_reached_is_soon_given_up(
 async def test_what_will_not_pass_is_not_repeated() -> None:
     store = Store(AccessDenied("no"))
     with pytest.raises(AccessDenied):
-        await patiently(store.read, store.sleep, first=False)
+        await with_retries(store.read, store.sleep, first=False)
     assert (store.attempts, store.naps) == (1, [])

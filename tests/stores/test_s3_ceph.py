@@ -28,8 +28,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from streamrec.stores.answers import RangeRequest
     from streamrec.stores.http_body import HttpBody
+    from streamrec.stores.range_requests import RangeRequest
 
 ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 

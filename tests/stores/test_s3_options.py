@@ -28,7 +28,7 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
-from tests.stores.odd_servers import serving
+from tests.stores.http_server import serving
 from tests.stores.test_s3 import KEYS, opened
 from tests.support import asynchronous
 

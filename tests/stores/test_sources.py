@@ -11,8 +11,8 @@ from streamrec.stores.sources import (
     fixed_prefix,
     is_glob,
     matcher,
-    place_of,
     scheme_of,
+    split_chain,
 )
 
 
@@ -162,13 +162,13 @@ def test_globs_and_their_prefixes(url: str, prefix: str | None) -> None:
     ],
 )
 def test_chains_are_taken_apart(url: str, parts: tuple[str, str, str]) -> None:
-    assert place_of(url) == parts
-    assert "".join(place_of(url)) == url
+    assert split_chain(url) == parts
+    assert "".join(split_chain(url)) == url
 
 
 @given(st.text("a:/*z.", max_size=20))
 def test_joined_parts_are_the_url(url: str) -> None:
-    assert "".join(place_of(url)) == url
+    assert "".join(split_chain(url)) == url
 
 
 def test_ranges_and_globs_in_chains() -> None:

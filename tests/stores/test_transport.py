@@ -26,7 +26,7 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
-from tests.stores.odd_servers import opened
+from tests.stores.http_server import opened
 from tests.stores.test_s3 import KEYS
 from tests.stores.test_s3 import opened as opened_s3
 from tests.support import asynchronous

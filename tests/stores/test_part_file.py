@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.stores.parts import Part
+from streamrec.stores.part_file import PartFile
 from streamrec.stores.targets import write_object
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class TestKilled:
 
 class TestSeveralWriters:
     def test_each_has_a_file_of_its_own(self, tmp_path: Path) -> None:
-        writers = [Part(tmp_path / "x") for _ in range(3)]
+        writers = [PartFile(tmp_path / "x") for _ in range(3)]
         assert names(tmp_path) == [".x.1.part", ".x.2.part", ".x.part"]
         for number, writer in enumerate(writers):
             writer.file.write(b"%d" % number)
@@ -84,9 +84,9 @@ class TestSeveralWriters:
         assert names(tmp_path) == ["x"]
 
     def test_one_that_is_done_leaves_that_of_the_next_alone(self, tmp_path: Path) -> None:
-        first = Part(tmp_path / "x")
+        first = PartFile(tmp_path / "x")
         first.publish()
-        second = Part(tmp_path / "x")
+        second = PartFile(tmp_path / "x")
         first.remove()
         assert names(tmp_path) == [".x.part", "x"]
         second.remove()
@@ -114,7 +114,7 @@ class TestRaces:
         self, tmp_path: Path, before_lock: Callable[[Callable[[], object]], None]
     ) -> None:
         before_lock((tmp_path / ".x.part").unlink)
-        writer = Part(tmp_path / "x")
+        writer = PartFile(tmp_path / "x")
         assert names(tmp_path) == [".x.part"]
         writer.file.write(b"whole")
         writer.publish()
@@ -123,10 +123,10 @@ class TestRaces:
     def test_a_file_that_is_published_while_it_is_looked_at(
         self, tmp_path: Path, before_lock: Callable[[Callable[[], object]], None]
     ) -> None:
-        first = Part(tmp_path / "x")
+        first = PartFile(tmp_path / "x")
         first.file.write(b"first")
         before_lock(first.publish)
-        second = Part(tmp_path / "x")
+        second = PartFile(tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == b"first"
         second.publish()
         assert names(tmp_path) == ["x"]
@@ -139,7 +139,7 @@ def test_where_there_are_no_locks_no_file_is_taken(
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    first = Part(tmp_path / "x")
+    first = PartFile(tmp_path / "x")
     write_object(f"{tmp_path}/x", b"second")
     assert names(tmp_path) == [".x.part", "x"]
     first.publish()

@@ -1,8 +1,8 @@
-"""The hidden file in which a local object grows until it is complete.
+"""The hidden file into which a local object is written until it is complete.
 
-It stands beside the object, so that renaming it is atomic, and globs skip it. Whoever writes it
-holds a lock on it, which the kernel releases with the process, however that ends: so one without a
-lock was left behind, and the next writer of the object removes it.
+It is in the object's directory, so that renaming it is atomic; globs skip it. Its writer holds a
+lock, which the kernel releases when the process ends. A part file without a lock was left behind,
+and the next writer of the object removes it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["BUFFER", "Part"]
+__all__ = ["BUFFER", "PartFile"]
 
 BUFFER = 1 << 20
-"""Bytes that are collected before they go to the file: a shard's records are often small."""
+"""Bytes collected before they are written to the file, because records are often small."""
 
 
-class Part:
-    """A new hidden file for an object, locked for as long as it is written.
+class PartFile:
+    """A new hidden file for an object, locked while it is written.
 
     Args:
-        path: The object's.
+        path: The object's path.
 
     Raises:
         OSError: It cannot be created.
@@ -41,7 +41,7 @@ class Part:
             pass
 
     def publish(self) -> None:
-        """Give it the object's name; the lock is held until it has it."""
+        """Rename it to the object's name, and only then release the lock."""
         self._path.replace(self._object)
         self.file.close()
 
@@ -49,56 +49,54 @@ class Part:
         """Remove it, unless it is published."""
         if not self.file.closed:
             self._path.unlink(missing_ok=True)
-        # Closing flushes, and a full disk refuses that a second time; the file goes anyway.
+        # Closing flushes, which fails again on a full disk; the file is removed anyway.
         with contextlib.suppress(OSError):
             self.file.close()
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """Yield the names of an object's hidden file, and of those of others who write it meanwhile.
-
-    They are known beforehand, since to look for them in a directory of many shards takes long.
-    """
+    """Yield the names that an object's part files may have, one for each concurrent writer."""
+    # The names are fixed, because searching a directory of many shards takes long.
     yield path.with_name(f".{path.name}.part")
     for number in count(1):
         yield path.with_name(f".{path.name}.{number}.part")
 
 
 def _created(part: Path) -> tuple[Path, IO[bytes]] | None:
-    """Create and lock the file; ``None``: another writer has it."""
+    """Create and lock the file; return ``None`` if another writer has it."""
     while True:
         _left_by_another(part)
         try:
             file = part.open("xb", buffering=BUFFER)
         except FileExistsError:
             return None
-        # Where there are no locks every file counts as written, and none is ever removed.
+        # Without support for locks, every part file counts as being written and none is removed.
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         if _is_at(part, file.fileno()):
             return part, file
-        file.close()  # taken for one left behind, before it was locked
+        file.close()  # another writer removed it before it was locked
 
 
 def _left_by_another(part: Path) -> bool:
-    """Remove the file if nobody writes it; return whether there was one at all."""
+    """Remove the file unless a writer holds it; return whether it existed."""
     try:
         file = os.open(part, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(part, file):  # else it has just been published: it is the object
+        if _is_at(part, file):  # else it has just been renamed to the object
             part.unlink()
     except OSError:
-        pass  # somebody writes it, or the filesystem knows no locks
+        pass  # another writer holds it, or the filesystem does not support locks
     finally:
         os.close(file)
     return True
 
 
 def _is_at(path: Path, file: int) -> bool:
-    """Return whether the open file is the one of that name."""
+    """Return whether the path names the open file."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(file))
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import ObjectChanged, StoreError, StoreMisbehaved
-from streamrec.stores.answers import MAX_SKIP, RangeRequest, read_answer, size_past_the_end
+from streamrec.stores.range_requests import MAX_SKIP, RangeRequest, check_response, size_from_416
 
 
 def request(start: int, stop: int, etag: str | None = None) -> RangeRequest:
@@ -40,10 +40,10 @@ def test_right_answers(size: int, start: int, count: int) -> None:
     headers["Content-Length"] = str(last + 1 - start)
     length = min(start + count, size) - start
     for status in (200, 206):
-        answer = read_answer(asked, status, headers)
+        answer = check_response(asked, status, headers)
         assert (answer.info.size, answer.info.etag) == (size, '"a"')
         assert (answer.skip, answer.length) == (0, length)
-    whole = read_answer(asked, 200, {"Content-Length": str(size)})
+    whole = check_response(asked, 200, {"Content-Length": str(size)})
     assert (whole.info.size, whole.skip) == (size, start)
     assert whole.length == length
 
@@ -52,10 +52,10 @@ def test_right_answers(size: int, start: int, count: int) -> None:
 def test_other_ranges_are_refused(start: int, last: int, size: int) -> None:
     headers = {"Content-Range": f"bytes {start}-{last}/{size}"}
     if start == 10 and last + 1 == min(20, size):
-        assert read_answer(request(10, 20), 206, headers).length == last - 9
+        assert check_response(request(10, 20), 206, headers).length == last - 9
     else:
         with pytest.raises(StoreMisbehaved):
-            read_answer(request(10, 20), 206, headers)
+            check_response(request(10, 20), 206, headers)
 
 
 @pytest.mark.parametrize(
@@ -71,23 +71,23 @@ def test_other_ranges_are_refused(start: int, last: int, size: int) -> None:
 )
 def test_nonsense_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(StoreMisbehaved) as caught:
-        read_answer(request(0, 10), 206, headers)
+        check_response(request(0, 10), 206, headers)
     assert caught.value.url == "s3://b/x"
 
 
 def test_whole_object_only_where_little_is_thrown_away() -> None:
     size = {"Content-Length": str(1 << 40)}
-    assert read_answer(request(MAX_SKIP, MAX_SKIP + 1), 200, size).skip == MAX_SKIP
+    assert check_response(request(MAX_SKIP, MAX_SKIP + 1), 200, size).skip == MAX_SKIP
     with pytest.raises(StoreMisbehaved, match="ignores Range"):
-        read_answer(request(MAX_SKIP + 1, MAX_SKIP + 2), 200, size)
+        check_response(request(MAX_SKIP + 1, MAX_SKIP + 2), 200, size)
     with pytest.raises(StoreMisbehaved, match="neither"):
-        read_answer(request(0, 1), 200, {})
+        check_response(request(0, 1), 200, {})
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", "Identity", "aws-chunked"])
 def test_plain_encodings(encoding: str) -> None:
     headers = {"Content-Length": "5", "Content-Encoding": encoding}
-    assert read_answer(request(0, 5), 200, headers).length == 5
+    assert check_response(request(0, 5), 200, headers).length == 5
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_plain_encodings(encoding: str) -> None:
 )
 def test_an_encoded_object_is_a_compressed_shard(written: str, encoding: str | None) -> None:
     headers = {"Content-Length": "5", "Content-Encoding": written}
-    assert read_answer(request(0, 5), 200, headers).info.encoding == encoding
+    assert check_response(request(0, 5), 200, headers).info.encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", "gzip,br"])
 def test_other_encodings_are_refused(encoding: str) -> None:
     headers = {"Content-Length": "5", "Content-Encoding": encoding}
     with pytest.raises(StoreError, match=r"Content-Encoding \w+.* is not read; store it with none"):
-        read_answer(request(0, 5), 200, headers)
+        check_response(request(0, 5), 200, headers)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_other_encodings_are_refused(encoding: str) -> None:
 def test_encoded_objects_where_ranges_are_those_of_what_is_stored(
     headers: dict[str, str], encoding: str | None
 ) -> None:
-    answer = read_answer(request(0, 5), 200, {"Content-Length": "5", **headers})
+    answer = check_response(request(0, 5), 200, {"Content-Length": "5", **headers})
     assert answer.info.encoding == encoding
 
 
@@ -133,26 +133,26 @@ def test_encoded_objects_where_ranges_are_those_of_what_is_stored(
 def test_an_encoding_that_is_not_the_stored_one(sent: str, stored: str) -> None:
     headers = {"Content-Encoding": sent, "x-goog-stored-content-encoding": stored}
     with pytest.raises(StoreMisbehaved, match=f"{stored}.*proxy"):
-        read_answer(request(0, 5), 200, headers)
+        check_response(request(0, 5), 200, headers)
 
 
 def test_versions_of_another_name() -> None:
     asked = replace(request(0, 5, "7"), version_header="x-goog-generation")
     assert "If-Match" not in asked.headers()
     span = {"Content-Range": "bytes 0-4/5", "ETag": '"a"'}
-    found = read_answer(asked, 206, {**span, "x-goog-generation": "7"})
+    found = check_response(asked, 206, {**span, "x-goog-generation": "7"})
     assert found.info.etag == "7"
     with pytest.raises(ObjectChanged, match=r"version 7.*now has 8"):
-        read_answer(asked, 206, {**span, "x-goog-generation": "8"})
+        check_response(asked, 206, {**span, "x-goog-generation": "8"})
     with pytest.raises(ObjectChanged, match="without a name"):
-        read_answer(asked, 206, span)
+        check_response(asked, 206, span)
 
 
 def test_versions_are_compared_first() -> None:
     with pytest.raises(ObjectChanged):
-        read_answer(request(0, 5, '"a"'), 206, {"ETag": '"b"', "Content-Range": "nonsense"})
+        check_response(request(0, 5, '"a"'), 206, {"ETag": '"b"', "Content-Range": "nonsense"})
     with pytest.raises(ObjectChanged, match="without a name"):
-        read_answer(request(0, 5, '"a"'), 206, {"Content-Range": "bytes 0-4/5"})
+        check_response(request(0, 5, '"a"'), 206, {"Content-Range": "bytes 0-4/5"})
 
 
 @pytest.mark.parametrize(
@@ -160,5 +160,5 @@ def test_versions_are_compared_first() -> None:
     [("bytes */12", 12), ("bytes */0", 0), ("bytes 0-1/12", None), ("bytes */*", None), ("", None)],
 )
 def test_size_past_the_end(header: str, size: int | None) -> None:
-    assert size_past_the_end({"Content-Range": header}) == size
-    assert size_past_the_end({}) is None
+    assert size_from_416({"Content-Range": header}) == size
+    assert size_from_416({}) is None

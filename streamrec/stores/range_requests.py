@@ -1,4 +1,4 @@
-"""Ranged GETs, without the I/O: what to send, and what an answer's status and headers promise."""
+"""Ranged GET requests, and the checks of a response's status and headers. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from streamrec.stores.base import ObjectInfo, check_pin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Answer", "RangeRequest", "read_answer", "size_past_the_end"]
+__all__ = ["RangeRequest", "RangeResponse", "check_response", "size_from_416"]
 
 MAX_SKIP = 16 << 20
-"""Bytes: a server that ignores Range sends the object from its start; more than two ranges of
-8 MiB are not thrown away for one, else a shard would be read many times over."""
+"""Bytes before a range that are read and thrown away at most, where a server ignores Range and
+sends the object from its start. More would read a shard many times over."""
 
 _PLAIN = frozenset({"", "identity", "aws-chunked"})
-"""``aws-chunked`` names the way of an upload; some gateways keep it with the object."""
+"""Content codings that leave the bytes as they are. ``aws-chunked`` describes an upload; some
+gateways keep it with the object."""
 
 _READABLE = frozenset({"gzip", "x-gzip", "deflate", "zstd"})
-"""A compressed shard, which the pipeline decompresses."""
+"""Content codings of a compressed shard, which the pipeline decompresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +32,23 @@ class RangeRequest:
     """One ranged GET."""
 
     url: str
-    """The object, for messages and results."""
+    """The object's URL, for messages and results."""
     address: str = field(repr=False)
-    """Where it is fetched, percent-encoded; a secret where it is signed."""
+    """The URL to fetch, percent-encoded; a secret if it is signed."""
     start: int
     stop: int
     etag: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers beside those of the range."""
+    """Further headers to send."""
     version_header: str = "ETag"
-    """The answer's header that names the version. Only an ETag is demanded by If-Match; what else
-    a store has is part of the address."""
+    """The response header that holds the version. An ETag is sent in If-Match; any other version
+    is part of the address."""
 
     __repr__ = masked_repr
 
     def headers(self) -> dict[str, str]:
-        """What to send: HTTP knows no empty range, so at least one byte is asked for."""
+        """Return the headers to send."""
+        # HTTP has no empty range, so at least one byte is requested.
         last = max(self.stop, self.start + 1) - 1
         headers = {**self.extra, "Range": f"bytes={self.start}-{last}"}
         # RFC 9110, 13.1.1: If-Match compares strongly, so a weak ETag never matches.
@@ -56,12 +58,12 @@ class RangeRequest:
         return headers
 
     def version(self, headers: Mapping[str, str]) -> str | None:
-        """The version that an answer names."""
+        """Return the version that a response names."""
         return headers.get(self.version_header)
 
 
-class Answer(NamedTuple):
-    """What the body holds."""
+class RangeResponse(NamedTuple):
+    """The contents of a response's body: some bytes to skip, then the range."""
 
     info: ObjectInfo
     skip: int
@@ -81,16 +83,16 @@ def _quoted(etag: str) -> str:
     return f'"{bare}"'
 
 
-def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) -> Answer:
-    """Hold a 200 or 206 against the request.
+def check_response(request: RangeRequest, status: int, headers: Mapping[str, str]) -> RangeResponse:
+    """Compare the head of a 200 or 206 response with the request.
 
-    A 200 serves where a Content-Range proves it right (some gateways answer so), or where the
+    A 200 is accepted if its Content-Range matches the request, as some gateways answer, or if the
     range can be cut out of the object's first bytes.
 
     Raises:
-        ObjectChanged: Another version than the pinned one.
-        StoreMisbehaved: The answer is to another question.
-        StoreError: The object is stored in an encoding that nothing here reads.
+        ObjectChanged: The version is not the pinned one.
+        StoreMisbehaved: The response does not match the request.
+        StoreError: The object's Content-Encoding is not supported.
     """
     encoding = _encoding(request, headers)
     etag = request.version(headers)
@@ -103,33 +105,33 @@ def read_answer(request: RangeRequest, status: int, headers: Mapping[str, str]) 
         size = _whole_size(request, headers)
         skip = min(request.start, size)
     info = ObjectInfo(request.url, size, etag, encoding)
-    return Answer(info, skip, max(0, min(request.stop, size) - request.start))
+    return RangeResponse(info, skip, max(0, min(request.stop, size) - request.start))
 
 
-def size_past_the_end(headers: Mapping[str, str]) -> int | None:
-    """The object's size that a 416 names (``Content-Range: bytes */1234``), if it does."""
+def size_from_416(headers: Mapping[str, str]) -> int | None:
+    """Return the object's size from a 416 response (``Content-Range: bytes */1234``), if given."""
     found = re.fullmatch(r"bytes \*/(\d{1,18})", headers.get("Content-Range", "").strip())
     return int(found[1]) if found else None
 
 
 def _encoding(request: RangeRequest, headers: Mapping[str, str]) -> str | None:
-    """The Content-Encoding; ranges and sizes are those of the encoded bytes."""
+    """Return the object's Content-Encoding; ranges and sizes are those of the encoded bytes."""
     found = _codings(headers.get("Content-Encoding", ""))
-    # Google's word for what is stored; elsewhere what is sent is all that is known.
+    # Google names the stored encoding in a header; other stores only show the one that they send.
     stored = _codings(headers.get("x-goog-stored-content-encoding", ",".join(found)))
     if found != stored:
         raise _misbehaved(
             request,
-            f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} and "
-            f"sent with {', '.join(found) or 'identity'}, and a range of one is no range of the "
-            "other; look for a proxy between",
+            f"the object is stored with Content-Encoding {', '.join(stored) or 'identity'} but "
+            f"sent with {', '.join(found) or 'identity'}, so the range does not match the object; "
+            "look for a proxy that recodes responses",
         )
     if not found:
         return None
     if len(found) > 1 or found[0] not in _READABLE:
         raise StoreError(
-            f"the object is stored with Content-Encoding {', '.join(found)}, which is not read; "
-            f"store it with none, or with one of {', '.join(sorted(_READABLE))}",
+            f"the object is stored with Content-Encoding {', '.join(found)}, which is not "
+            f"supported; store it with none, or with one of {', '.join(sorted(_READABLE))}",
             url=request.url,
         )
     return found[0]
@@ -144,26 +146,42 @@ def _check_content_range(
 ) -> _ContentRange:
     found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
     if not found:
-        raise _misbehaved(request, f"the answer's Content-Range is {written or 'missing'}")
+        raise _misbehaved(
+            request,
+            f"the response's Content-Range is {written or 'missing'}; check the server and any "
+            "proxy before it",
+        )
     start, last, size = (int(number) for number in found.groups())
     wanted = min(max(request.stop, request.start + 1), size)
     if (start, last + 1) != (request.start, wanted):
         asked = f"bytes {request.start} to {wanted - 1}"
-        raise _misbehaved(request, f"the answer to {asked} is {written}")
+        raise _misbehaved(
+            request,
+            f"the response to a request for {asked} holds {written}; check the server and any "
+            "proxy before it",
+        )
     if content_length is not None and content_length != str(last + 1 - start):
-        raise _misbehaved(request, f"{content_length} bytes follow for {written}")
+        raise _misbehaved(
+            request,
+            f"the response has {content_length} bytes for {written}; check the server and any "
+            "proxy before it",
+        )
     return _ContentRange(start, last + 1, size)
 
 
 def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:
     length = headers.get("Content-Length", "")
     if not re.fullmatch(r"\d{1,18}", length):
-        raise _misbehaved(request, "the answer names neither a range nor the object's size")
+        raise _misbehaved(
+            request,
+            "the response names neither a range nor the object's size; check the server and any "
+            "proxy before it",
+        )
     if min(request.start, int(length)) > MAX_SKIP:
         raise _misbehaved(
             request,
-            "the server ignores Range and sends the whole object; serve it by one that knows "
-            "ranges, or copy it to a local disk",
+            "the server ignores Range and sends the whole object; use a server that supports "
+            "ranges, or copy the object to a local disk",
         )
     return int(length)
 

@@ -1,8 +1,8 @@
-"""What a store's refusal means: one table from codes and statuses to the error tree.
+"""Translation of a store's error codes and HTTP statuses to streamrec's errors.
 
 The codes are those of https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html and of
-https://cloud.google.com/storage/docs/json_api/v1/status-codes. What the store wrote about the error
-is not repeated: it may quote keys, tokens and signatures.
+https://cloud.google.com/storage/docs/json_api/v1/status-codes. The store's own message is not
+repeated: it may quote keys, tokens and signatures.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Expired", "WrongRegion", "code_of", "refusal", "seconds_to_wait"]
 
 
 class Meaning(NamedTuple):
-    """What one code or status says."""
+    """The error class and the message of one code or status."""
 
     kind: type[StoreError]
     text: str
 
 
 class WrongRegion(StoreError):
-    """The bucket lives elsewhere: sign again for ``region``. Never leaves the S3 store."""
+    """The bucket is in ``region``, for which to sign again. Never leaves the S3 store."""
 
     def __init__(self, message: str, *, url: str, region: str) -> None:
         super().__init__(message, url=url)
@@ -39,20 +39,21 @@ class WrongRegion(StoreError):
 
 
 class Expired(AccessDenied):
-    """The credentials are of the past: find others. Never leaves the S3 store."""
+    """The credentials have expired and must be looked up again. Never leaves the S3 store."""
 
 
 _DENIED = "the store denies access with these credentials; check them and the bucket's policy"
 _NO_KEY = "the store does not accept these credentials; check key, secret, token and endpoint_url"
 _EXPIRED = "the credentials have expired; renew them"
-_SLOW = "the store asks to slow down"
-_BROKEN = "the store has a problem of its own"
-_CLOCK = "this machine's clock and the store's differ too much; set it right"
+_SLOW = "the store asks to slow down; read with fewer connections if this goes on"
+_BROKEN = "the store reports an internal error; check the store's status if this goes on"
+_CLOCK = "this machine's clock and the store's differ too much; set this machine's clock right"
 _REGION = "the bucket is in another region; set region_name in storage_options' client_kwargs"
 _ARCHIVED = "the object is archived; restore it before it is read"
-_PAYER = "the bucket's requesters pay; name the project in storage_options' requester_pays"
-_LOGIN = "the store wants other credentials; log in again, or give them in storage_options"
-_CHANGED = "the object is no longer the version that this run reads"
+_PAYER = "requesters pay for this bucket; name the project in storage_options' requester_pays"
+_LOGIN = "the store requires other credentials; log in again, or give them in storage_options"
+_CHANGED = "the object is no longer the version that this run reads; start a new run"
+_STALLED = "the store gave up on a request that arrived too slowly; check the network"
 
 _BY_CODE = {
     "NoSuchBucket": Meaning(ObjectNotFound, "there is no such bucket; check its name"),
@@ -73,7 +74,7 @@ _BY_CODE = {
     "IllegalLocationConstraintException": Meaning(StoreError, _REGION),
     "PreconditionFailed": Meaning(ObjectChanged, _CHANGED),
     "SlowDown": Meaning(StoreUnavailable, _SLOW),
-    "RequestTimeout": Meaning(StoreUnavailable, "the store took the request for stalled"),
+    "RequestTimeout": Meaning(StoreUnavailable, _STALLED),
     "InternalError": Meaning(StoreUnavailable, _BROKEN),
     "ServiceUnavailable": Meaning(StoreUnavailable, _BROKEN),
     "rateLimitExceeded": Meaning(StoreUnavailable, _SLOW),
@@ -85,9 +86,9 @@ _BY_STATUS = {
     401: Meaning(AccessDenied, _LOGIN),
     403: Meaning(AccessDenied, _DENIED),
     404: Meaning(ObjectNotFound, "there is no such object; check its name"),
-    407: Meaning(AccessDenied, "the proxy wants credentials; put them into its URL"),
-    408: Meaning(StoreUnavailable, "the store took the request for stalled"),
-    410: Meaning(ObjectNotFound, "the object is gone"),
+    407: Meaning(AccessDenied, "the proxy requires credentials; put them into its URL"),
+    408: Meaning(StoreUnavailable, _STALLED),
+    410: Meaning(ObjectNotFound, "the object was deleted; check its name"),
     412: Meaning(ObjectChanged, _CHANGED),
     425: Meaning(StoreUnavailable, _SLOW),
     429: Meaning(StoreUnavailable, _SLOW),
@@ -114,16 +115,16 @@ def refusal(
     retry_after: float | None = None,
     signed: bool = False,
 ) -> StoreError:
-    """Translate a refusal; the code says more than the status, where both are known.
+    """Return the error for a refused request; a known code takes precedence over the status.
 
     Args:
         url: The object or bucket.
-        status: HTTP's.
-        code: The store's, such as ``NoSuchKey``.
-        region: Where the bucket is, if the store says so.
+        status: The HTTP status.
+        code: The store's error code, such as ``NoSuchKey``.
+        region: The bucket's region, if the store names it.
         retry_after: Seconds that the store asks to wait.
-        signed: The request was signed by us: :class:`WrongRegion` or :class:`Expired` where
-            another signature would serve.
+        signed: ``True`` if streamrec signed the request. The result is :class:`WrongRegion` or
+            :class:`Expired` where a new signature may succeed.
     """
     meaning = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or _UNKNOWN
     name = f"{status} {code}" if code else str(status)
@@ -139,15 +140,16 @@ def refusal(
 
 
 def code_of(document: bytes) -> str | None:
-    """The code in an error document of S3 or GCS, as far as it was read; else ``None``."""
+    """Return the code in the beginning of an error document of S3 or GCS, or ``None``."""
     if _PAYS.search(document):
-        return "UserProjectMissing"  # JSON calls it "required", and media no more than this text
+        # GCS's JSON has only "required" as its reason, and a download only this text.
+        return "UserProjectMissing"
     found = _XML_CODE.search(document) or _JSON_REASON.search(document)
     return found[1].decode() if found else None
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
-    """Read ``Retry-After``: seconds, or a date (RFC 9110, 10.2.3); nonsense is no answer."""
+    """Return the seconds in ``Retry-After`` (RFC 9110, 10.2.3), or ``None`` if it is not valid."""
     if not header:
         return None
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", header.strip()):

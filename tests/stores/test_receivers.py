@@ -12,9 +12,9 @@ from aiohttp.client_proto import ResponseHandler
 
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
-from streamrec.stores.answers import RangeRequest
 from streamrec.stores.http import RangeClient
-from streamrec.stores.landing import HEAD_BYTES
+from streamrec.stores.range_requests import RangeRequest
+from streamrec.stores.receivers import HEAD_BYTES
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

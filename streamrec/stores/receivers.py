@@ -1,0 +1,202 @@
+"""Receivers that put a body's bytes straight into their final memory, past aiohttp's buffers.
+
+aiohttp parses the head of a response. It would then make an object of each piece of the body, join
+them, and have them copied again. Here the connection is taken over for the rest of the body, and
+the event loop receives into the range's own memory. After the last byte, aiohttp gets its
+connection back, and is told that the body has ended. Only public parts of aiohttp and asyncio are
+used for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import aiohttp
+
+__all__ = ["BodyReceiver"]
+
+HEAD_BYTES = 4 << 10
+"""Bytes received at a time while waiting for a response's head, which may be longer."""
+
+
+class HeadReceiver(asyncio.BufferedProtocol):
+    """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
+
+    By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
+    then be copied twice.
+
+    Args:
+        parser: aiohttp's protocol of the connection.
+    """
+
+    def __init__(self, parser: asyncio.Protocol) -> None:
+        self._parser = parser
+        self._view = memoryview(bytearray(HEAD_BYTES))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Return the memory that the event loop receives into."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass the received bytes on to aiohttp."""
+        self._parser.data_received(bytes(self._view[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        """Pass the event on to aiohttp."""
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the event on to aiohttp."""
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
+
+
+class BodyReceiver(asyncio.BufferedProtocol):
+    """A protocol that receives the rest of one response's body.
+
+    The socket is only read while a call of :meth:`readinto` waits, and never past the view.
+
+    Args:
+        response: The response, of which aiohttp holds no more bytes.
+        left: Number of bytes of the body that are not received yet.
+        seconds: Seconds that the server may send nothing.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, left: int, seconds: float) -> None:
+        connection = response.connection
+        assert connection is not None
+        assert connection.protocol is not None
+        assert connection.transport is not None
+        self._content = response.content
+        self._parser = connection.protocol
+        self._transport = connection.transport
+        self._left = left
+        self._seconds = seconds
+        self._heard_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._on_received: Callable[[int], None] | None = None
+        self._view = memoryview(b"")
+        self._received = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
+        self._lost: Exception | None = None
+        before = self._transport.get_protocol()
+        self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
+        self._parser.pause_reading()  # also ends aiohttp's read timeout
+        self._transport.set_protocol(self)
+
+    async def readinto(
+        self, view: memoryview, on_received: Callable[[int], None] | None = None
+    ) -> int:
+        """Fill the beginning of a view with the next bytes from the socket.
+
+        Args:
+            view: Writable bytes, not empty.
+            on_received: Called with the number of new bytes each time some have arrived. With it,
+                the call returns only when the view is full.
+
+        Returns:
+            The number of bytes received; 0 if the server closed the connection too early.
+
+        Raises:
+            OSError: The connection broke, or was silent for too long.
+            Exception: What ``on_received`` raises.
+        """
+        if self._ended or self._transport.is_closing():
+            return 0
+        self._view, self._on_received, self._received = view[: self._left], on_received, 0
+        self._waiter, self._heard_at = self._loop.create_future(), self._loop.time()
+        self._timer = self._loop.call_later(self._seconds, self._listen)
+        self._transport.resume_reading()
+        try:
+            await self._waiter
+        finally:
+            self._timer.cancel()
+            self._view, self._on_received, received = memoryview(b""), None, self._received
+            if not self._transport.is_closing():
+                self._transport.pause_reading()  # a cancelled call has not paused it yet
+        self._left -= received
+        if not self._left:
+            self._give_back()
+        if not received and self._lost is not None:
+            raise self._lost
+        return received
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Return the memory that the event loop receives into."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Count the received bytes, and pause the socket once the call of readinto is served."""
+        self._received += nbytes
+        self._view = self._view[nbytes:]
+        failure = self._report(nbytes)
+        # Pausing for each piece would cost CPU time, most of all over TLS.
+        if self._on_received is None or not self._view or failure is not None:
+            self._transport.pause_reading()
+            self._wake(failure)
+
+    def _report(self, nbytes: int) -> Exception | None:
+        """Call ``on_received``; return what it raises, so that readinto raises it in its caller."""
+        if self._on_received is not None:
+            self._heard_at = self._loop.time()
+            try:
+                self._on_received(nbytes)
+            except Exception as error:  # noqa: BLE001 - readinto raises it
+                return error
+        return None
+
+    def eof_received(self) -> bool:
+        """Note that the server has closed the connection too early."""
+        self._ended = True
+        self._wake()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the connection is lost, and pass the event on to aiohttp."""
+        self._ended, self._lost = True, exc
+        self._wake()
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
+
+    def _listen(self) -> None:
+        """End the wait if the server has been silent for too long; else check again later."""
+        left = self._heard_at + self._seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._listen)
+        else:
+            self._wake(TimeoutError())
+
+    def _wake(self, failure: Exception | None = None) -> None:
+        if self._waiter is None or self._waiter.done():
+            return
+        if failure is None:
+            self._waiter.set_result(None)
+        else:
+            self._waiter.set_exception(failure)
+
+    def _give_back(self) -> None:
+        """Give the connection back to aiohttp after the whole body."""
+        # aiohttp has not parsed this body, but makes a new parser for each request.
+        if not self._ended:
+            self._transport.set_protocol(self._heads)
+            self._parser.resume_reading()
+        self._content.feed_eof()
