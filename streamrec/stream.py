@@ -58,7 +58,7 @@ def open(  # noqa: A001 - the public name: streamrec.open
         source: A URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
         features: Specs by feature name; a pair (context, sequence) of such mappings for
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
-        **settings: Those of :class:`streamrec.config.StreamSettings`; docs/settings.md explains
+        **settings: Those of :class:`streamrec.config.StreamSettings`; docs/reference/settings.md explains
             each.
 
     Raises:
@@ -140,7 +140,7 @@ def connect(
 
     Args:
         address: ``tcp://host:port/dataset`` or ``unix:///path#dataset``.
-        rank: Which part of the stream; see docs/settings.md for ``"auto"``.
+        rank: Which part of the stream; see docs/reference/settings.md for ``"auto"``.
         world_size: Of how many.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
         token: What the feeder wants to see.
@@ -404,7 +404,7 @@ class Stream:
         return [masked(url) for url in settings["shards"]]
 
     def statistics(self) -> dict[str, Any]:
-        """What this stream has delivered, and what the fetch engine did; docs/operations.md."""
+        """What this stream has delivered, and what the fetch engine did; docs/reference/metrics.md."""
         return {
             **({} if self._session is None else self._session.statistics()),
             "batches": self._cursor.batches,

@@ -15,12 +15,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 import streamrec
 from streamrec import errors, kernel
 from streamrec.cli.configuration import check
+from streamrec.cli.program import program
 from streamrec.config import DaemonSettings, StreamSettings, load_daemon
 from streamrec.devstore.server import DevStore
 from streamrec.feeder import metrics, status
@@ -35,19 +37,25 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 PAGES = sorted(
     page
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "streamrec/**/*.md")
     for page in ROOT.glob(pattern)
 )
-RUNNABLE = [page for page in PAGES if page.parent == DOCS or page.name == "README.md"]
+RUNNABLE = [page for page in PAGES if page.is_relative_to(DOCS) or page.name == "README.md"]
 PLACEHOLDERS = ("...", "gs://", "s3://bucket", "tcp://feeder")
 FEEDER = "tcp://127.0.0.1:7070"
 """A page that connects to it shows its configuration before."""
+STORE = "http://127.0.0.1:9000"
+START_STORE = "python -m streamrec.devstore --port 9000 &"
+"""A tutorial's own store. It runs on a free port, which stands for the page's."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SELF_CONTAINED = [path for path in EXAMPLES if path.name != "fill_bucket.py"]
 
 _FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
+_FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 _LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
 
 
@@ -75,7 +83,15 @@ def blocks(page: Path) -> list[Block]:
 
 
 def runs(block: Block) -> bool:
+    if _FILE.match(block.body):
+        return False
     return block.info == "python" and not any(mark in block.body for mark in PLACEHOLDERS)
+
+
+def files(page: Path) -> dict[str, str]:
+    """The programs that a tutorial has its reader save, by name: their first line is the name."""
+    found = ((_FILE.match(block.body), block.body) for block in blocks(page))
+    return {match["name"]: body for match, body in found if match}
 
 
 def scripts(page: Path) -> tuple[str, str]:
@@ -102,6 +118,12 @@ def commands(page: Path) -> list[tuple[list[str], str]]:
     shown = "".join(block.body for block in blocks(page) if block.info == "console")
     found = re.findall(r"^\$ streamrec (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
     return [(shlex.split(line), output) for line, output in found]
+
+
+def transcript(page: Path) -> list[tuple[str, str]]:
+    """Each command of the page, whatever it is, and the output that it shows."""
+    shown = "".join(block.body for block in blocks(page) if block.info == "console")
+    return re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -145,6 +167,50 @@ def feeder(configuration: str, directory: Path) -> Iterator[str]:
             process.terminate()
 
 
+@contextlib.contextmanager
+def store(shown: str, directory: Path) -> Iterator[str]:
+    """Run a tutorial's store; gives the address that stands for the page's."""
+    command = [sys.executable, "-m", "streamrec.devstore", "--until-eof"]
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment(directory),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            printed, expected = json.loads(process.stdout.readline()), json.loads(shown)
+            assert (printed.keys(), STORE) == (expected.keys(), expected["endpoint"])
+            yield printed["endpoint"]
+        finally:
+            process.terminate()
+
+
+def in_a_shell(commands: list[str], directory: Path) -> list[str]:
+    """Run the commands in one shell, as a reader does; gives what each prints."""
+    programs = directory.parent / "bin"
+    programs.mkdir()
+    for name, module in ("python", ""), ("streamrec", "-m streamrec"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -W error {module} "$@"\n')
+        program.chmod(0o755)
+    inherited = environment(directory)
+    finished = subprocess.run(
+        ["/bin/bash", "-e"],
+        input="".join(f"{command}\nprintf '\\0'\n" for command in commands),
+        cwd=directory,
+        env={**inherited, "PATH": f"{programs}:{inherited['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.split("\0")[:-1]
+
+
 def section(page: Path, heading: str) -> str:
     """What stands below a heading, up to the next one of its level."""
     level = heading.partition(" ")[0]
@@ -184,7 +250,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     copy = tmp_path / page.with_suffix(".py").name
     copy.write_text(alone)
     printed = run([str(copy)], work) if alone else ""
-    for arguments, output in commands(page):
+    for arguments, output in [] if page in TUTORIALS else commands(page):
         if arguments[0] != "serve":
             ours = output.replace("kernel       native", f"kernel       {kernel.implementation}")
             assert run(["-m", "streamrec", *arguments], work) == ours
@@ -194,6 +260,23 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
             copy.write_text(with_feeder.replace(FEEDER, address))
             printed += run([str(copy)], work)
     assert printed == shown_output(page)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
+def test_every_command_of_a_tutorial_prints_what_is_shown(page: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name, body in files(page).items():
+        (work / name).write_text(body)
+    lines = transcript(page)
+    with contextlib.ExitStack() as stack:
+        endpoint = STORE
+        if lines[0][0] == START_STORE:
+            endpoint = stack.enter_context(store(lines.pop(0)[1], work))
+        printed = in_a_shell([line.replace(STORE, endpoint) for line, _ in lines], work)
+    ours = f"kernel       {kernel.implementation}"
+    shown = [output.replace("kernel       native", ours) for _, output in lines]
+    assert printed == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -244,14 +327,14 @@ def test_every_example_is_listed() -> None:
 
 
 def test_every_setting_of_open_is_explained() -> None:
-    table = rows(section(DOCS / "settings.md", "## sr.open"))
+    table = rows(section(REFERENCE / "settings.md", "## sr.open"))
     assert table.keys() == StreamSettings.model_fields.keys()
     written = defaults_of(StreamSettings, table)
     assert StreamSettings(source="x", **written) == StreamSettings(source="x")
 
 
 def test_every_argument_of_connect_is_explained() -> None:
-    table = rows(section(DOCS / "settings.md", "## sr.connect"))
+    table = rows(section(REFERENCE / "settings.md", "## sr.connect"))
     arguments = inspect.signature(connect).parameters
     assert list(table) == list(arguments)
     for name, argument in arguments.items():
@@ -261,14 +344,14 @@ def test_every_argument_of_connect_is_explained() -> None:
 
 
 def test_every_setting_of_the_daemon_is_explained() -> None:
-    table = rows(section(DOCS / "operations.md", "## Configuration"))
+    table = rows(section(REFERENCE / "feeder.md", "## Configuration"))
     server = DaemonSettings.Server
     assert table.keys() == server.model_fields.keys()
     assert server(**defaults_of(server, table)) == server()
 
 
 def test_what_determines_the_order_is_marked() -> None:
-    table = rows(section(DOCS / "settings.md", "## sr.open"))
+    table = rows(section(REFERENCE / "settings.md", "## sr.open"))
     marked = {name for name, cells in table.items() if cells[1] == "order"}
     assert marked == {
         *("source", "batch_size", "shuffle", "seed", "shuffle_window", "lanes"),
@@ -281,21 +364,21 @@ def test_every_metric_and_path_is_listed() -> None:
     registry = CollectorRegistry()
     metrics.register(feeder, registry)
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
-    listed = rows(section(DOCS / "operations.md", "## Health and metrics"))
+    listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there
     routes = status.application(feeder, registry).router.resources()
     for path in (route.canonical for route in routes):
-        assert f"| `{path}` |" in (DOCS / "operations.md").read_text()
+        assert f"| `{path}` |" in (REFERENCE / "metrics.md").read_text()
 
 
 def test_every_reason_to_wait_is_explained() -> None:
-    text = section(DOCS / "operations.md", "## Health and metrics")
+    text = section(REFERENCE / "metrics.md", "## Health and metrics")
     for reason in Feeder({}).statistics().waited:
         assert f"`{reason}`" in text
 
 
 def test_every_message_is_listed_with_its_fields() -> None:
-    text = section(DOCS / "wire.md", "## Messages")
+    text = section(REFERENCE / "wire.md", "## Messages")
     for kind in messages.Kind:
         (line,) = re.findall(rf"^\| {kind.value} \| `{kind.name}` \|.*$", text, re.MULTILINE)
         for field in messages._TABLE.get(kind.name.capitalize(), ()):
@@ -303,7 +386,7 @@ def test_every_message_is_listed_with_its_fields() -> None:
 
 
 def test_every_error_is_listed() -> None:
-    table = rows(section(DOCS / "operations.md", "## Errors"))
+    table = rows(section(REFERENCE / "errors.md", "# Errors"))
     named = {name: getattr(errors, name) for name in errors.__all__}
     classes: dict[str, type[errors.StreamrecError]] = {
         name: kind for name, kind in named.items() if isinstance(kind, type)
@@ -325,6 +408,20 @@ def test_the_changelog_s_names_exist() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     for name in re.findall(r"`streamrec\.(\w+)`", text):
         assert name in streamrec.__all__ or (ROOT / "streamrec" / name).is_dir(), name
+
+
+def test_every_verb_is_explained_with_its_options() -> None:
+    page = REFERENCE / "cli.md"
+    for name, verb in program.commands.items():
+        listed = re.findall(r"^\| (`-.*?) \|", section(page, f"## {name}"), re.MULTILINE)
+        options = {option.split()[0] for cell in listed for option in re.findall(r"`(.+?)`", cell)}
+        flags = [option for option in verb.params if isinstance(option, click.Option)]
+        assert options == {name for flag in flags for name in (*flag.opts, *flag.secondary_opts)}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = re.findall(r"^::: streamrec\.(\w+)$", (REFERENCE / "api.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(set(streamrec.__all__) - {"__version__"})
 
 
 # -- links -----------------------------------------------------------------------------------------
@@ -355,7 +452,7 @@ def test_every_page_is_reached_from_another() -> None:
         for link in _LINK.findall(page.read_text())
         if link.partition("#")[0]
     }
-    assert {page for page in PAGES if page.parent == DOCS} <= linked
+    assert {page for page in PAGES if page.is_relative_to(DOCS)} <= linked
 
 
 # -- this test's own tools -------------------------------------------------------------------------
@@ -423,6 +520,30 @@ def test_only_what_follows_code_is_its_output(page: Path) -> None:
 def test_the_commands_of_a_page(page: Path) -> None:
     shown = [(["info", "x y"], "one\n\ntwo\n"), (["serve", "x.toml"], "")]
     assert commands(page) == shown
+
+
+def test_a_tutorial_s_files_and_commands(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("""\
+```python
+# train.py
+a = 1
+```
+```python
+# no file
+b = 2
+```
+```console
+$ export A=1
+$ python train.py
+one
+
+two
+```
+""")
+    assert files(page) == {"train.py": "# train.py\na = 1\n"}
+    assert [block.body for block in blocks(page) if runs(block)] == ["# no file\nb = 2\n"]
+    assert transcript(page) == [("export A=1", ""), ("python train.py", "one\n\ntwo\n")]
 
 
 def test_anchors_are_those_of_github(tmp_path: Path) -> None:

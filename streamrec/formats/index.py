@@ -1,7 +1,7 @@
 """The index of a dataset: the number of records in each shard, and the places where chunks begin.
 
 It is one small object beside the dataset's shards. A chunk is a stretch of a shard that begins at a
-record; chunks of about a MiB let one shard be read from many places at once. docs/formats.md has
+record; chunks of about a MiB let one shard be read from many places at once. docs/reference/dataset-index.md has
 the layout. An index comes from outside, so :meth:`Index.parse` checks all of it.
 """
 

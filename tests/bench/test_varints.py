@@ -1,4 +1,4 @@
-"""Ways to decode packed lists, the kernel's among them; and what docs/kernel.md says of these."""
+"""Ways to decode packed lists, and the table of docs/explanation/kernel.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_all_ways_agree_between_guard_pages(tmp_path: Path) -> None:
 def test_the_page_says_what_was_measured() -> None:
     results = json.loads((ROOT / "bench/results/varints.json").read_text())
     measured = results["nanoseconds_per_value"]
-    page = (ROOT / "docs/kernel.md").read_text()
+    page = (ROOT / "docs/explanation/kernel.md").read_text()
     for way in ("words", "avx2", "vbmi2"):
         figures = " | ".join(f"{measured[f'kernel: {way}'][kind]:.2f}" for kind in KINDS)
         assert re.search(rf"^\| `{way}` \| .* \| {re.escape(figures)} \|$", page, re.MULTILINE)

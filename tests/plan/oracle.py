@@ -1,4 +1,4 @@
-"""The order of section "Order" in docs/design.md, written down as plainly as it can be."""
+"""The order of docs/explanation/order.md, written down as plainly as it can be."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def number(place: int, seed: int) -> int:
 
 
 def plainly_stratified(chunks: Sequence[int], seed: int) -> list[int]:
-    """The order in which a window's records leave it, of these chunks, as docs/order.md says it."""
+    """Return the order in which a window of these chunks leaves (docs/explanation/order.md)."""
     count, points, place = len(chunks), {}, 0
     for chunk in dict.fromkeys(chunks):
         own = [i for i, other in enumerate(chunks) if other == chunk]
@@ -271,7 +271,7 @@ def plainly_stratified(chunks: Sequence[int], seed: int) -> list[int]:
 def plainly_bucketed(
     buckets: Buckets, lane: int, first: int, lengths: Sequence[int], drawn: list[int]
 ) -> list[int]:
-    """The order in which a window's records leave it, as docs/order.md says it."""
+    """The order in which a window's records leave it, as docs/explanation/order.md says it."""
     places = range(first, first + len(lengths))
     wanted = [bucket_of(buckets, (i * buckets.lanes + lane) // buckets.rows) for i in places]
     by_length = sorted(drawn, key=lambda record: lengths[record])
@@ -291,7 +291,7 @@ def bucket_of(buckets: Buckets, batch: int) -> int:
 
 
 def plainly_drawn(draws: Draws, lane: int, epoch: int, n: int, ended: set[int]) -> int:
-    """One draw, as docs/order.md says it."""
+    """One draw, as docs/explanation/order.md says it."""
     record = n * draws.lanes + lane
     weights = [w for first, w in draws.phases if first <= record][-1]
     left = [c for c, weight in enumerate(weights) if weight]

@@ -1,0 +1,29 @@
+"""Bring two pages from outside of docs/ into the site, and send links to them there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = {"results.md": "bench/results/README.md", "changelog.md": "CHANGELOG.md"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from outside."""
+    for name, path in OUTSIDE.items():
+        text = (ROOT / path).read_text().replace("](../../docs/", "](")
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Send links that leave docs/ to the pages that were brought in."""
+    for name, path in OUTSIDE.items():
+        markdown = markdown.replace(f"](../../{path}", f"](../{name}")
+    return markdown
