@@ -235,7 +235,7 @@ class TestState:
         assert after.epoch == 1
         assert {b.epoch for b in taken_by_async_for(after)} == {1}
 
-    @pytest.mark.parametrize("state", [[], {"version": 1, "step": -3}, {"nonsense": 1}, [{}]])
+    @pytest.mark.parametrize("state", [[], {"version": 2, "step": -3}, {"nonsense": 1}, [{}]])
     def test_nonsense_is_refused_at_once(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
             raw(source).load_state_dict(state)

@@ -264,9 +264,9 @@ class TestRefusedAtOnce:
     @pytest.mark.parametrize(
         "state",
         [
-            [], "state", 7, None, [None], {"version": 1, "step": -3}, {"nonsense": 1}, [{}],
-            {"version": 1, "epoch": -1}, {"version": 1, "epoch": 1 << 40},
-            {"version": 1, "epoch": True}, {"version": True}, {"version": 0},
+            [], "state", 7, None, [None], {"version": 2, "step": -3}, {"nonsense": 1}, [{}],
+            {"version": 2, "epoch": -1}, {"version": 1, "epoch": 1 << 40},
+            {"version": 2, "epoch": True}, {"version": True}, {"version": 0}, {"version": 1},
         ],
     )  # fmt: skip
     def test_nonsense(self, source: str, state: Any) -> None:
@@ -294,7 +294,7 @@ class TestRefusedAtOnce:
 
     def test_states_of_different_kinds(self, source: str, epochs: list[list[Any]]) -> None:
         stream = sr.open(source, **ORDER)
-        stream.load_state_dict([{"version": 1}, epochs[0][0].next_position.to_dict()])
+        stream.load_state_dict([{"version": 2}, epochs[0][0].next_position.to_dict()])
         with pytest.raises(MalformedPosition, match="beginning of an epoch and others do not"):
             stream.state_dict()
 

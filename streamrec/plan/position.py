@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
-from streamrec.plan import former
 from streamrec.plan.fingerprint import Fingerprint, digest, names_digest, relative_names
 from streamrec.plan.packed import pack, unpack
 
@@ -315,8 +314,11 @@ def check_version(data: Any) -> None:
         raise OtherVersion(
             f"the state has version {version}, this streamrec reads up to {VERSION}; upgrade it"
         )
-    if version == 0:
-        raise MalformedPosition(f"the state has version {version}, which there never was")
+    if version < VERSION:
+        raise MalformedPosition(
+            f"the state has version {version}, which no release of streamrec saved; begin without "
+            "the state"
+        )
 
 
 def object_tag(version: str | None) -> int:
@@ -366,16 +368,8 @@ def _standing(
 
 def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[np.int64]:
     """Return the rows of the lanes, of the sources, and of the tags."""
-    if data["version"] == VERSION:
-        count = len(COORDINATES) + WINDOW * components + max(1, components)
-        return unpack(data.get("packed"), count, owned)
-    if components:
-        rows = former.texts(data, COORDINATES, owned, components)
-    else:
-        rows = former.lists(data, COORDINATES, owned)
-    tags = rows[len(COORDINATES) + WINDOW * components :]
-    tags[:] = np.where(tags == 0, 0, (tags - 1) % MOST_TAG + 1)
-    return rows
+    count = len(COORDINATES) + WINDOW * components + max(1, components)
+    return unpack(data.get("packed"), count, owned)
 
 
 def _components(data: Mapping[str, Any], owned: int) -> int:

@@ -183,6 +183,13 @@ def test_a_later_version_is_refused_by_name() -> None:
         Position.from_dict({**fields, "version": 3})
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_version_that_no_release_saved_is_refused(version: int) -> None:
+    fields = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1).to_dict()
+    with pytest.raises(MalformedPosition, match=f"version {version}, which no release.*; begin"):
+        Position.from_dict({**fields, "version": version})
+
+
 OTHER: dict[str, Any] = {
     "order": "record of another index", "lanes": 24, "shuffle": False, "seed": 8,
     "shuffle_window": 1 << 20, "global_batch": None, "stages": "filter app:long",
@@ -209,6 +216,27 @@ def test_every_field_is_checked() -> None:
 def test_what_is_refused_can_be_something_else() -> None:
     with pytest.raises(OtherOrder, match=r"the given one belongs .* begin without the given one"):
         FINGERPRINT.check(replace(FINGERPRINT, seed=8), "the given one")
+
+
+def test_windows_by_record_of_another_kind_are_refused_with_a_remedy() -> None:
+    saved = replace(FINGERPRINT, order="record:0123456789abcdef")
+    present = replace(saved, order="record, even windows:0123456789abcdef")
+    with pytest.raises(OtherOrder) as raised:
+        present.check(saved)
+    assert str(raised.value) == (
+        "the state belongs to another order: order was 'record:0123456789abcdef' and is 'record, "
+        "even windows:0123456789abcdef'; it is of a time when windows by record had other sizes "
+        "and did not draw from their chunks evenly, which no setting restores; go on with the "
+        "streamrec of then, or begin without the state"
+    )
+
+
+def test_an_order_by_record_without_windows_can_be_restored() -> None:
+    plain = replace(FINGERPRINT, order="record:0123456789abcdef", shuffle=False, shuffle_window=0)
+    plain.check(plain)
+    shuffled = replace(FINGERPRINT, order="record, even windows:0123456789abcdef")
+    with pytest.raises(OtherOrder, match=r"shuffle was False .*; restore these settings"):
+        shuffled.check(plain)
 
 
 def test_the_refusal_names_the_settings_that_differ() -> None:
