@@ -1,4 +1,4 @@
-"""The rows of the first side-by-side."""
+"""The rows of :mod:`bench.first`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ __all__ = ["BATCH_SIZE", "Scene", "all_cases"]
 BATCH_SIZE = 64
 IN_FLIGHT = (8, 16, 32, 64)
 BEHIND_STORE = "behind the store"
-LOCAL = "local files"
 DOWNLOADS = {count: f"download, {count} in flight" for count in IN_FLIGHT}
 DROPS = {count: f"receive and drop, {count} in flight" for count in IN_FLIGHT[-2:]}
 OF_DOWNLOAD = tuple(
     Comparison(label, tuple(f"{BEHIND_STORE}: {name}" for name in names.values()))
     for label, names in (("of download", DOWNLOADS), ("of drop", DROPS))
 )
-TF_DATA = {True: "tf.data, in order", False: "tf.data, any order"}
-OF_TF_DATA = Comparison("of tf.data", tuple(f"{LOCAL}: {name}" for name in TF_DATA.values()))
 
 
 @dataclass(frozen=True)
@@ -38,15 +35,11 @@ class Scene:
         dataset: What is read.
         endpoint: Of the store that serves it.
         store: The store's process.
-        iterations: Of the busy trainer's loop after each batch.
-        tensorflow_python: An interpreter that has TensorFlow, or ``None``.
     """
 
     dataset: Dataset
     endpoint: str
     store: int
-    iterations: int
-    tensorflow_python: str | None
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -81,21 +74,6 @@ ASYNC = Way("async for, uvloop", "uvloop")
 ASYNC_PLAIN = Way("async for, asyncio", "asyncio")
 
 
-@dataclass(frozen=True)
-class Load:
-    """How busy a trainer is."""
-
-    group: str
-    beside: str | None
-
-
-LOADS = (
-    Load("10 ms Python a batch", None),
-    Load("the same + a Python thread", "python"),
-)
-ALONE = "trainer without data"
-
-
 def all_cases(scene: Scene) -> list[Case]:
     """In the order of the table."""
     return [
@@ -103,9 +81,6 @@ def all_cases(scene: Scene) -> list[Case]:
         *(_download(scene, name, count, keep=False) for count, name in DROPS.items()),
         *(_remote(scene, way) for way in (FOR, FOR_THREAD, ASYNC, ASYNC_PLAIN)),
         _through_feeder(scene),
-        *_tf_data(scene),
-        *(_local(scene, way) for way in (FOR, FOR_THREAD, ASYNC)),
-        *(case for load in LOADS for case in _busy(scene, load)),
     ]
 
 
@@ -158,59 +133,3 @@ def _through_feeder(scene: Scene) -> Case:
         companions={"store": scene.store},
         comparisons=OF_DOWNLOAD,
     )
-
-
-def _tf_data(scene: Scene) -> list[Case]:
-    if scene.tensorflow_python is None:
-        return []
-    paths = [str(path) for path in scene.dataset.paths]
-    return [
-        Case(
-            LOCAL,
-            name,
-            "bench.readers.tf_data",
-            {
-                "paths": paths,
-                "features": scene.dataset.features,
-                "batch_size": BATCH_SIZE,
-                "deterministic": ordered,
-            },
-            python=scene.tensorflow_python,
-            comparisons=(OF_TF_DATA,),
-        )
-        for ordered, name in TF_DATA.items()
-    ]
-
-
-def _local(scene: Scene, way: Way) -> Case:
-    place = {"source": scene.dataset.pattern, "storage_options": None}
-    return Case(
-        LOCAL,
-        way.name,
-        "bench.readers.stream",
-        scene.order(**way.order, **place),
-        comparisons=(OF_TF_DATA,),
-    )
-
-
-def _busy(scene: Scene, load: Load) -> list[Case]:
-    """The trainer alone, and beside each way to read."""
-    dataset = scene.dataset
-    work = {"iterations": scene.iterations, "beside": load.beside}
-    counts = {"records": dataset.records, "label_sum": dataset.label_sum}
-    order = {**work, **counts, "batch_size": BATCH_SIZE}
-    of_alone = Comparison("of no data", (f"{load.group}: {ALONE}",))
-    return [
-        Case(load.group, ALONE, "bench.readers.trainer", order),
-        *(
-            Case(
-                load.group,
-                way.name,
-                "bench.readers.stream",
-                scene.order(**way.order, **work),
-                companions={"store": scene.store},
-                comparisons=(Comparison("of idle", (f"{BEHIND_STORE}: {way.name}",)), of_alone),
-            )
-            for way in (FOR, FOR_THREAD, ASYNC)
-        ),
-    ]

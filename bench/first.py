@@ -1,14 +1,12 @@
-"""The first side-by-side: streamrec, a plain downloader and tf.data on the same shards.
+"""A feeder beside the other ways to read a stream, and beside plain downloads.
 
 ::
 
-    python -m bench.first --tensorflow-python PATH --json bench/results/first.json
+    python -m bench.first --json bench/results/first.json
 
 Behind the loopback store, with 50 ms to the first byte and 60 MB/s a connection: a downloader that
 decodes nothing (one that has each range in memory, one that drops it), and streamrec with ``for``,
-``async for`` and through a feeder. On local files: tf.data and streamrec. Beside a trainer that
-keeps the interpreter's lock busy: streamrec with an engine process, with an engine thread, and in
-the trainer's own event loop. bench/results/README.md says how each number is made.
+``async for`` and through a feeder. bench/results/README.md says how each number is made.
 """
 
 from __future__ import annotations
@@ -27,12 +25,8 @@ from bench.cases import BATCH_SIZE, Scene, all_cases
 from bench.console import complain, default_data, run, wanted
 from bench.datasets import images
 from bench.measure import quantities
-from bench.readers.trainer import iterations_in
 from bench.services import store
 from bench.table import as_table, write_json
-
-STEP_SECONDS = 0.01
-"""Of pure Python after each batch, in the busy trainer."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,6 @@ class Settings:
     repeat: int
     latency: float
     bandwidth: float
-    tensorflow_python: str | None
     only: tuple[str, ...]
 
 
@@ -54,7 +47,6 @@ class Settings:
 @click.option("--data", type=click.Path(path_type=Path), default=default_data, help="For shards.")
 @click.option("--latency", default=0.05, show_default=True, help="Seconds to the first byte.")
 @click.option("--bandwidth", default=60e6, show_default=True, help="Bytes/s of a connection.")
-@click.option("--tensorflow-python", help="An interpreter that has TensorFlow. [this one]")
 @click.option("--only", multiple=True, help="Cases whose title holds this. [all]")
 @click.option("--date", help="For the results. [now]")
 def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -> None:
@@ -62,21 +54,14 @@ def main(*, target: Path | None, data: Path, date: str | None, **options: Any) -
     settings = Settings(**options)
     console = Console(width=160 if not sys.stdout.isatty() else None)
     dataset = images(data.absolute(), settings.megabytes)
-    python = settings.tensorflow_python or sys.executable
-    tensorflow = machine.tensorflow_version(python)
-    iterations = iterations_in(STEP_SECONDS)
     with store(dataset.root, latency=settings.latency, bandwidth=settings.bandwidth) as served:
-        scene = Scene(dataset, *served, iterations, python if tensorflow else None)
+        scene = Scene(dataset, *served)
         cases = [case for case in all_cases(scene) if wanted(case, settings.only)]
         results = run(cases, lambda _, report: quantities(report, dataset), settings.repeat)
     console.print(as_table(results, f"{dataset.name}, {settings.repeat} rounds, medians"))
-    if tensorflow is None:
-        console.print(f"tf.data is skipped: {python} has no TensorFlow; see --tensorflow-python")
     complain(results, console)
     if target is not None:
-        facts = describe(settings, scene, date)
-        facts["machine"]["libraries"]["tensorflow"] = tensorflow
-        write_json(target, results, facts)
+        write_json(target, results, describe(settings, scene, date))
     sys.exit(any(result.failures for result in results))
 
 
@@ -92,8 +77,6 @@ def describe(settings: Settings, scene: Scene, date: str | None) -> dict[str, An
             "batch_size": BATCH_SIZE,
             "latency_seconds": settings.latency,
             "bytes_per_second_and_connection": settings.bandwidth,
-            "trainer_step_seconds": STEP_SECONDS,
-            "trainer_step_iterations": scene.iterations,
         },
     }
 
