@@ -101,7 +101,7 @@ class FeatureParser:
             url_of: A function from a shard's number to its URL, for errors.
 
         Returns:
-            A column for each feature, by name; docs/reference/formats.md has the type for each spec.
+            A column for each feature, by name; docs/reference/formats.md has the types.
 
         Raises:
             MalformedExample: A record is no Example.

@@ -1,8 +1,9 @@
 """The index of a dataset: the number of records in each shard, and the places where chunks begin.
 
 It is one small object beside the dataset's shards. A chunk is a stretch of a shard that begins at a
-record; chunks of about a MiB let one shard be read from many places at once. docs/reference/dataset-index.md has
-the layout. An index comes from outside, so :meth:`Index.parse` checks all of it.
+record; chunks of about a MiB let one shard be read from many places at once. The layout stands in
+docs/reference/dataset-index.md. An index comes from outside, so :meth:`Index.parse` checks all of
+it.
 """
 
 from __future__ import annotations

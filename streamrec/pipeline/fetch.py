@@ -151,7 +151,7 @@ class Fetcher:
         return self.pool.acquire(size, self.feeds[lane].account)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters since the start and current sizes; docs/reference/metrics.md explains each."""
+        """Return counters and current sizes; docs/reference/metrics.md explains each."""
         return {
             **{name: self.counts[name] for name in COUNTERS},
             "seconds_waited": self.counts["waited_us"] / 1e6,

@@ -113,7 +113,7 @@ class ShardOrder:
     )
 
     def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
-        """Divide each lane into its open shards; return the order of each, all with the same cache."""
+        """Divide each lane into its open shards; return their orders, which share a cache."""
         return tuple(
             replace(self, open_shards=open_shards, open_shard=open_shard)
             for open_shard in range(open_shards)
