@@ -325,7 +325,7 @@ class TestAsSpecs:
         [
             (
                 {"a": 3},
-                "feature 'a': the spec must be one of FixedLenFeature, .*SparseFeature, Image, not int",
+                "feature 'a': the spec must be one of FixedLenFeature.* Image, not int",
             ),
             ({"a": "int64"}, "not str"),
             ([1], "features must be a mapping .* not list"),
