@@ -299,7 +299,7 @@ class FrameScanner:
         return taken
 
     def _before_too_large(self, found: FrameScan) -> FrameScan:
-        """Cut a scan's result at the first record that is too large, leaving its header."""
+        """Cut a scan at the first record that is too large, as if only its header were there."""
         too_large = np.flatnonzero(found.lengths > self._most)
         if not len(too_large):
             return found
@@ -351,8 +351,8 @@ class FrameScanner:
         return self._error(
             RecordTooLarge,
             f"the record has {length} bytes, more than max_record_bytes, which is {self._most} "
-            "(by default memory_budget); raise max_record_bytes, or both, if the record is to be "
-            "read",
+            "(by default as much as memory_budget); raise max_record_bytes, or both, to read the "
+            "record",
         )
 
     def _beyond_the_end(self, length: int) -> DataError:
@@ -362,7 +362,10 @@ class FrameScanner:
             left = f"reach beyond byte {self.size}, where the shard ends, or its chunk in the index"
         message = f"the record's length matches its CRC32C, but its {length} bytes {left}"
         if _frame_size(length) > LARGEST:
-            return self._error(CorruptLength, f"{message}; fetch or write the shard again")
+            return self._error(
+                CorruptLength,
+                f"{message}: no real record is that long; fetch or write the shard again",
+            )
         return self._error(
             TruncatedShard,
             f"{message}: it was cut short; fetch or write the shard again",

@@ -152,8 +152,8 @@ class TestErrors:
                 "number",
                 VarLenFeature(int),
                 WrongFeatureType,
-                "the record holds float32, but the spec says int64; "
-                "give the spec the dtype 'float32'",
+                "the record holds float32, but the spec says int64; give the spec the dtype "
+                "'float32'",
             ),
             (
                 encode_example({"number": [1, 2, 3]}),
@@ -265,7 +265,9 @@ class TestInfer:
         encoded = [encode_example(record) for record in records]
         assert len(infer_features(encoded)) == 4
         monkeypatch.setattr(module, "MOST_FEATURES", 3)
-        with pytest.raises(ConfigError, match=f"record {len(records) - 1}: .* are 4 .* name those"):
+        with pytest.raises(
+            ConfigError, match=f"record {len(records) - 1}: .* are 4, .* name those"
+        ):
             infer_features(encoded)
 
     def test_a_hundred_thousand_are_refused_before_one_is_looked_at(
@@ -274,7 +276,7 @@ class TestInfer:
         looks = Mock()
         monkeypatch.setattr(module._Seen, "_note", looks)
         record = extremes.many_features(100_000).tobytes()
-        with pytest.raises(ConfigError, match="there are 100,000 of them"):
+        with pytest.raises(ConfigError, match="there are 100,000"):
             infer_features([record])
         assert looks.call_count == 0
 

@@ -205,7 +205,7 @@ def test_a_dense_column_has_sequences_of_one_length() -> None:
     ],
 )
 def test_what_is_no_sequence_is_named(columns: Any) -> None:
-    with pytest.raises(ConfigError, match="'t' is none; name those to pack"):
+    with pytest.raises(ConfigError, match="'t' is none; name the features to pack"):
         Packer(Pack(4)).add(columns)
     with pytest.raises(ConfigError, match="'u' is no column"):
         Packer(Pack({"u": 4})).add(columns)
@@ -213,7 +213,7 @@ def test_what_is_no_sequence_is_named(columns: Any) -> None:
 
 def test_features_of_different_lengths_cannot_be_split_together() -> None:
     columns = {**columns_of([[1, 2]]), "u": np.zeros((1, 3))}
-    with pytest.raises(ConfigError, match=r"features \(t, u\) must be of one length"):
+    with pytest.raises(ConfigError, match=r"features \(t, u\) must have one length"):
         Packer(Pack(4, split=True)).add(columns)
 
 

@@ -129,8 +129,13 @@ def test_bfloat16() -> None:
 @pytest.mark.parametrize(
     ("data", "out_type", "options", "reason"),
     [
-        ([b"ab", b"ab", b"abc"], "uint8", {}, "record 2: the string has 3 bytes, but the first 2;"),
-        (b"abc", "int16", {}, "3 bytes are no whole number of int16, of 2 each"),
+        (
+            [b"ab", b"ab", b"abc"],
+            "uint8",
+            {},
+            "record 2: the string has 3 bytes, but the first one has 2;",
+        ),
+        (b"abc", "int16", {}, "3 bytes are no whole number of int16 values, which have 2 each"),
         (b"abcd", "uint8", {"shape": (3,)}, r"holds 4 numbers, which shape \(3,\) does not take"),
         (b"abcd", "uint8", {"shape": (3, -1)}, "does not take"),
         (b"abcd", "uint8", {"shape": (0, -1)}, "does not take"),
@@ -147,7 +152,7 @@ def test_data_that_does_not_fit(data: Any, out_type: Any, options: Any, reason: 
     [
         (b"a", bytes, {}, "strings have no raw form"),
         (b"a", "qint8", {}, "did you mean"),
-        ("text", "uint8", {}, "data is bytes or a batch of them, not str"),
+        ("text", "uint8", {}, "data must be bytes or a batch of them, not str"),
         (3, "uint8", {}, "not int"),
         ([b"a", "b"], "uint8", {}, "a batch of them, not of str"),
         (np.arange(3), "uint8", {}, "a batch of them, not of int"),

@@ -144,8 +144,8 @@ class TestErrors:
                 record({}, a=[[1], [1.0]]),
                 Sequence((), int),
                 Wrong,
-                "the record holds float32, but the spec says int64; "
-                "give the spec the dtype 'float32'",
+                "the record holds float32, but the spec says int64; give the spec the dtype "
+                "'float32'",
             ),
             (record({}, a=[[1.0]]), sr.VarLenFeature(bool), Wrong, "but the spec says bool"),
             (

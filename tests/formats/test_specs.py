@@ -75,7 +75,7 @@ def test_more_dimensions_than_arrays_have_are_refused() -> None:
 
 
 def test_strings_without_a_place_are_refused() -> None:
-    with pytest.raises(ConfigError, match="holds no string"):
+    with pytest.raises(ConfigError, match="would hold no string"):
         FixedLenFeature((0,), bytes)
 
 
@@ -148,8 +148,8 @@ class TestSequence:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (((0,), int), "holds no value; use VarLenFeature"),
-            (((), int, 1), "allow_missing is True or False, not 1"),
+            (((0,), int), "would hold no value; use VarLenFeature"),
+            (((), int, 1), "allow_missing must be True or False, not 1"),
             (((2,), int, True, [1, 2]), r"holds 2 values, but shape \(\) takes 1"),
         ],
     )
@@ -195,13 +195,13 @@ class TestRagged:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"value_key": ""}, "value_key is the name of a feature, not ''"),
-            ({"value_key": 3}, "value_key is the name of a feature, not 3"),
-            ({"value_key": "\ud800"}, "value_key is the name of a feature"),
-            ({"partitions": "s"}, "partitions is a list of partitions, not 's'"),
-            ({"partitions": ["s"]}, "a partition is one of RowSplits.*, not 's'"),
-            ({"row_splits_dtype": "float32"}, "is 'int32' or 'int64', not 'float32'"),
-            ({"validate": None}, "validate is True or False, not None"),
+            ({"value_key": ""}, "value_key must be the name of a feature, not ''"),
+            ({"value_key": 3}, "value_key must be the name of a feature, not 3"),
+            ({"value_key": "\ud800"}, "value_key must be the name of a feature"),
+            ({"partitions": "s"}, "partitions must be a list of partitions, not 's'"),
+            ({"partitions": ["s"]}, "a partition must be one of RowSplits.*, not 's'"),
+            ({"row_splits_dtype": "float32"}, "must be 'int32' or 'int64', not 'float32'"),
+            ({"validate": None}, "validate must be True or False, not None"),
         ],
     )
     def test_what_is_refused(self, arguments: Any, message: str) -> None:
@@ -210,11 +210,11 @@ class TestRagged:
 
     @pytest.mark.parametrize("length", [0, -1, True, 1.0, "2", 2**31])
     def test_uniform_lengths(self, length: Any) -> None:
-        with pytest.raises(ConfigError, match="a number from 1 up"):
+        with pytest.raises(ConfigError, match="a number from 1 to"):
             RaggedFeature.UniformRowLength(length)
 
     def test_keys_of_partitions(self) -> None:
-        with pytest.raises(ConfigError, match="a partition's key is the name"):
+        with pytest.raises(ConfigError, match="a partition's key must be the name"):
             RaggedFeature.RowStarts(3)  # type: ignore[arg-type]
 
 
@@ -230,15 +230,15 @@ class TestSparse:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("i", "v", int, [5]), "or both are lists"),
-            ((["i"], "v", int, 5), "or both are lists"),
-            (([], "v", int, []), "or both are lists"),
+            (("i", "v", int, [5]), "or both must be lists"),
+            ((["i"], "v", int, 5), "or both must be lists"),
+            (([], "v", int, []), "or both must be lists"),
             ((["i", "j"], "v", int, [5]), "names 2 features, but size has 1"),
-            (("i", "", int, 5), "value_key is the name of a feature"),
-            (([3], "v", int, [5]), "index_key is the name of a feature, not 3"),
+            (("i", "", int, 5), "value_key must be the name of a feature"),
+            (([3], "v", int, [5]), "index_key must be the name of a feature, not 3"),
             (("i", "v", int, -5), "shape must be"),
             (("i", "v", int, 2**63), "shape must be"),
-            (("i", "v", int, 5, "yes"), "already_sorted is True or False"),
+            (("i", "v", int, 5, "yes"), "already_sorted must be True or False"),
         ],
     )
     def test_what_is_refused(self, arguments: Any, message: str) -> None:
@@ -265,15 +265,15 @@ class TestImage:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ((5,), "a picture's shape is"),
-            (((),), "a picture's shape is"),
-            (((0, 5),), "a picture's shape is"),
-            (((4, 5, 3, 1),), "a picture's shape is"),
+            ((5,), "a picture's shape must be"),
+            (((),), "a picture's shape must be"),
+            (((0, 5),), "a picture's shape must be"),
+            (((4, 5, 3, 1),), "a picture's shape must be"),
             (((4, -5),), "shape must be"),
-            (((4, 5, 2),), "channels is 0, 1, 3 or 4, not 2"),
-            ((None, True), "channels is 0, 1, 3 or 4, not True"),
-            ((None, "3"), "channels is 0, 1, 3 or 4, not '3'"),
-            (((4, 5), 0), "leave out shape, too"),
+            (((4, 5, 2),), "channels must be 0, 1, 3 or 4, not 2"),
+            ((None, True), "channels must be 0, 1, 3 or 4, not True"),
+            ((None, "3"), "channels must be 0, 1, 3 or 4, not '3'"),
+            (((4, 5), 0), "leave out the shape, too"),
         ],
     )
     def test_wrong_arguments(self, arguments: Any, words: str) -> None:
@@ -281,7 +281,7 @@ class TestImage:
             Image(*arguments)
 
     def test_another_librarys_class_of_this_name_is_no_spec(self) -> None:
-        with pytest.raises(ConfigError, match="the spec is one of"):
+        with pytest.raises(ConfigError, match="the spec must be one of"):
             as_specs({"a": foreign("Image", shape=(1, 2), channels=3)})
 
 
@@ -325,12 +325,12 @@ class TestAsSpecs:
         [
             (
                 {"a": 3},
-                "feature 'a': the spec is one of FixedLenFeature, .*SparseFeature, Image, not int",
+                "feature 'a': the spec must be one of FixedLenFeature.* Image, not int",
             ),
             ({"a": "int64"}, "not str"),
-            ([1], "features is a mapping .* not list"),
-            ({3: VarLenFeature(int)}, "name is a str, not 3"),
-            ({"\ud800": VarLenFeature(int)}, "name is text that UTF-8 can hold"),
+            ([1], "features must be a mapping .* not list"),
+            ({3: VarLenFeature(int)}, "name must be a str, not 3"),
+            ({"\ud800": VarLenFeature(int)}, "name must be text that UTF-8 can hold"),
             (
                 {"a": foreign("VarLenFeature", dtype="x")},
                 "feature 'a': no feature can have the dtype 'x'",

@@ -147,5 +147,5 @@ def test_another_type_than_the_tensor_s() -> None:
 
 @pytest.mark.parametrize("data", ["text", 3, None, [b"x"], np.array([b"x"], object)])
 def test_what_is_no_serialized_tensor(data: Any) -> None:
-    with pytest.raises(ConfigError, match="data is one serialized tensor, as bytes, not"):
+    with pytest.raises(ConfigError, match="data must be one serialized tensor, as bytes, not"):
         parse_tensor(data, int)

@@ -395,9 +395,8 @@ class TestLimit:
         with pytest.raises(RecordTooLarge) as caught:
             run.step(HEADER + 1, more=False)
         assert caught.value.message == (
-            "the record has 31 bytes, more than max_record_bytes, which is 30 (where it is not "
-            "set, as many as memory_budget); set max_record_bytes, or both, to more if the record "
-            "is to be read"
+            "the record has 31 bytes, more than max_record_bytes, which is 30 (by default as "
+            "much as memory_budget); raise max_record_bytes, or both, to read the record"
         )
 
     @given(
