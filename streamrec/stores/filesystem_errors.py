@@ -32,7 +32,7 @@ _MISSING = "there is no such object; check its name"
 _DENIED = "access is denied; check the credentials in storage_options"
 _UNTRUSTED = "the server's certificate is not trusted; have the machine trust its authority"
 _BROKEN = "the connection broke; check the network"
-_SILENT = "the server did not answer in time; check the server and the network"
+_SILENT = "the server sent nothing for too long; check the server and the network"
 _DIRECTORY = "this is a directory; name its shards, as in …/*.tfrecord"
 _NO_ARCHIVE = "the archive is damaged or of another kind; check the file and the URL's scheme"
 

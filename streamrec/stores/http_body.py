@@ -137,7 +137,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connecting took too long; check the endpoint and the network"
     if isinstance(error, TimeoutError):
-        return "the server did not answer in time; check the server and the network"
+        return "the server sent nothing for too long; check the server and the network"
     if isinstance(error, OSError) and error.errno:
         return f"the connection broke: {os.strerror(error.errno)}; check the network"
     return f"the connection broke ({type(error).__name__}); check the network"

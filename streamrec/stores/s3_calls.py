@@ -27,7 +27,7 @@ __all__ = ["Call", "Endpoint", "GetObject", "ListObjects", "plain_endpoint", "si
 AWS_REGION = "us-east-1"
 """The region to sign for if none is named."""
 _REGION = re.compile(r"(?!us-gov-|us-iso|cn-)[a-z]{2}-[a-z]+-\d{1,2}")
-"""Of AWS's own partition; hosts elsewhere end in other names."""
+"""Region names of the AWS partition; hosts of other partitions have other suffixes."""
 _BUCKET = re.compile(r"(?!xn--|sthree-)[a-z0-9][a-z0-9-]{1,61}[a-z0-9](?<!--ol-s3)(?<!-s3alias)")
 """A name that is a label of a host, and no access point's alias."""
 _ENDPOINT = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?/?")
@@ -37,7 +37,7 @@ _TUNING = frozenset(
         *("retries", "s3", "signature_version", "tcp_keepalive", "user_agent_extra"),
     }
 )
-"""Of ``config_kwargs``: what changes no URL, and what is looked at."""
+"""Keys of ``config_kwargs`` that change no URL, or that :func:`plain_endpoint` reads itself."""
 _UNSET = ("auth_scheme_preference", "data_path", "s3", "sigv4a_signing_region_set")
 _UNSET_FOR_AWS = ("use_dualstack_endpoint", "use_fips_endpoint")
 

@@ -123,8 +123,8 @@ def test_without_rules_nothing_happens() -> None:
 @pytest.mark.parametrize(
     ("plain", "sentence"),
     [
-        ({}, "a list of objects"),
-        ([1], "a list of objects"),
+        ({}, "a list of JSON objects"),
+        ([1], "a list of JSON objects"),
         ([{"status": 503}, {"statsu": 503}], "fault 1.*did you mean 'status'"),
         ([{"status": 99}], "fault 0.*status"),
         ([{"probability": 2}], "probability"),

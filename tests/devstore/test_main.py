@@ -75,7 +75,7 @@ def test_all_settings_reach_the_store(tmp_path: Path, client_of: Callable[..., A
     ("text", "sentence"),
     [
         ("{", "Expecting"),
-        ("{}", "a list of objects"),
+        ("{}", "a list of JSON objects"),
         ('[{"statsu": 503}]', "did you mean 'status'"),
     ],
 )

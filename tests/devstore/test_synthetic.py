@@ -164,8 +164,8 @@ def test_an_empty_template_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
-        ([], "mapping from buckets"),
-        ({"b": 3}, "mapping from buckets"),
+        ([], "JSON object of recipes"),
+        ({"b": 3}, "JSON object of recipes"),
         ({"b": {"templates": ["t"], "objects": 1, "name": "same"}}, "holds no number"),
         ({"b": {"templates": ["t"], "objects": 1, "name": "{:q}"}}, "holds no number"),
         ({"b": {"templates": ["t"], "objects": 1, "name": "{who}"}}, "holds no number"),

@@ -105,7 +105,7 @@ class Silent:
 @pytest.mark.parametrize(
     ("source", "settings", "words"),
     [
-        ("memory://x/*", {}, r"memory://x/\*: listing stalls: .* after 0 names"),
+        ("memory://x/*", {}, r"memory://x/\*: the listing stalls: .* after 0 names"),
         ("memory://x/a", {"features": "infer"}, "memory://x/a: opening stalls: inferring"),
         ("memory://x/a", {"index": True}, "memory://x/.*: opening stalls: reading the index"),
         ("memory://x/a", {"index": "memory://i"}, "memory://i: opening stalls"),

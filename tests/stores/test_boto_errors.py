@@ -90,7 +90,7 @@ def test_time_to_wait() -> None:
     [
         ("endpoint", "'endpoint'; did you mean 'endpoint_url'"),
         ("request_pays", "did you mean 'requester_pays'"),
-        ("foo", "no option 'foo'$"),
+        ("foo", "no option 'foo'; leave it out$"),
     ],
 )
 def test_nearest_option(name: str, words: str) -> None:

@@ -245,7 +245,7 @@ async def test_filesystem_without_versions(odd: str) -> None:
 async def test_filesystem_without_sizes(odd: str) -> None:
     Odd.told = {"size": None}
     async with opened("odd") as store:
-        with pytest.raises(StoreMisbehaved, match="no size"):
+        with pytest.raises(StoreMisbehaved, match="does not report the object.s size"):
             await read(store, odd, 0, 10)
 
 
@@ -316,5 +316,5 @@ def test_package_that_is_not_installed() -> None:
 @asynchronous
 async def test_options_that_the_filesystem_does_not_take() -> None:
     async with opened("github", {}) as store:
-        with pytest.raises(ConfigError, match="github's filesystem says"):
+        with pytest.raises(ConfigError, match="github's filesystem refuses them"):
             await read(store, "github://x", 0, 1)

@@ -121,7 +121,7 @@ async def test_closing_unused() -> None:
 @asynchronous
 async def test_options_that_are_refused() -> None:
     calls = ThreadedCaller({"wrong": "swordfish"})
-    with pytest.raises(ConfigError, match=r"blocking's filesystem says: \*+ is wrong"):
+    with pytest.raises(ConfigError, match=r"blocking's filesystem refuses them: \*+ is wrong"):
         await calls.call(split_chain("blocking://one/x"), "info")
     await calls.aclose()
 

@@ -38,7 +38,7 @@ def store() -> Iterator[DevStore]:
         ({"access": "all"}, "'access'"),
         ({"token": 7}, "'token'"),
         ({"token": {"untold": "untold"}}, "'token'"),
-        ({"token": "/nowhere/key.json"}, "no file /nowhere/key.json"),
+        ({"token": "/nowhere/key.json"}, "no token file /nowhere/key.json"),
     ],
 )
 def test_options_that_do_not_serve(options: dict[str, Any], words: str) -> None:

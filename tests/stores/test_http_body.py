@@ -49,7 +49,7 @@ async def test_a_network_that_swallows_everything(monkeypatch: pytest.MonkeyPatc
                 client.setblocking(False)
                 client.connect_ex(("127.0.0.1", port))
             async with opened() as store:
-                with pytest.raises(StoreUnavailable, match="no connection comes about; check"):
+                with pytest.raises(StoreUnavailable, match="connecting took too long; check"):
                     await read(store, f"http://127.0.0.1:{port}/x", 0, 10)
 
 
@@ -92,5 +92,5 @@ async def test_secrets_of_a_url_are_not_repeated() -> None:
 @asynchronous
 async def test_what_is_no_url(url: str) -> None:
     async with opened() as store:
-        with pytest.raises(ConfigError, match="no http URL"):
+        with pytest.raises(ConfigError, match="no valid http URL"):
             await read(store, url, 0, 10)

@@ -66,5 +66,5 @@ async def test_writers_may_go_on_while_a_range_is_read(memory: fsspec.AbstractFi
 
 @asynchronous
 async def test_missing_says_whose_memory_it_is() -> None:
-    with pytest.raises(ObjectNotFound, match="not shared between processes"):
+    with pytest.raises(ObjectNotFound, match="memory:// is not shared"):
         await read(MemoryStore(), "memory://x", 0, 1)

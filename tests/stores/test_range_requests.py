@@ -109,7 +109,9 @@ def test_an_encoded_object_is_a_compressed_shard(written: str, encoding: str | N
 @pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", "gzip,br"])
 def test_other_encodings_are_refused(encoding: str) -> None:
     headers = {"Content-Length": "5", "Content-Encoding": encoding}
-    with pytest.raises(StoreError, match=r"Content-Encoding \w+.* is not read; store it with none"):
+    with pytest.raises(
+        StoreError, match=r"Content-Encoding \w+.* is not supported; store it with none"
+    ):
         check_response(request(0, 5), 200, headers)
 
 

@@ -123,7 +123,7 @@ def test_schemes(url: str, scheme: str) -> None:
         ("azure://h/x", "did you mean 'az', which adlfs reads"),
         ("hff://h/x", "did you mean 'hf', which huggingface_hub reads"),
         ("fttp://h/x", "did you mean 'ftp'[?]"),
-        ("§§://h/x", "there are abfs, .*, file, .* zip$"),
+        ("§§://h/x", "the schemes are abfs, .*, file, .* zip$"),
         ("cash::s3://b/x", "scheme 'cash'"),
     ],
 )

@@ -221,7 +221,7 @@ async def test_proxy_by_environment(
 async def test_proxy_that_refuses(authority: Authority) -> None:
     async with DevStore(anonymous=True, tls=authority.server) as server:
         async with proxy(status=407) as (url, _):
-            with pytest.raises(AccessDenied, match="proxy wants credentials"):
+            with pytest.raises(AccessDenied, match="proxy requires credentials"):
                 await read_http(server, {"verify": authority.file, "proxy": url})
         with pytest.raises(StoreUnavailable, match="the proxy cannot be reached"):
             await read_http(server, {"verify": authority.file, "proxy": "http://127.0.0.1:1"})
