@@ -11,7 +11,6 @@ from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.switching import short_switch_interval
 from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Position
@@ -64,7 +63,7 @@ class Stream:
     # -- iterating ---------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        with self._turn, short_switch_interval:
+        with self._turn:
             self._sync()
         return self
 
@@ -106,8 +105,7 @@ class Stream:
             raise StopIteration
         began = perf_counter()
         try:
-            with short_switch_interval:
-                batch = self._sync().receive()
+            batch = self._sync().receive()
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
@@ -116,7 +114,7 @@ class Stream:
         return self._take(batch)
 
     async def __aenter__(self) -> Self:
-        with self._turn, short_switch_interval:
+        with self._turn:
             await self._async()
         return self
 
@@ -140,8 +138,7 @@ class Stream:
             raise StopAsyncIteration
         began = perf_counter()
         try:
-            with short_switch_interval:
-                batch = await (await self._async()).receive()
+            batch = await (await self._async()).receive()
         except EndOfStream:
             self._end_run()
             raise StopAsyncIteration from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,16 +11,13 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FunctionFailed, OtherOrder
 from streamrec.feeder.server import Feeder
-from streamrec.flow.switching import SHORT
 from streamrec.formats.descriptions import describe
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.streams.session import ThreadSession
 from tests.pipeline import own
 from tests.streams.test_stream import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from streamrec.streams.stream import Stream
@@ -171,45 +167,6 @@ class TestLambdas:
         ids = [i for batch in threaded for i in batch["id"].tolist()]
         assert ids == asyncio.run(main())
         assert sorted(ids) == list(range(0, 60, 2))
-
-
-class TestSwitchInterval:
-    """Short while the trainer waits for a batch, and its own otherwise."""
-
-    @pytest.fixture(autouse=True)
-    def interval(self) -> Iterator[None]:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(0.005)
-        yield
-        sys.setswitchinterval(before)
-
-    @pytest.mark.parametrize("engine", ["thread", "loop"], indirect=True)
-    def test_while_waiting_only(self, source: str, engine: Any) -> None:
-        settings, take = engine
-        seen = []
-
-        def noted(columns: Any) -> Any:
-            seen.append(sys.getswitchinterval())
-            return columns
-
-        stream = stream_of(source, map=noted, **settings)
-        take(stream, 1)
-        assert seen[0] == SHORT, "nothing is decoded before somebody waits for the first batch"
-        assert sys.getswitchinterval() == 0.005
-        stream.close()
-
-    def test_while_opening(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen = []
-        open_ = ThreadSession.__init__
-
-        def noted(session: ThreadSession, *arguments: Any) -> None:
-            seen.append(sys.getswitchinterval())
-            open_(session, *arguments)
-
-        monkeypatch.setattr(ThreadSession, "__init__", noted)
-        with stream_of(source, engine="thread"):
-            assert seen == [SHORT]
-            assert sys.getswitchinterval() == 0.005
 
 
 def test_a_state_of_another_map_is_refused(source: str) -> None:

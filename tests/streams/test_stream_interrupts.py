@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -15,7 +15,6 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import BatchOutOfOrder
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.run import Run
-from streamrec.streams import stream
 from tests.feeder.support import serving
 from tests.interrupts import Interrupted, interrupted_at
 
@@ -36,12 +35,6 @@ def memory() -> Iterator[str]:
         file.write(SHARD)
     yield "memory://interrupts/part.tfrecord"
     fsspec.filesystem("memory").rm("/interrupts", recursive=True)
-
-
-@pytest.fixture(autouse=True)
-def no_switching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the interpreter's switch interval: an interrupt could leave the short one behind."""
-    monkeypatch.setattr(stream, "short_switch_interval", nullcontext())
 
 
 @contextmanager
