@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamrec.arguments import kind_of, source_texts
 from streamrec.config import DatasetSettings, StreamSettings, validate
 from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address
 from streamrec.formats.descriptions import describe
 from streamrec.formats.sequences import parser_of
-from streamrec.streams.start import DatasetReader, FeederReader
+from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream:
         parser_of(plain)
     paths = {name: fspath(value) for name, value in settings.items() if isinstance(value, PathLike)}
     values = {"source": source, "features": plain, **settings, **paths}
-    return Stream(DatasetReader(validate(StreamSettings, values)))
+    return Stream(validate(StreamSettings, values))
 
 
 def connect(
@@ -130,14 +131,14 @@ def connect(
     Raises:
         ConfigError: The address or an argument is wrong.
     """
-    return Stream(
-        FeederReader.checked(
-            address,
-            rank=rank,
-            world_size=world_size,
-            batch_size=batch_size,
-            token=token,
-            fingerprint=fingerprint,
-            stall_timeout=stall_timeout,
-        )
-    )
+    Address.parse(address)
+    values = {
+        "address": address,
+        "rank": rank,
+        "world_size": world_size,
+        "batch_size": batch_size,
+        "token": token,
+        "fingerprint": fingerprint,
+        "stall_timeout": stall_timeout,
+    }
+    return Stream(validate(FeederSettings, values))

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
-from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
@@ -16,9 +15,9 @@ from streamrec.plan.agreement import ENDS, Claim
 from streamrec.plan.position import Position
 from streamrec.streams import ranks, workers
 from streamrec.streams.cursor import Cursor, Mark
-from streamrec.streams.session import EngineSession, LoopSession, ThreadSession, close_in
+from streamrec.streams.session import close_in
+from streamrec.streams.start import name_of, start, start_async
 from streamrec.streams.turn import Turn, busy
-from streamrec.streams.warm_start import RelaySession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from streamrec.plan.place import Place
     from streamrec.plan.position import Fingerprint
     from streamrec.streams.ranks import Assignment, Rank
-    from streamrec.streams.session import AsyncSession, Session
-    from streamrec.streams.start import Reader
+    from streamrec.streams.session import AsyncSession, PlainSession
+    from streamrec.streams.start import Description
     from streamrec.types import Batch
 
 __all__ = ["Stream"]
@@ -43,10 +42,10 @@ class Stream:
     with`` block to stop reading at its end; a stream that is dropped stops too.
     """
 
-    def __init__(self, reader: Reader, assignment: Assignment | None = None) -> None:
-        self._reader = reader
-        self._assignment = assignment or ranks.assign(reader.rank, reader.world_size)
-        self._session: Session | AsyncSession | None = None
+    def __init__(self, description: Description, assignment: Assignment | None = None) -> None:
+        self._description = description
+        self._assignment = assignment or ranks.assign(description.rank, description.world_size)
+        self._session: PlainSession | AsyncSession | None = None
         self._finalizer: weakref.finalize[..., Stream] | None = None
         self._cursor = Cursor()
         self._elsewhere = False
@@ -58,7 +57,7 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
-        return f"<Stream of {self._reader}, {state}, step {self._cursor.step}>"
+        return f"<Stream of {name_of(self._description)}, {state}, step {self._cursor.step}>"
 
     # -- iterating ---------------------------------------------------------------------------------
 
@@ -156,10 +155,10 @@ class Stream:
     async def aclose(self) -> None:
         """Stop reading, in asyncio code."""
         session = self._detach()
-        if isinstance(session, (LoopSession, AsyncFeed)):
+        if session is not None and session.is_async:
             await session.aclose()
         elif session is not None:
-            _plain(session).close()
+            session.close()
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -286,10 +285,10 @@ class Stream:
     def __getstate__(self) -> dict[str, Any]:
         workers.check_loader(self._rank())
         state = self.state_dict()
-        return {"reader": self._reader, "assignment": self._assignment, "state": state}
+        return {"description": self._description, "assignment": self._assignment, "state": state}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
-        self.__init__(pickled["reader"], pickled["assignment"])  # type: ignore[misc]
+        self.__init__(pickled["description"], pickled["assignment"])  # type: ignore[misc]
         self.load_state_dict(pickled["state"])
 
     # -- sessions ----------------------------------------------------------------------------------
@@ -313,11 +312,11 @@ class Stream:
         self._assignment = ranks.logged(self._assignment)
         return self._assignment.rank, self._cursor.place(self._assignment.rank)
 
-    def _sync(self) -> Session:
+    def _sync(self) -> PlainSession:
         if self._elsewhere:
             self.close()
         if self._session is None:
-            session = self._reader.start(*self._start())
+            session = start(self._description, *self._start())
             self._session = session
             self._finalizer = weakref.finalize(self, session.close)
         return _plain(self._session)
@@ -326,16 +325,16 @@ class Stream:
         if self._elsewhere:
             await self.aclose()
         if self._session is None:
-            session = await self._reader.start_async(*self._start())
+            session = await start_async(self._description, *self._start())
             self._session = session
             loop = asyncio.get_running_loop()
             self._finalizer = weakref.finalize(self, close_in, loop, session.aclose)
             self._finalizer.atexit = False  # the loop is gone by then
-        if not isinstance(self._session, (LoopSession, AsyncFeed)):
+        if not self._session.is_async:
             raise ConfigError("the stream is open in a plain `for`: close it first")
         return self._session
 
-    def _opened(self) -> Session | AsyncSession:
+    def _opened(self) -> PlainSession | AsyncSession:
         if self._session is None:
             raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
         return self._session
@@ -364,7 +363,7 @@ class Stream:
             self._leave()
             raise
 
-    def _detach(self) -> Session | AsyncSession | None:
+    def _detach(self) -> PlainSession | AsyncSession | None:
         """Remember where to go on, and give the session away."""
         self._cursor.settle()
         self._ended = self._elsewhere = False
@@ -389,7 +388,7 @@ class Stream:
             raise busy() from None
 
 
-def _plain(session: Session | AsyncSession) -> Session:
-    if isinstance(session, (EngineSession, RelaySession, ThreadSession, BlockingFeed)):
-        return session
-    raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
+def _plain(session: PlainSession | AsyncSession) -> PlainSession:
+    if session.is_async:
+        raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
+    return session

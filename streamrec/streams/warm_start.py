@@ -1,4 +1,4 @@
-"""How a plain ``for`` has its first batch while the engine process still imports its libraries.
+"""The warm start: first batches from a thread, while the engine process imports its libraries.
 
 A thread of this process reads the first batches with a small budget; the engine process goes on
 behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
@@ -7,7 +7,7 @@ no function of the user's: those belong into the engine process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.errors import FeedError, Stalled
@@ -16,19 +16,18 @@ from streamrec.memory import memory_budget, record_limit
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
-from streamrec.streams.session import EngineSession, ThreadSession
+from streamrec.streams.engine_feed import engine_feed
+from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from streamrec.config import DatasetSettings
     from streamrec.plan.place import Place
-    from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.position import Position
     from streamrec.streams.ranks import Rank
-    from streamrec.streams.session import Session
+    from streamrec.streams.session import PlainSession
     from streamrec.types import Batch
 
-__all__ = ["RelaySession", "can_relay"]
+__all__ = ["WarmStartSession", "can_warm_start"]
 
 BUDGET = 64 * MIB
 """Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
@@ -41,8 +40,8 @@ HEAD_START = 0.25
 before. The imports would delay the first batch, where there are few cores."""
 
 
-def can_relay(settings: DatasetSettings) -> bool:
-    """Whether a stream can go on in another process for the price of what was read ahead.
+def can_warm_start(settings: DatasetSettings) -> bool:
+    """Return whether a stream can go on in another process at the cost of its read-ahead alone.
 
     Windows would be filled twice, packs begun twice, and what is skipped counted twice.
     """
@@ -51,11 +50,11 @@ def can_relay(settings: DatasetSettings) -> bool:
     return not (holds or calls) and settings.on_corrupt == "raise"
 
 
-class RelaySession:
-    """Reads the first batches in a thread, and all others in the private process.
+class WarmStartSession:
+    """Reads the first batches in a thread, and all others in the engine process.
 
     Args:
-        settings: Of a stream that can be relayed.
+        settings: Those of a stream that :func:`can_warm_start`.
         rank: Which part of it.
         position: Where to begin.
 
@@ -63,26 +62,28 @@ class RelaySession:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
 
+    is_async: Literal[False] = False
+
     def __init__(self, settings: DatasetSettings, rank: Rank, position: Place) -> None:
-        engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
-        self._engine = EngineSession(engine, settings, rank)
+        self._engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
+        self._feed = engine_feed(self._engine, settings, rank)
         self._thread: ThreadSession | None = None
         try:
             self._thread = thread = ThreadSession(_small(settings), rank, position)
             self._order: bytes | None = order_for(settings, thread.objects)
-            """For the process, until it has it."""
+            """The settings that the process is to be told; ``None`` once it was."""
         except BaseException:
             self.close()
             raise
         self._has_delivered = False
-        self._session: Session = thread
+        self._session: PlainSession = thread
         self._end: Position | None = None
-        """Where the process goes on, once the thread reads no further."""
+        """The position where the process goes on, once the thread reads no further."""
         self._counted: dict[str, Any] = {}
-        """What the thread has counted in the present run."""
-        self.fingerprint: Fingerprint = thread.fingerprint
-        """What determines the order of what is received."""
-        self.settings: Mapping[str, Any] = thread.settings
+        """Counts of the thread in the present run."""
+        self.fingerprint = thread.fingerprint
+        """Everything that determines the order of the batches."""
+        self.settings = thread.settings
         """Facts of the dataset."""
 
     @property
@@ -91,10 +92,10 @@ class RelaySession:
         return self._session.position
 
     def receive(self) -> Batch:
-        """The next batch; raises ``EndOfStream`` at the end of a run."""
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
         if self._thread is not None and self._has_delivered:
             try:
-                self._relay(self._thread)
+                self._hand_off(self._thread)
             except (FeedError, Stalled) as error:
                 error.position = self.position  # what the thread has ready is not delivered yet
                 raise
@@ -108,7 +109,7 @@ class RelaySession:
         self._session.subscribe()
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of the present run, of both; how things stand, of the one that reads."""
+        """Return the counters of the present run, summed, and the gauges of whoever reads now."""
         now = self._session.statistics()
         return now | {name: now.get(name, 0) + count for name, count in self._counted.items()}
 
@@ -116,24 +117,24 @@ class RelaySession:
         """Stop, and leave nothing behind."""
         if self._thread is not None:
             self._thread.close()
-        self._engine.close()
+        self._feed.close()
 
-    def _relay(self, thread: ThreadSession) -> None:
-        """Have the process go on behind what the thread has ready, and leave the thread then."""
+    def _hand_off(self, thread: ThreadSession) -> None:
+        """Have the process go on behind what the thread has ready, and close the thread then."""
         if self._order is not None:
             order, self._order = self._order, None
             self._engine.hand_over(order)
-        if self._end is None and (self._engine.answers or _used(thread) >= ENOUGH):
+        if self._end is None and (self._feed.answers or _used(thread) >= ENOUGH):
             self._end = thread.halt()
         if self._end is None:
             return
         is_through = self._step() >= self._end.step
-        if not self._engine.has_begun and (is_through or self._engine.answers):
-            self._engine.begin(self._end)
+        if not self._feed.has_begun and (is_through or self._feed.answers):
+            self._feed.begin(self._end)
         if is_through:
             counts = thread.statistics()
             self._counted = {name: counts[name] for name in COUNTERS if name in counts}
-            self._session, self._thread = self._engine, None
+            self._session, self._thread = self._feed, None
             thread.close()
 
     def _step(self) -> int:
@@ -142,12 +143,12 @@ class RelaySession:
 
 
 def _used(thread: ThreadSession) -> int:
-    """Bytes of the records that it has delivered in this run."""
+    """Return the bytes of the records that the thread has delivered in this run."""
     return int(thread.statistics().get("bytes_used", 0))
 
 
 def _small(settings: DatasetSettings) -> DatasetSettings:
-    """The same with less memory, as far as its lanes can do with it; of the same records."""
+    """Return the settings with less memory, if the lanes can do with it, for the same records."""
     lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
     budget = min(memory_budget(settings), max(BUDGET, least_budget(lanes)))
     limits = {"memory_budget": budget, "max_record_bytes": record_limit(settings)}

@@ -293,7 +293,7 @@ class TestFacts:
     ) -> None:
         with raw(source, engine="thread") as stream:
             told = {"shards": None, "shard_count": 4}
-            monkeypatch.setattr(type(stream._session), "settings", told)
+            monkeypatch.setattr(stream._session, "settings", told)
             with pytest.raises(ConfigError, match="the names of 4 shards"):
                 _ = stream.shards
 

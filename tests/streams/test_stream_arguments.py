@@ -45,7 +45,10 @@ def test_paths_are_sources(shard: Path) -> None:
 
 def test_paths_are_settings(shard: Path) -> None:
     index = shard.parent / "index"
-    assert sr.open(shard, index=index)._reader == sr.open(str(shard), index=str(index))._reader
+    assert (
+        sr.open(shard, index=index)._description
+        == sr.open(str(shard), index=str(index))._description
+    )
 
 
 @pytest.mark.parametrize("source", [None, 5, b"/x", [5], {"a": "x"}])

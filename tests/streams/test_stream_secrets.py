@@ -92,7 +92,7 @@ def seen(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
 
 def told_by(stream: sr.Stream) -> list[Any]:
     """All that an open stream says of itself."""
-    facts = [stream, stream._reader, stream._session, stream.shards, stream.fingerprint]
+    facts = [stream, stream._description, stream._session, stream.shards, stream.fingerprint]
     state = stream.state_dict(), stream.statistics(), stream.fingerprint.to_dict()
     return [*facts, *state, stream.claim(), stream.__getstate__()]
 

@@ -15,12 +15,13 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.blocking import BlockingConnection
+from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.memory import memory_budget, record_limit
 from streamrec.plan.place import Beginning
+from streamrec.streams.engine_feed import open_engine
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import EngineSession
-from streamrec.streams.warm_start import BUDGET, ENOUGH, RelaySession, _small, can_relay
+from streamrec.streams.warm_start import BUDGET, ENOUGH, WarmStartSession, _small, can_warm_start
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
 
@@ -53,7 +54,7 @@ def leaves_nothing() -> Iterator[None]:
 def answers_at(monkeypatch: pytest.MonkeyPatch, look: int) -> None:
     """Let the process be seen to be ready at that look, counted from 0, and from then on."""
     looks = count()
-    monkeypatch.setattr(EngineSession, "answers", property(lambda _: next(looks) >= look))
+    monkeypatch.setattr(BlockingFeed, "answers", property(lambda _: next(looks) >= look))
 
 
 def settings(source: str, **values: Any) -> DatasetSettings:
@@ -62,15 +63,15 @@ def settings(source: str, **values: Any) -> DatasetSettings:
     return DatasetSettings.model_validate(plain)
 
 
-def opened(source: str, **values: Any) -> RelaySession:
-    return RelaySession(settings(source, **values), Rank(0, 1), Beginning())
+def opened(source: str, **values: Any) -> WarmStartSession:
+    return WarmStartSession(settings(source, **values), Rank(0, 1), Beginning())
 
 
-def pid_of(session: RelaySession) -> int:
-    return session._engine._engine.process.pid
+def pid_of(session: WarmStartSession) -> int:
+    return session._engine.process.pid
 
 
-def run_of(session: RelaySession) -> list[Batch]:
+def run_of(session: WarmStartSession) -> list[Batch]:
     batches = []
     try:
         while True:
@@ -131,7 +132,7 @@ def test_single_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: s
     answers_at(monkeypatch, 1)
     with sr.open(str(tmp_path / name), rank=0, world_size=1, prefetch=1) as stream:
         assert [bytes(record) for record in stream] == expected
-        assert isinstance(stream._session, RelaySession)
+        assert isinstance(stream._session, WarmStartSession)
         assert stream._session._thread is None
 
 
@@ -158,7 +159,7 @@ def test_a_process_that_is_not_needed_ends_at_once(
     session = opened(source)
     assert sum(map(len, run_of(session))) == TOTAL
     session.close()
-    assert session._engine._engine.process.returncode == -signal.SIGKILL
+    assert session._engine.process.returncode == -signal.SIGKILL
 
 
 def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
@@ -169,7 +170,7 @@ def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
     answers_at(monkeypatch, 0)
     with contextlib.closing(opened(source)) as session:
         batches = [session.receive()]
-        another = EngineSession.open(settings(source), Rank(0, 1), Beginning())
+        another = open_engine(settings(source), Rank(0, 1), Beginning())
         assert identities([another.receive()]) == identities(batches)
         another.close()  # though it was started later, it has done all of that
         assert "numpy" not in Path("/proc", str(pid_of(session)), "maps").read_text()
@@ -245,8 +246,8 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
     with stream:
         first = next(stream)
-        assert isinstance(stream._session, RelaySession)
-        engine = stream._session._engine._engine
+        assert isinstance(stream._session, WarmStartSession)
+        engine = stream._session._engine
         engine.process.kill()
         engine.process.wait()
         with pytest.raises(FeederLost, match="SIGKILL") as caught:
@@ -259,14 +260,14 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
 def test_a_process_that_stalls_is_said_and_nothing_is_lost(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stall(_: EngineSession, position: Position) -> None:
+    def stall(_: BlockingFeed, position: Position) -> None:
         raise Stalled("it stands still", stage="decompress", position=position.to_dict())
 
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
     with stream:
         next(stream)
-        monkeypatch.setattr(EngineSession, "answers", True)
-        monkeypatch.setattr(EngineSession, "begin", stall)
+        monkeypatch.setattr(BlockingFeed, "answers", True)
+        monkeypatch.setattr(BlockingFeed, "begin", stall)
         with pytest.raises(Stalled, match="it stands still") as caught:
             next(stream)
         assert caught.value.position == stream.state_dict()  # not behind what is still ready
@@ -329,7 +330,7 @@ def test_a_budget_that_is_too_small_is_refused_as_the_user_set_it(source: str) -
 
 
 @pytest.mark.parametrize(
-    ("values", "relays"),
+    ("values", "warms"),
     [
         ({}, True),
         ({"compression": "gzip", "ordered": False, "steps_per_epoch": 3}, True),
@@ -343,15 +344,15 @@ def test_a_budget_that_is_too_small_is_refused_as_the_user_set_it(source: str) -
         ({"source": {"a": "x"}, "weights": {"a": 1.0}, "exhausted": "stop"}, False),
     ],
 )
-def test_what_is_relayed(values: dict[str, Any], *, relays: bool) -> None:
-    assert can_relay(settings(**{"source": "x", **values})) is relays
+def test_what_is_warm_started(values: dict[str, Any], *, warms: bool) -> None:
+    assert can_warm_start(settings(**{"source": "x", **values})) is warms
 
 
 def test_whoever_asks_for_the_process_has_it_alone(
     source: str, started_threads: Callable[[], set[str]]
 ) -> None:
     with sr.open(source, rank=0, world_size=1, batch_size=4, engine="process") as stream:
-        assert isinstance(stream._session, EngineSession)
+        assert isinstance(stream._session, BlockingFeed)
         assert "streamrec-bridge" not in started_threads()
         assert sum(map(len, stream)) == TOTAL
 
