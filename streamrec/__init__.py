@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     )
     from streamrec.formats.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensor import serialize_tensor as serialize_tensor
-    from streamrec.read import read_records as read_records
-    from streamrec.stream import Stream as Stream
-    from streamrec.stream import connect as connect
-    from streamrec.stream import mix as mix
-    from streamrec.stream import open as open  # noqa: A004 - the public name
-    from streamrec.taking import take as take
+    from streamrec.streams.opening import connect as connect
+    from streamrec.streams.opening import mix as mix
+    from streamrec.streams.opening import open as open  # noqa: A004 - the public name
+    from streamrec.streams.read_records import read_records as read_records
+    from streamrec.streams.stream import Stream as Stream
+    from streamrec.streams.take import take as take
     from streamrec.types import Batch as Batch
     from streamrec.types import BytesColumn as BytesColumn
     from streamrec.types import Pictures as Pictures
@@ -110,9 +110,10 @@ _HOMES = {
     "streamrec.formats.raw": ("decode_raw",),
     "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
     "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
-    "streamrec.read": ("read_records",),
-    "streamrec.stream": ("Stream", "connect", "mix", "open"),
-    "streamrec.taking": ("take",),
+    "streamrec.streams.read_records": ("read_records",),
+    "streamrec.streams.opening": ("connect", "mix", "open"),
+    "streamrec.streams.stream": ("Stream",),
+    "streamrec.streams.take": ("take",),
     "streamrec.types": ("Batch", "BytesColumn", "Pictures", "Ragged", "Sparse"),
     "streamrec.writer": ("TFRecordWriter",),
 }

@@ -27,7 +27,7 @@ from streamrec.config import DaemonSettings, StreamSettings, load_daemon
 from streamrec.devstore.server import DevStore
 from streamrec.feeder import metrics, status
 from streamrec.feeder.server import Feeder
-from streamrec.stream import connect
+from streamrec.streams.opening import connect
 from streamrec.wire import messages
 
 if TYPE_CHECKING:

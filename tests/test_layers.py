@@ -23,18 +23,7 @@ LAYERS = [
     {"stores"},
     {"pipeline", "writer", "verify", "metrics"},
     {"feeder"},
-    {
-        "division",
-        "turn",
-        "cursor",
-        "ranks",
-        "read",
-        "readers",
-        "relay",
-        "session",
-        "stream",
-        "taking",
-    },
+    {"streams"},
     {"adapters", "demo"},
     {"cli", "__main__"},
 ]
@@ -47,27 +36,12 @@ WITHIN_A_LEVEL = {
     ("errors", "masking"),
     ("memory", "config"),
     ("types", "columns"),
-    ("read", "ranks"),
-    ("read", "session"),
-    ("readers", "relay"),
-    ("readers", "session"),
-    ("relay", "ranks"),
-    ("relay", "session"),
-    ("session", "ranks"),
-    ("ranks", "division"),
-    ("stream", "cursor"),
-    ("stream", "division"),
-    ("stream", "ranks"),
-    ("stream", "readers"),
-    ("stream", "relay"),
-    ("stream", "session"),
-    ("stream", "turn"),
     ("__main__", "cli"),
 }
 DEVSTORE_MAY = {"devstore", "errors", "config"}
 ASYNCIO_ROOMS = {
-    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "session", "stores", "stream",
-    "verify", "writer",
+    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "stores", "streams", "verify",
+    "writer",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
 FRAMEWORKS = {"jax", "tensorflow", "torch"}

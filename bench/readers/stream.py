@@ -29,7 +29,7 @@ def import_all() -> None:
 
     An engine process imports it anew.
     """
-    for name in ("aiobotocore.session", "streamrec.stream", "streamrec.pipeline.dataset"):
+    for name in ("aiobotocore.session", "streamrec.streams.opening", "streamrec.pipeline.dataset"):
         import_module(name)
     for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):
         with contextlib.suppress(ImportError):  # of an optional library that is not installed

@@ -11,7 +11,7 @@ from streamrec.plan.agreement import RankSummary, check_agreement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.stream import Stream
+    from streamrec.streams.stream import Stream
 
 __all__ = ["agree"]
 

@@ -8,7 +8,7 @@ from streamrec.errors import ConfigError
 from streamrec.plan.agreement import RankSummary, check_agreement
 
 if TYPE_CHECKING:
-    from streamrec.stream import Stream
+    from streamrec.streams.stream import Stream
 
 __all__ = ["agree"]
 

@@ -9,7 +9,7 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.flow.bridge import Bridge
 from streamrec.masking import masked_repr
 from streamrec.memory import automatic_budget
-from streamrec.read import batches
+from streamrec.streams.read_records import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.stream import connect
+from streamrec.streams.opening import connect
 
 if TYPE_CHECKING:
     import threading

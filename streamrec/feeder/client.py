@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.address import Address
@@ -22,8 +22,8 @@ from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
+    from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
     from streamrec.feeder.shared import Inbox
     from streamrec.plan.position import Fingerprint
@@ -80,6 +80,8 @@ class _Feed:
 
 class AsyncFeed(_Feed):
     """A feeder's stream in asyncio code; made by :meth:`open`."""
+
+    is_async: Literal[True] = True
 
     def __init__(
         self,
@@ -242,16 +244,20 @@ class AsyncFeed(_Feed):
 class BlockingFeed(_Feed):
     """A feeder's stream in plain code; made by :meth:`open`. Used by one thread at a time."""
 
+    is_async: Literal[False] = False
+
     def __init__(
         self,
         where: str,
         connection: BlockingConnection,
         subscription: Subscription,
-        diagnose: Callable[[], str | None] | None = None,
+        engine: Engine | None = None,
     ) -> None:
         super().__init__(where, subscription)
         self._connection = connection
-        self._diagnose = diagnose
+        self._engine = engine
+        self.has_begun = False
+        """Whether :meth:`begin` has come to its end."""
 
     @classmethod
     def open(
@@ -286,7 +292,7 @@ class BlockingFeed(_Feed):
         payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
-        diagnose: Callable[[], str | None] | None = None,
+        engine: Engine | None = None,
         inbox: Inbox | None = None,
     ) -> Self:
         """Connect, and do not wait for an answer; :meth:`begin` does.
@@ -303,7 +309,7 @@ class BlockingFeed(_Feed):
             payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
-            diagnose: Asked for the reason when the connection breaks.
+            engine: The process that serves this feed alone; closed with the feed.
             inbox: Memory that the feeder shares.
 
         Raises:
@@ -325,7 +331,7 @@ class BlockingFeed(_Feed):
         connection = BlockingConnection(
             connect(address), machine, patience=patience, stall_timeout=stall_timeout
         )
-        self = cls(where, connection, subscription, diagnose)
+        self = cls(where, connection, subscription, engine)
         connection.send_if_possible(subscription.hello)
         return self
 
@@ -352,6 +358,7 @@ class BlockingFeed(_Feed):
         except StreamrecError as error:
             self._connection.close()
             raise self._explained(error) from None
+        self.has_begun = True
 
     def receive(self) -> Batch:
         """The next batch; errors as of :meth:`AsyncFeed.receive`."""
@@ -375,8 +382,10 @@ class BlockingFeed(_Feed):
         self._connection.send_if_possible(*self._subscription.subscribe())
 
     def close(self) -> None:
-        """Disconnect; closing again changes nothing."""
+        """Disconnect, and end the engine process; closing again changes nothing."""
         self._connection.close()
+        if self._engine is not None:
+            self._engine.close(at_once=not self.has_begun)
 
     def __enter__(self) -> Self:
         return self
@@ -391,7 +400,9 @@ class BlockingFeed(_Feed):
         return message
 
     def _explained(self, error: StreamrecError) -> StreamrecError:
-        reason = self._diagnose() if self._diagnose and isinstance(error, FeederLost) else None
+        reason = (
+            self._engine.diagnosis() if self._engine and isinstance(error, FeederLost) else None
+        )
         return self._subscription.lost(FeederLost(reason) if reason else error)
 
 

@@ -182,7 +182,10 @@ class Engine:
         fingerprint: Fingerprint | None = None,
         credit_bytes: int = CREDIT_BYTES,
     ) -> BlockingFeed:
-        """Announce a subscription, once; arguments as of :meth:`BlockingFeed.open`."""
+        """Announce a subscription, once; the process ends with the feed.
+
+        Arguments are those of :meth:`BlockingFeed.open`.
+        """
         return BlockingFeed.call(
             self.socket,
             rank=rank,
@@ -191,7 +194,7 @@ class Engine:
             fingerprint=fingerprint,
             credit_bytes=credit_bytes,
             patience=PATIENCE,
-            diagnose=self.diagnosis,
+            engine=self,
             inbox=self._inbox,
         )
 

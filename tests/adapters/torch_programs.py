@@ -115,7 +115,7 @@ def leave(cases: dict[str, Any]) -> None:
 
 
 def run_workers(source: str) -> None:
-    multiprocessing.set_forkserver_preload(["torch", "streamrec.stream"])
+    multiprocessing.set_forkserver_preload(["torch", "streamrec.streams.opening"])
     cases: dict[str, Any] = {"0": outcome(loader(Numbers(whole(source)), 0))}
     for method, counts in METHODS.items():
         for count in counts:

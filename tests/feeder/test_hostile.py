@@ -18,7 +18,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.client import BlockingFeed
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.packed import pack
-from streamrec.stream import Stream
+from streamrec.streams.stream import Stream
 from streamrec.wire import (
     BatchMessage,
     Connection,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server import DatasetHandle
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.ranks import Rank
+    from streamrec.streams.ranks import Rank
     from streamrec.wire import Message
     from tests.feeder.support import ServedFeeder
 

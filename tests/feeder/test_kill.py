@@ -25,7 +25,7 @@ from tests.interrupts import Interrupted, interrupted_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.stream import Stream
+    from streamrec.streams.stream import Stream
 
 EVENTS = int(os.environ.get("STREAMREC_TEST_KILLS", "10"))
 SEED = int(os.environ.get("STREAMREC_TEST_SEED", "7"))

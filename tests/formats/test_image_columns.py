@@ -199,7 +199,7 @@ class TestSequences:
 def test_without_pillow_it_is_said_before_anything_is_read(
     features: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamrec.stream import open as open_stream
+    from streamrec.streams.opening import open as open_stream
 
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):

@@ -27,7 +27,7 @@ from streamrec.formats.example import Example, encode_example
 from streamrec.formats.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
-from streamrec.read import read_records
+from streamrec.streams.read_records import read_records
 from tests.formats.damaged import damaged_shards, oracle
 from tests.pipeline.shards import identities, receive_all, settings_of
 from tests.support import examples

@@ -23,7 +23,7 @@ from streamrec.pipeline.quarantine import (
     object_name,
 )
 from streamrec.plan.order import Extent
-from streamrec.read import read_records
+from streamrec.streams.read_records import read_records
 from tests.pipeline.shards import settings_of
 
 if TYPE_CHECKING:

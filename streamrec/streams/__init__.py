@@ -1,0 +1,1 @@
+"""Streams: what a training job iterates, and who reads for it."""

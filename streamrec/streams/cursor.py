@@ -1,0 +1,180 @@
+"""Where a stream stands for its consumer: what was taken, and where it goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamrec.errors import BatchOutOfOrder, MalformedPosition
+from streamrec.plan.position import Position
+from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
+from streamrec.types import BytesColumn
+
+if TYPE_CHECKING:
+    from streamrec.streams.ranks import Rank
+    from streamrec.types import Batch
+
+__all__ = ["Cursor", "Mark"]
+
+
+class Mark(NamedTuple):
+    """A point to which a cursor can return, as long as nothing was taken or only the next item."""
+
+    resume_points: tuple[ResumePoint, ...]
+    rows: int
+    batches: int
+    records: int
+
+
+class Cursor:
+    """Follows what is taken. It knows no session, and outlives each of them."""
+
+    def __init__(self) -> None:
+        self._resume_points: tuple[ResumePoint, ...] = (Beginning(),)
+        """Behind all that came; of all ranks, where their states were loaded."""
+        self._rows: deque[Any] = deque()
+        """Single records that came, and wait to be taken."""
+        self.batches = 0
+        """Batches that came since the stream was made."""
+        self.records = 0
+        """Records that were taken since the stream was made."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of what comes next, from 0: the lowest of the lanes."""
+        return min(point.epoch for point in self._resume_points)
+
+    @property
+    def run_epoch(self) -> int:
+        """The epoch with which the present run began."""
+        return self._resume_points[0].run_epoch
+
+    @property
+    def step(self) -> int:
+        """Batches, or single records, that were taken since the start."""
+        return self._resume_points[0].step - len(self._rows)
+
+    @property
+    def rows(self) -> int:
+        """Single records that came, and wait to be taken."""
+        return len(self._rows)
+
+    def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, or from those of all ranks.
+
+        Raises:
+            StateError: It is none, or a later version saved it.
+        """
+        states: Any = [state] if isinstance(state, Mapping) else state
+        if not isinstance(states, Sequence) or isinstance(states, str) or not states:
+            raise MalformedPosition("that is no state; give one, or a list of those of all ranks")
+        self._go_to(*map(read_resume_point, states))
+
+    def begin(self, epoch: int) -> None:
+        """Go on at the beginning of an epoch."""
+        self._go_to(Beginning(epoch))
+
+    def seek(self, step: int) -> None:
+        """Go on at a step, counted from the very start."""
+        self._go_to(Beginning(step=step))
+
+    def settle(self) -> None:
+        """The session ends: rows that wait come again from the next one."""
+        self._go_to(*self._taken())
+
+    def end(self, position: Position) -> None:
+        """Go to where the next run begins.
+
+        Raises:
+            BatchOutOfOrder: The run ended before the batch that was due, or behind it.
+        """
+        self._check(position.step)
+        self._go_to(position)
+
+    def take(self, batch: Batch) -> None:
+        """Take a whole batch.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        self._check(batch.next_position.step - 1)
+        self._go_to(batch.next_position)
+        self.batches += 1
+        self.records += len(batch)
+
+    def receive(self, batch: Batch) -> None:
+        """Receive a batch whose rows are taken one by one.
+
+        Raises:
+            BatchOutOfOrder: It is not the one that was due.
+        """
+        self._check(batch.next_position.step - len(batch))
+        self._go_to(batch.next_position)
+        self._rows.extend(_rows_of(batch))
+        self.batches += 1
+
+    def row(self) -> Any:
+        """Take a row."""
+        row = self._rows.popleft()
+        self.records += 1
+        return row
+
+    def mark(self) -> Mark:
+        """Return the present point, for :meth:`go_back`."""
+        return Mark(self._resume_points, len(self._rows), self.batches, self.records)
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo what was taken since a mark; rows that waited there come again."""
+        self._go_to(*_before_rows(mark.resume_points, mark.rows))
+        self.batches, self.records = mark.batches, mark.records
+
+    def resume_point(self, rank: Rank) -> ResumePoint:
+        """Where this rank goes on.
+
+        Raises:
+            MalformedPosition: The states that were loaded are not those of all ranks of one step.
+        """
+        return for_rank(self._taken(), *rank)
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """The state after what was taken last; ``None`` while it is that of several ranks."""
+        one, *others = self._taken()
+        return None if others else one.to_dict()
+
+    def _go_to(self, *resume_points: ResumePoint) -> None:
+        self._resume_points = resume_points
+        self._rows.clear()
+
+    def _taken(self) -> tuple[ResumePoint, ...]:
+        """Return the resume points before the rows that wait."""
+        return _before_rows(self._resume_points, len(self._rows))
+
+    def _check(self, step: int) -> None:
+        """Refuse what stands behind another step than the last one that was taken."""
+        last = self._resume_points[0]
+        # How many steps lie before a later epoch is not known here: it follows from the settings.
+        if step != self.step and (isinstance(last, Position) or not last.epoch):
+            raise BatchOutOfOrder(
+                f"what came next stands behind step {step} and the stream at step {self.step}: a "
+                "batch was lost or repeated on the way; iterate again, and the stream goes on from "
+                "the last batch that was taken",
+                step=step,
+            )
+
+
+def _before_rows(resume_points: tuple[ResumePoint, ...], rows: int) -> tuple[ResumePoint, ...]:
+    """Return the resume points before the last rows, which wait."""
+    last = resume_points[0]
+    if not rows or not isinstance(last, Position):
+        return resume_points
+    return (replace(last, skip=last.skip - rows, step=last.step - rows),)
+
+
+def _rows_of(batch: Batch) -> list[Any]:
+    columns: dict[str, Any] = dict(batch)
+    if list(columns) == ["records"] and isinstance(columns["records"], BytesColumn):
+        return batch.records.to_list()
+    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]

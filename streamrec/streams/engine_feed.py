@@ -1,0 +1,55 @@
+"""The feed of an engine process: batches that a process of the stream's own reads.
+
+The trainer's interpreter lock cannot slow that process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamrec.feeder.engine import Engine
+from streamrec.memory import memory_budget
+from streamrec.plan.ranges import sent_bytes
+
+if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
+    from streamrec.feeder.client import BlockingFeed
+    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.ranks import Rank
+
+__all__ = ["engine_feed", "open_engine"]
+
+
+def engine_feed(engine: Engine, settings: DatasetSettings, rank: Rank) -> BlockingFeed:
+    """Return the feed of an engine process; the process waits for its ``begin``.
+
+    Args:
+        engine: Started or spawned; closed with the feed.
+        settings: What it reads.
+        rank: Which part of it.
+    """
+    try:
+        return engine.call(
+            rank=rank.rank,
+            world_size=rank.world_size,
+            batch_size=settings.batch_size,
+            credit_bytes=sent_bytes(memory_budget(settings)),
+        )
+    except BaseException:
+        engine.close()
+        raise
+
+
+def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) -> BlockingFeed:
+    """Start an engine process, and have it read.
+
+    Raises:
+        StreamrecError: The dataset cannot be opened, or the position does not fit it.
+    """
+    feed = engine_feed(Engine.start(settings), settings, rank)
+    try:
+        feed.begin(position)
+    except BaseException:
+        feed.close()
+        raise
+    return feed

@@ -1,0 +1,144 @@
+"""The functions that make a stream: ``open``, ``mix`` and ``connect`` of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamrec.arguments import kind_of, source_texts
+from streamrec.config import DatasetSettings, StreamSettings, validate
+from streamrec.errors import ConfigError
+from streamrec.feeder.address import Address
+from streamrec.formats.descriptions import describe
+from streamrec.formats.sequences import parser_of
+from streamrec.streams.start import FeederSettings
+from streamrec.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.plan.position import Fingerprint
+
+__all__ = ["connect", "mix", "open"]
+
+for model in (DatasetSettings, StreamSettings):
+    model.model_rebuild()  # when imported, not when a stream is opened: 9 ms
+
+
+def open(  # noqa: A001 - the public name: streamrec.open
+    source: str | PathLike[str] | Sequence[str | PathLike[str]],
+    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
+    **settings: Any,
+) -> Stream:
+    """Open shards as a stream of batches: ``streamrec.open``.
+
+    Nothing is read before the stream is entered or iterated.
+
+    Args:
+        source: A URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
+        features: Specs by feature name; a pair (context, sequence) of such mappings for
+            SequenceExamples; ``"infer"``; or ``None`` for raw records.
+        **settings: Those of :class:`streamrec.config.StreamSettings`; docs/settings.md explains
+            each.
+
+    Raises:
+        ConfigError: A setting is wrong; all of them are checked at once.
+    """
+    if isinstance(source, Mapping):
+        raise ConfigError("these are several sources by name: mix them with streamrec.mix")
+    return _stream(source_texts(source), features, settings)
+
+
+def mix(
+    components: Mapping[str, Any],
+    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
+    *,
+    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    **settings: Any,
+) -> Stream:
+    """Open several sources as one stream, mixed record by record: ``streamrec.mix``.
+
+    Args:
+        components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
+            ``weights``, the source alone. Sources are those of :func:`open`.
+        features: Of all of them, as of :func:`open`.
+        weights: Pairs of a record's number and the weights, by name, that hold from there on. They
+            count the records of all ranks, in their order, before a filter; the first is 0.
+        **settings: As of :func:`open`. ``exhausted`` says what becomes of a component that ends.
+
+    Raises:
+        ConfigError: A setting is wrong; all of them are checked at once.
+    """
+    if not isinstance(components, Mapping):
+        raise ConfigError(
+            f"a mix is of sources by name, not {kind_of(components)}; give a mapping, as in "
+            "{'web': (url, 0.7), 'code': (url, 0.3)}"
+        )
+    pairs = {name: part for name, part in components.items() if _is_weighted(part)}
+    if weights is None and len(pairs) == len(components):
+        schedule: Any = [(0, {name: weight for name, (_, weight) in pairs.items()})]
+    elif weights is not None and not pairs:
+        schedule = weights
+    else:
+        raise ConfigError(
+            "a mix takes a weight with each source, as in {'web': (url, 0.7)}, or weights=[(0, "
+            "{'web': 0.7}), ...] and sources alone"
+        )
+    sources = {name: pairs[name][0] if name in pairs else part for name, part in components.items()}
+    return _stream(
+        {name: source_texts(source) for name, source in sources.items()},
+        features,
+        {"weights": schedule, **settings},
+    )
+
+
+def _is_weighted(part: Any) -> bool:
+    """Whether it is a pair of a source and a weight, not a source of two URLs."""
+    return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
+
+
+def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream:
+    plain = features if isinstance(features, str) else describe(features)
+    if isinstance(plain, dict):
+        parser_of(plain)
+    paths = {name: fspath(value) for name, value in settings.items() if isinstance(value, PathLike)}
+    values = {"source": source, "features": plain, **settings, **paths}
+    return Stream(validate(StreamSettings, values))
+
+
+def connect(
+    address: str,
+    *,
+    rank: int | Literal["auto"] = "auto",
+    world_size: int | Literal["auto"] = "auto",
+    batch_size: int | None = None,
+    token: str | None = None,
+    fingerprint: Fingerprint | None = None,
+    stall_timeout: float = 300.0,
+) -> Stream:
+    """Subscribe to a feeder: the same kind of stream, read by a daemon.
+
+    Args:
+        address: ``tcp://host:port/dataset`` or ``unix:///path#dataset``.
+        rank: Which part of the stream; see docs/settings.md for ``"auto"``.
+        world_size: Of how many.
+        batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
+        token: What the feeder wants to see.
+        fingerprint: Refuse a feeder that serves another dataset or order than this.
+        stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
+
+    Raises:
+        ConfigError: The address or an argument is wrong.
+    """
+    Address.parse(address)
+    values = {
+        "address": address,
+        "rank": rank,
+        "world_size": world_size,
+        "batch_size": batch_size,
+        "token": token,
+        "fingerprint": fingerprint,
+        "stall_timeout": stall_timeout,
+    }
+    return Stream(validate(FeederSettings, values))

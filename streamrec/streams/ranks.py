@@ -1,0 +1,161 @@
+"""Which part of the stream this process is to read, where nobody says so."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from streamrec.errors import ConfigError
+from streamrec.streams import workers
+
+__all__ = ["Assignment", "Rank", "assign", "confirm", "logged"]
+
+GIVEN = "as given"
+NOTHING = "nothing else known"
+
+log = logging.getLogger("streamrec")
+
+
+class Rank(NamedTuple):
+    """A data-parallel group: not necessarily a process."""
+
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The rank of a stream, and how it is known; it travels with the stream to other processes."""
+
+    rank: Rank
+    source: str
+    """What says so."""
+    made_in: workers.Whereabouts
+    """Where the stream was made."""
+    is_logged: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user gave it."""
+        return self.source == GIVEN
+
+
+def assign(rank: int | Literal["auto"], world_size: int | Literal["auto"]) -> Assignment:
+    """Return the rank as given or, where both numbers are ``"auto"``, as the first source has it.
+
+    Imports and initialises nothing.
+
+    Raises:
+        ConfigError: One of the two is given and the other is not, or they contradict each other.
+    """
+    if (rank == "auto") != (world_size == "auto"):
+        raise ConfigError("give both rank and world_size, or neither")
+    if rank == "auto" or world_size == "auto":
+        found, source = _find() or (Rank(0, 1), NOTHING)
+    else:
+        found, source = Rank(rank, world_size), GIVEN
+    if not 0 <= found.rank < found.world_size:
+        raise ConfigError(f"rank {found.rank} is not one of 0 to {found.world_size - 1} ({source})")
+    return Assignment(found, source, workers.here())
+
+
+def confirm(known: Assignment, *, is_open: bool) -> Assignment:
+    """Look once more, where a stream is used: what is known only now holds from now on.
+
+    Nothing contradicts a source that comes before it: where a rank starts processes, they may have
+    an environment that speaks of machines, and not know what the rank knows.
+
+    Args:
+        known: Of the stream, from where it was made.
+        is_open: The stream has begun to read, so that nothing else can hold any more.
+
+    Raises:
+        ConfigError: Something else was known before.
+    """
+    found = None if known.is_given else _find(known.source)
+    if found is None or found[0] == known.rank:
+        return known
+    if known.source == NOTHING and not is_open:
+        return replace(assign("auto", "auto"), made_in=known.made_in)
+    (rank, world_size), source = found
+    raise ConfigError(
+        f"the stream was {'opened' if is_open else 'made'} as rank {known.rank.rank} of "
+        f"{known.rank.world_size} ({known.source}), and now it would be rank {rank} of "
+        f"{world_size} ({source}); make it once that is known, or give rank= and world_size="
+    )
+
+
+def logged(assignment: Assignment) -> Assignment:
+    """Log what was found, and by what, once."""
+    if not assignment.is_given and not assignment.is_logged:
+        log.info("rank %d of %d (%s)", *assignment.rank, assignment.source)
+    return replace(assignment, is_logged=True)
+
+
+def _torch() -> Rank | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return Rank(distributed.get_rank(), distributed.get_world_size())
+
+
+def _jax() -> Rank | None:
+    jax = sys.modules.get("jax")
+    distributed = getattr(jax, "distributed", None)
+    if jax is None or not getattr(distributed, "is_initialized", bool)():
+        return None
+    return Rank(jax.process_index(), jax.process_count())
+
+
+def _environment() -> Rank | None:
+    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is not None and world_size is not None:
+        return _numbers(RANK=rank, WORLD_SIZE=world_size)
+    if rank is None and world_size in (None, "1"):
+        return None
+    there, missing = ("RANK", "WORLD_SIZE") if world_size is None else ("WORLD_SIZE", "RANK")
+    raise ConfigError(
+        f"the environment has {there}={rank or world_size!r} and no {missing}, so the rank is not "
+        f"known; set {missing} as well, or give rank= and world_size="
+    )
+
+
+def _slurm() -> Rank | None:
+    """Return the task's number in a step of ``srun``; the other variables are in batch scripts too.
+
+    A step of one task says nothing of the ranks that this task may start.
+    """
+    rank, world_size = (os.environ.get(name) for name in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    if rank is None or world_size is None or world_size == "1":
+        return None
+    return _numbers(SLURM_PROCID=rank, SLURM_STEP_NUM_TASKS=world_size)
+
+
+def _numbers(**variables: str) -> Rank:
+    try:
+        return Rank(*map(int, variables.values()))
+    except ValueError:
+        said = " and ".join(f"{name}={value!r}" for name, value in variables.items())
+        raise ConfigError(f"{said} are no numbers") from None
+
+
+_SOURCES = {
+    "torch.distributed": _torch,
+    "jax.distributed": _jax,
+    "RANK and WORLD_SIZE": _environment,
+    "SLURM_PROCID and SLURM_STEP_NUM_TASKS": _slurm,
+}
+"""What may know the rank; the first that does decides."""
+
+
+def _find(last: str = NOTHING) -> tuple[Rank, str] | None:
+    """Return the rank and its source, of the sources up to one."""
+    for source, look in _SOURCES.items():
+        if (rank := look()) is not None:
+            return rank, source
+        if source == last:
+            return None
+    return None

@@ -1,0 +1,245 @@
+"""Sessions: what reads for a stream, in its event loop or in a thread.
+
+A feed (:mod:`streamrec.feeder.client`) is a session as well. A session delivers batches from a
+position on and, after the end of a run, starts the next one. It does not hold the stream, so that
+a stream that is dropped can be cleaned up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from streamrec.config import ends
+from streamrec.flow.bridge import Bridge
+from streamrec.flow.cleanup import until_done
+from streamrec.pipeline.dataset import Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from streamrec.config import DatasetSettings
+    from streamrec.pipeline.run import Run
+    from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.ranks import Rank
+    from streamrec.types import Batch
+
+__all__ = ["AsyncSession", "LoopSession", "PlainSession", "Session", "ThreadSession", "close_in"]
+
+Received_co = TypeVar("Received_co", covariant=True)
+"""A batch, or a coroutine that returns one."""
+
+
+class Session(Protocol[Received_co]):
+    """A reader for a stream, and the facts of what it reads."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that determines the order of the batches."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Facts of the dataset: batch_size, lanes, shards, features, length, surplus."""
+        ...
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken, as plain data."""
+        ...
+
+    def receive(self) -> Received_co:
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run; none before it has begun."""
+        ...
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+        ...
+
+
+class PlainSession(Session["Batch"], Protocol):
+    """A session for plain code."""
+
+    is_async: Literal[False]
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+        ...
+
+
+class AsyncSession(Session["Coroutine[Any, Any, Batch]"], Protocol):
+    """A session for asyncio code."""
+
+    is_async: Literal[True]
+
+    async def aclose(self) -> None:
+        """Stop, and leave nothing behind."""
+        ...
+
+
+class LoopSession:
+    """Reads in the running event loop; made by :meth:`open`.
+
+    One task owns everything that must be closed. It ends when the session is closed, and also when
+    the loop itself is shut down and cancels its tasks: no stream warns of having been left open.
+    """
+
+    is_async: Literal[True] = True
+
+    def __init__(self, dataset: Dataset, rank: Rank, position: ResumePoint) -> None:
+        self._dataset = dataset
+        self._rank = rank
+        self._batch_size = dataset.settings.batch_size
+        self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
+        """Everything that determines the order of the batches."""
+        self.settings = _facts(dataset, rank)
+        """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
+        self.objects = dataset.objects
+        """The shards, as they were found."""
+        self._run = self._start(position)
+        self._owner = asyncio.create_task(self._own(), name="streamrec-session")
+        self._ready = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._closing = False
+
+    @classmethod
+    async def open(
+        cls, settings: DatasetSettings, rank: Rank, position: ResumePoint
+    ) -> LoopSession:
+        """Find the shards and start to read.
+
+        Raises:
+            StreamrecError: The dataset cannot be opened, or the position does not fit it.
+        """
+        dataset = await Dataset.open(settings)
+        try:
+            return cls(dataset, rank, position)
+        except BaseException:
+            await dataset.aclose()
+            raise
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken."""
+        return self._run.position.to_dict()
+
+    async def receive(self) -> Batch:
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        await self._ready.wait()
+        return await self._run.receive()
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+        self._ready.clear()
+        self._wanted.set()
+
+    async def halt(self) -> Position | None:
+        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
+        await self._ready.wait()
+        return await self._run.halt()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run; none before it has begun."""
+        return self._run.statistics() if self._ready.is_set() else {}
+
+    async def aclose(self) -> None:
+        """Stop, and leave nothing behind."""
+        self._closing = True
+        self._ready.set()
+        self._wanted.set()
+        await until_done(self._owner)
+
+    def _start(self, position: ResumePoint) -> Run:
+        rank, world_size = self._rank
+        return self._dataset.run(
+            rank=rank, world_size=world_size, batch_size=self._batch_size, position=position
+        )
+
+    async def _own(self) -> None:
+        try:
+            while True:
+                async with self._run:
+                    self._ready.set()
+                    await self._wanted.wait()
+                if self._closing:
+                    return
+                self._wanted.clear()
+                self._run = self._start(self._run.position)
+        finally:
+            await self._dataset.aclose()
+
+
+def _facts(dataset: Dataset, rank: Rank) -> dict[str, Any]:
+    settings = dataset.settings
+    return {
+        "batch_size": settings.batch_size,
+        "lanes": dataset.lanes,
+        "shards": list(dataset.shards),
+        "features": settings.features,
+        "length": dataset.length(settings.batch_size, rank.world_size),
+        "surplus": dataset.surplus(settings.batch_size, rank.world_size),
+        **ends(settings),
+    }
+
+
+def close_in(
+    loop: asyncio.AbstractEventLoop, aclose: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Close a session whose stream was dropped, if its loop still runs."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(aclose()))
+
+
+class ThreadSession:
+    """Reads in a thread with an event loop of its own, for notebooks and tests."""
+
+    is_async: Literal[False] = False
+
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
+        self._bridge = Bridge()
+        try:
+            session = self._bridge.call(LoopSession.open(settings, rank, position))
+        except BaseException:
+            self._bridge.close()
+            raise
+        self._session = session
+        self.fingerprint = session.fingerprint
+        """Everything that determines the order of the batches."""
+        self.settings = session.settings
+        """Facts of the dataset."""
+        self.objects = session.objects
+        """The shards, as they were found."""
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken."""
+        return self._session.position
+
+    def receive(self) -> Batch:
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        return self._bridge.call(self._session.receive())
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+        self._bridge.call(_called(self._session.subscribe))
+
+    def halt(self) -> Position | None:
+        """Read no further in this run; as :meth:`streamrec.pipeline.run.Run.halt`."""
+        return self._bridge.call(self._session.halt())
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run."""
+        return self._session.statistics()
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+        self._bridge.close()
+
+
+async def _called(function: Callable[[], None]) -> None:
+    function()

@@ -1,0 +1,116 @@
+"""The start of a session: who reads for a stream.
+
+| the stream reads | ``async for`` | ``for`` |
+|---|---|---|
+| shards | this event loop | an engine process, a thread, or a warm start of both |
+| from a feeder | a feed of this event loop | a blocking feed |
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PositiveFloat, PositiveInt
+
+from streamrec.config import StreamSettings
+from streamrec.errors import ConfigError, FeedError
+from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.engine import is_started_ahead
+from streamrec.feeder.session import state_of
+from streamrec.masking import masked
+from streamrec.plan.position import Fingerprint  # noqa: TC001 - pydantic wants it
+from streamrec.streams.engine_feed import open_engine
+from streamrec.streams.session import LoopSession, ThreadSession
+from streamrec.streams.warm_start import WarmStartSession, can_warm_start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamrec.config import DatasetSettings
+    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.ranks import Rank
+    from streamrec.streams.session import AsyncSession, PlainSession
+
+__all__ = ["Description", "FeederSettings", "name_of", "start", "start_async"]
+
+
+class FeederSettings(BaseModel):
+    """The arguments of ``streamrec.connect``."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True)
+
+    address: str
+    rank: int | Literal["auto"]
+    world_size: PositiveInt | Literal["auto"]
+    batch_size: PositiveInt | None
+    token: str | None = Field(repr=False)
+    fingerprint: InstanceOf[Fingerprint] | None
+    stall_timeout: PositiveFloat
+
+
+Description: TypeAlias = StreamSettings | FeederSettings
+"""The immutable description of a stream."""
+
+READERS: dict[str, Callable[[DatasetSettings, Rank, ResumePoint], PlainSession]] = {
+    "thread": ThreadSession,
+    "process": open_engine,
+    "warm start": WarmStartSession,
+}
+"""Who reads shards for plain code."""
+
+
+def start(description: Description, rank: Rank, position: ResumePoint) -> PlainSession:
+    """Start a session for plain code."""
+    with _going_on_at(position):
+        if isinstance(description, FeederSettings):
+            return BlockingFeed.open(**_subscription(description, rank, position))
+        settings = description.dataset()
+        return READERS[_reader_of(description, settings)](settings, rank, position)
+
+
+async def start_async(description: Description, rank: Rank, position: ResumePoint) -> AsyncSession:
+    """Start a session in the running event loop."""
+    with _going_on_at(position):
+        if isinstance(description, FeederSettings):
+            return await AsyncFeed.open(**_subscription(description, rank, position))
+        return await LoopSession.open(description.dataset(), rank, position)
+
+
+def name_of(description: Description) -> str:
+    """Return what a stream reads, in few words and without credentials."""
+    if isinstance(description, FeederSettings):
+        return description.address
+    source = description.source
+    if isinstance(source, dict):
+        return f"a mix of {', '.join(description.components)}"
+    return masked(source) if isinstance(source, str) else f"{len(source)} sources"
+
+
+def _reader_of(description: StreamSettings, settings: DatasetSettings) -> str:
+    engine = description.engine
+    private = [url for url in description.urls if url.startswith("memory:")]
+    if private and engine == "process":
+        raise ConfigError(
+            f"{private[0]} is memory of this process, which another cannot read; "
+            'set engine="thread"'
+        )
+    if private or engine == "thread":
+        return "thread"
+    if engine == "process" or is_started_ahead() or not can_warm_start(settings):
+        return "process"
+    return "warm start"
+
+
+def _subscription(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:
+    return dict(settings) | rank._asdict() | {"position": position}
+
+
+@contextmanager
+def _going_on_at(place: ResumePoint) -> Iterator[None]:
+    """Give errors of feeds the place where the stream goes on, before a session knows it."""
+    try:
+        yield
+    except FeedError as error:
+        error.position = state_of(place)
+        raise

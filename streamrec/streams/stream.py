@@ -1,0 +1,394 @@
+"""The public stream of batches."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
+from streamrec.flow import forks
+from streamrec.flow.channel import EndOfStream
+from streamrec.masking import masked
+from streamrec.plan.agreement import ENDS, RankSummary
+from streamrec.plan.position import Fingerprint, Position
+from streamrec.streams import ranks, workers
+from streamrec.streams.cursor import Cursor, Mark
+from streamrec.streams.session import close_in
+from streamrec.streams.start import name_of, start, start_async
+from streamrec.streams.turn import Turn, busy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from streamrec.plan.position import Fingerprint
+    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.ranks import Assignment, Rank
+    from streamrec.streams.session import AsyncSession, PlainSession
+    from streamrec.streams.start import Description
+    from streamrec.types import Batch
+
+__all__ = ["Stream"]
+
+T = TypeVar("T")
+
+
+class Stream:
+    """Batches, for ``for`` and ``async for`` alike.
+
+    ``for`` runs the stream's epochs and ends; iterating again goes on with the next epoch. After a
+    ``break`` the next ``for`` goes on where the last one stopped. Use it in a ``with`` or ``async
+    with`` block to stop reading at its end; a stream that is dropped stops too.
+    """
+
+    def __init__(self, description: Description, assignment: Assignment | None = None) -> None:
+        self._description = description
+        self._assignment = assignment or ranks.assign(description.rank, description.world_size)
+        self._session: PlainSession | AsyncSession | None = None
+        self._finalizer: weakref.finalize[..., Stream] | None = None
+        self._cursor = Cursor()
+        self._elsewhere = False
+        """Whether the open session reads somewhere else than where the stream is to go on."""
+        self._ended = False
+        self._blocked = 0.0
+        self._turn = Turn()
+        forks.watch(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._session is None else "ended" if self._ended else "open"
+        return f"<Stream of {name_of(self._description)}, {state}, step {self._cursor.step}>"
+
+    # -- iterating ---------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        with self._turn:
+            self._sync()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        self._check_division()
+        if self._ended:
+            self._next_run()
+        return self
+
+    def __next__(self) -> Any:
+        mark = self._cursor.mark()
+        try:
+            if self._cursor.rows:
+                item = self._row()
+            else:
+                with self._turn:
+                    item = self._next()
+        except (StopIteration, StreamrecError):
+            raise
+        except BaseException:
+            self._interrupted(mark)
+            raise
+        return item
+
+    def _interrupted(self, mark: Mark) -> None:
+        """Go on where an interrupted call began: by Ctrl-C, or what a signal's handler raised.
+
+        A batch may have left the session for nobody, and the turn may have been taken for nobody.
+        """
+        self._turn = Turn()
+        self._cursor.go_back(mark)
+        self._leave()
+
+    def _next(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        began = perf_counter()
+        try:
+            batch = self._sync().receive()
+        except EndOfStream:
+            self._end_run()
+            raise StopIteration from None
+        finally:
+            self._blocked += perf_counter() - began
+        return self._take(batch)
+
+    async def __aenter__(self) -> Self:
+        with self._turn:
+            await self._async()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        self._check_division()
+        if self._ended:
+            self._next_run()
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._cursor.rows:
+            return self._row()
+        with self._turn:
+            return await self._anext()
+
+    async def _anext(self) -> Any:
+        if self._ended:
+            raise StopAsyncIteration
+        began = perf_counter()
+        try:
+            batch = await (await self._async()).receive()
+        except EndOfStream:
+            self._end_run()
+            raise StopAsyncIteration from None
+        finally:
+            self._blocked += perf_counter() - began
+        return self._take(batch)
+
+    def close(self) -> None:
+        """Stop reading; the next iteration goes on where this one stopped."""
+        if self._session is not None:
+            session = _plain(self._session)
+            self._detach()
+            session.close()
+
+    async def aclose(self) -> None:
+        """Stop reading, in asyncio code."""
+        session = self._detach()
+        if session is not None and session.is_async:
+            await session.aclose()
+        elif session is not None:
+            session.close()
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last batch (or single record) taken: plain JSON-able data."""
+        return self._cursor.state or self._cursor.resume_point(self._rank()).to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, or from those of all ranks for another world size.
+
+        Raises:
+            StateError: It is no state, or not one of this version of streamrec. Whether it belongs
+                to this dataset and order is checked when the stream is opened, before any batch.
+        """
+        self._cursor.load(state)
+        self._leave()
+
+    def rewind(self) -> None:
+        """Go back to the very start: what comes next is what a new stream gives."""
+        self._cursor.begin(0)
+        self._leave()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch.
+
+        A stream whose run began with that epoch is left where it is, so that a resumed training
+        loop which sets the epoch repeats nothing. Steps are counted from 0 again or, with
+        ``steps_per_epoch``, from as many epochs' steps.
+
+        Args:
+            epoch: From 0.
+
+        Raises:
+            MalformedPosition: It is no number from 0 up.
+        """
+        if epoch != self._cursor.run_epoch:
+            self._cursor.begin(epoch)
+            self._leave()
+
+    def seek(self, *, step: int) -> None:
+        """Go to a step, without reading what lies before: the order by record alone knows where.
+
+        Args:
+            step: Batches (or single records) of this rank since the very start, as a state counts
+                them; all ranks seek the same.
+
+        Raises:
+            MalformedPosition: It is no number from 0 up. Without an index, a ``ConfigError`` says
+                so when the stream is opened.
+        """
+        self._cursor.seek(step)
+        self._leave()
+
+    def __len__(self) -> int:
+        """Batches (or single records) that a run gives this rank.
+
+        Raises:
+            TypeError: It is not known: the stream is not open, has no end, or has no index.
+        """
+        if self._session is None:
+            raise TypeError("the length is known once the stream is open: enter it first")
+        length = self._session.settings.get("length")
+        if length is None:
+            raise TypeError(
+                "the length is not known: that takes epochs, and steps_per_epoch or (without "
+                "filter and pack) an index"
+            )
+        return int(length)
+
+    @property
+    def surplus(self) -> int | None:
+        """What equal batches cost: the masked rows of all ranks in a run.
+
+        Below 0: so many records are left out. ``None`` where the length does not follow from an
+        index, and while the stream is not open.
+        """
+        return None if self._session is None else self._session.settings.get("surplus")
+
+    def __bool__(self) -> bool:
+        """A stream is no container: it is true whatever its length."""
+        return True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of what comes next, from 0: the lowest of the lanes."""
+        return self._cursor.epoch
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What determines the order; equal on every rank that reads the same stream."""
+        return self._opened().fingerprint
+
+    def claim(self) -> RankSummary:
+        """What this process is about to read, for all of them to compare: ``adapters`` do."""
+        session = self._opened()
+        ends = {name: session.settings.get(name) for name in ENDS}
+        return RankSummary(session.fingerprint, *self._rank(), self._cursor.step, ends)
+
+    @property
+    def shards(self) -> list[str]:
+        """The shards' URLs, sorted, without credentials: ``batch.origin`` numbers them.
+
+        Raises:
+            ConfigError: Another process reads, and there are too many names to send them along.
+        """
+        settings = self._opened().settings
+        if settings["shards"] is None:
+            raise ConfigError(
+                f"the names of {settings['shard_count']} shards are more than a feeder tells; list "
+                'them where they are stored, or read with engine="thread"'
+            )
+        return [masked(url) for url in settings["shards"]]
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of this stream and of its reader; docs/reference/metrics.md lists them."""
+        return {
+            **({} if self._session is None else self._session.statistics()),
+            "batches": self._cursor.batches,
+            "records": self._cursor.records,
+            "step": self._cursor.step,
+            "seconds_blocked": self._blocked,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        workers.check_loader(self._rank())
+        state = self.state_dict()
+        return {"description": self._description, "assignment": self._assignment, "state": state}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        self.__init__(pickled["description"], pickled["assignment"])  # type: ignore[misc]
+        self.load_state_dict(pickled["state"])
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: leave the session to the parent, and open another where it stands."""
+        forks.keep_for_ever(self._detach())
+        self._turn = Turn()
+
+    def _rank(self) -> Rank:
+        is_open = self._session is not None
+        self._assignment = ranks.confirm(self._assignment, is_open=is_open)
+        return self._assignment.rank
+
+    def _check_division(self) -> None:
+        workers.check_loader(self._rank())
+        workers.check_workers(self._assignment)
+
+    def _start(self) -> tuple[Rank, ResumePoint]:
+        self._check_division()
+        self._assignment = ranks.logged(self._assignment)
+        return self._assignment.rank, self._cursor.resume_point(self._assignment.rank)
+
+    def _sync(self) -> PlainSession:
+        if self._elsewhere:
+            self.close()
+        if self._session is None:
+            session = start(self._description, *self._start())
+            self._session = session
+            self._finalizer = weakref.finalize(self, session.close)
+        return _plain(self._session)
+
+    async def _async(self) -> AsyncSession:
+        if self._elsewhere:
+            await self.aclose()
+        if self._session is None:
+            session = await start_async(self._description, *self._start())
+            self._session = session
+            loop = asyncio.get_running_loop()
+            self._finalizer = weakref.finalize(self, close_in, loop, session.aclose)
+            self._finalizer.atexit = False  # the loop is gone by then
+        if not self._session.is_async:
+            raise ConfigError("the stream is open in a plain `for`: close it first")
+        return self._session
+
+    def _opened(self) -> PlainSession | AsyncSession:
+        if self._session is None:
+            raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
+        return self._session
+
+    def _leave(self) -> None:
+        """The cursor was moved: what is open reads elsewhere, and is opened again when needed."""
+        self._elsewhere = self._session is not None
+        self._ended = False
+
+    def _next_run(self) -> None:
+        self._ended = False
+        if self._session is not None:
+            self._session.subscribe()
+
+    def _end_run(self) -> None:
+        state = self._opened().position
+        if state is not None:
+            self._move(self._cursor.end, Position.from_dict(state))
+        self._ended = True
+
+    def _move(self, move: Callable[[T], None], there: T) -> None:
+        """Move the cursor; where it cannot go there, a new session goes on from where it is."""
+        try:
+            move(there)
+        except BatchOutOfOrder:
+            self._leave()
+            raise
+
+    def _detach(self) -> PlainSession | AsyncSession | None:
+        """Remember where to go on, and give the session away."""
+        self._cursor.settle()
+        self._ended = self._elsewhere = False
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        session, self._session = self._session, None
+        return session
+
+    # -- batches and single records ----------------------------------------------------------------
+
+    def _take(self, batch: Batch) -> Any:
+        if self._opened().settings["batch_size"] is not None:
+            self._move(self._cursor.take, batch)
+            return batch
+        self._move(self._cursor.receive, batch)
+        return self._row()
+
+    def _row(self) -> Any:
+        try:
+            return self._cursor.row()
+        except IndexError:  # another thread took the last one: no lock is taken for a single record
+            raise busy() from None
+
+
+def _plain(session: PlainSession | AsyncSession) -> PlainSession:
+    if session.is_async:
+        raise ConfigError("the stream is open in an event loop: use `async for` and `async with`")
+    return session

@@ -1,0 +1,56 @@
+"""``streamrec.take``: a few batches of a stream, and no more."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from streamrec.arguments import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from streamrec.streams.stream import Stream
+
+__all__ = ["Take", "take"]
+
+
+def take(stream: Stream, count: int) -> Take:
+    """The next ``count`` batches (or single records) of a stream, for ``for`` and ``async for``.
+
+    Nothing behind them is taken: the stream's state is that of the last of them, and the next
+    loop goes on there. There are fewer where the run ends before.
+
+    Args:
+        stream: Is taken from, as far as the loop gets.
+        count: How many, from 0.
+
+    Raises:
+        ConfigError: The count is no number from 0 up.
+    """
+    return Take(stream, count_of(count, "count"))
+
+
+class Take:
+    """What :func:`take` gives; each loop over it takes as many again."""
+
+    def __init__(self, stream: Stream, count: int) -> None:
+        self._stream = stream
+        self._count = count
+
+    def __repr__(self) -> str:
+        return f"<the next {self._count} of {self._stream!r}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        # Merely asking a stream for its iterator may start the next run.
+        return islice(self._stream, self._count) if self._count else iter(())
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        left = self._count
+        if not left:
+            return
+        async for item in self._stream:
+            yield item
+            left -= 1
+            if not left:
+                return

@@ -1,0 +1,155 @@
+"""The warm start: first batches from a thread, while the engine process imports its libraries.
+
+A thread of this process reads the first batches with a small budget; the engine process goes on
+behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
+no function of the user's: those belong into the engine process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamrec.config import DEFAULT_LANES, MIB
+from streamrec.errors import FeedError, Stalled
+from streamrec.feeder.engine import Engine, order_for
+from streamrec.memory import memory_budget, record_limit
+from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
+from streamrec.pipeline.run import COUNTERS
+from streamrec.plan.ranges import least_budget
+from streamrec.streams.engine_feed import engine_feed
+from streamrec.streams.session import ThreadSession
+
+if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
+    from streamrec.plan.position import Position
+    from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.ranks import Rank
+    from streamrec.streams.session import PlainSession
+    from streamrec.types import Batch
+
+__all__ = ["WarmStartSession", "can_warm_start"]
+
+BUDGET = 64 * MIB
+"""Bytes that the thread may take: heads of 256 KiB for 48 lanes, and a bit more."""
+ENOUGH = 4 * MIB
+"""Bytes of records after which the thread reads no further. It shares the cores, and the lock of
+the interpreter, with the trainer and the process that is to be ready soon: half a second of it
+beside a busy trainer delays the process by more than a second."""
+HEAD_START = 0.25
+"""Seconds that the process waits before it imports anything, unless the second batch is asked for
+before. The imports would delay the first batch, where there are few cores."""
+
+
+def can_warm_start(settings: DatasetSettings) -> bool:
+    """Return whether a stream can go on in another process at the cost of its read-ahead alone.
+
+    Windows would be filled twice, packs begun twice, and what is skipped counted twice.
+    """
+    holds = settings.has_windows or settings.weights is not None or settings.pack is not None
+    calls = any(getattr(settings, name) is not None for name in FUNCTIONS)
+    return not (holds or calls) and settings.on_corrupt == "raise"
+
+
+class WarmStartSession:
+    """Reads the first batches in a thread, and all others in the engine process.
+
+    Args:
+        settings: Those of a stream that :func:`can_warm_start`.
+        rank: Which part of it.
+        position: Where to begin.
+
+    Raises:
+        StreamrecError: The dataset cannot be opened, or the position does not fit it.
+    """
+
+    is_async: Literal[False] = False
+
+    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
+        self._engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
+        self._feed = engine_feed(self._engine, settings, rank)
+        self._thread: ThreadSession | None = None
+        try:
+            self._thread = thread = ThreadSession(_small(settings), rank, position)
+            self._order: bytes | None = order_for(settings, thread.objects)
+            """The settings that the process is to be told; ``None`` once it was."""
+        except BaseException:
+            self.close()
+            raise
+        self._has_delivered = False
+        self._session: PlainSession = thread
+        self._end: Position | None = None
+        """The position where the process goes on, once the thread reads no further."""
+        self._counted: dict[str, Any] = {}
+        """Counts of the thread in the present run."""
+        self.fingerprint = thread.fingerprint
+        """Everything that determines the order of the batches."""
+        self.settings = thread.settings
+        """Facts of the dataset."""
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The state after the last batch taken."""
+        return self._session.position
+
+    def receive(self) -> Batch:
+        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        if self._thread is not None and self._has_delivered:
+            try:
+                self._hand_off(self._thread)
+            except (FeedError, Stalled) as error:
+                error.position = self.position  # what the thread has ready is not delivered yet
+                raise
+        batch = self._session.receive()
+        self._has_delivered = True
+        return batch
+
+    def subscribe(self) -> None:
+        """Start the next run, where the last one ended."""
+        self._counted = {}
+        self._session.subscribe()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the present run, summed, and the gauges of whoever reads now."""
+        now = self._session.statistics()
+        return now | {name: now.get(name, 0) + count for name, count in self._counted.items()}
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+        if self._thread is not None:
+            self._thread.close()
+        self._feed.close()
+
+    def _hand_off(self, thread: ThreadSession) -> None:
+        """Have the process go on behind what the thread has ready, and close the thread then."""
+        if self._order is not None:
+            order, self._order = self._order, None
+            self._engine.hand_over(order)
+        if self._end is None and (self._feed.answers or _used(thread) >= ENOUGH):
+            self._end = thread.halt()
+        if self._end is None:
+            return
+        is_through = self._step() >= self._end.step
+        if not self._feed.has_begun and (is_through or self._feed.answers):
+            self._feed.begin(self._end)
+        if is_through:
+            counts = thread.statistics()
+            self._counted = {name: counts[name] for name in COUNTERS if name in counts}
+            self._session, self._thread = self._feed, None
+            thread.close()
+
+    def _step(self) -> int:
+        position = self._session.position
+        return 0 if position is None else int(position["step"])
+
+
+def _used(thread: ThreadSession) -> int:
+    """Return the bytes of the records that the thread has delivered in this run."""
+    return int(thread.statistics().get("bytes_used", 0))
+
+
+def _small(settings: DatasetSettings) -> DatasetSettings:
+    """Return the settings with less memory, if the lanes can do with it, for the same records."""
+    lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
+    budget = min(memory_budget(settings), max(BUDGET, least_budget(lanes)))
+    limits = {"memory_budget": budget, "max_record_bytes": record_limit(settings)}
+    return settings.model_copy(update=limits)

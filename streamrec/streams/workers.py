@@ -1,0 +1,105 @@
+"""Who else divides what a stream reads: workers of PyTorch's DataLoader, and Accelerate's loaders.
+
+A stream is one rank's part of a dataset, whoever iterates it. Several workers of a loader would
+each give all of it, and a loader that divides between processes would leave out most. Both are
+looked for in what is imported already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from operator import attrgetter
+from traceback import walk_stack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+    from streamrec.streams.ranks import Assignment, Rank
+
+__all__ = ["Whereabouts", "check_loader", "check_workers", "here"]
+
+PARTS = {
+    "DataLoaderDispatcher": attrgetter("state.num_processes"),
+    "IterableDatasetShard": attrgetter("num_processes"),
+}
+"""Classes of ``accelerate.data_loader`` that divide what they iterate, and by how many."""
+
+
+class Whereabouts(NamedTuple):
+    """A process, and which worker of a DataLoader it is."""
+
+    process: int
+    worker: int | None
+
+
+def here() -> Whereabouts:
+    """Return where this code runs."""
+    info = _worker_info()
+    return Whereabouts(os.getpid(), None if info is None else info.id)
+
+
+def check_workers(assignment: Assignment) -> None:
+    """Refuse a stream of which each of several workers would give everything.
+
+    A stream that was made in this worker, with a rank of its own, is the user's division.
+
+    Raises:
+        ConfigError: This is one of several workers, and the stream is none of its own.
+    """
+    info = _worker_info()
+    if info is None or info.num_workers < 2:
+        return
+    if not assignment.is_given or assignment.made_in != here():
+        raise ConfigError(
+            f"this is worker {info.id} of {info.num_workers} of a DataLoader, and each would give "
+            "every record of the stream once more; a stream reads ahead by itself: set "
+            "num_workers=0 or 1, or make the stream in the worker, with the rank= and world_size= "
+            "of a division of your own"
+        )
+
+
+def check_loader(rank: Rank) -> None:
+    """Refuse a rank's stream to a loader of Accelerate that divides between processes itself.
+
+    Raises:
+        ConfigError: Such a loader iterates, or pickles, a stream of one of several ranks.
+    """
+    if rank.world_size == 1:
+        return
+    for name, parts in _dividing():
+        raise ConfigError(
+            f"the stream is rank {rank.rank} of {rank.world_size} already, and Accelerate's {name} "
+            f"divides it by {parts} once more; do not prepare the loader, or make the stream with "
+            "rank=0 and world_size=1"
+        )
+
+
+def _worker_info() -> Any:
+    """Return what PyTorch knows of this DataLoader worker; ``None`` in any other process."""
+    data = sys.modules.get("torch.utils.data")
+    return getattr(data, "get_worker_info", lambda: None)()
+
+
+def _dividing() -> Iterator[tuple[str, int]]:
+    """Find the iterators of Accelerate that are under way in this thread, and what they divide by.
+
+    They tell nobody, but they call whoever they iterate, so they are among the callers.
+    """
+    module = sys.modules.get("accelerate.data_loader")
+    if module is None:
+        return
+    dividers = {_code_of(getattr(module, name, None)): name for name in PARTS}
+    for frame, _ in walk_stack(None):
+        name = dividers.get(frame.f_code)
+        if name and (parts := PARTS[name](frame.f_locals["self"])) > 1:
+            yield name, parts
+
+
+def _code_of(kind: Any) -> CodeType | None:
+    """Return the code of an iterator's frame, where Accelerate still has such a class."""
+    return getattr(getattr(kind, "__iter__", None), "__code__", None)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.flow.pool import Pool
+from streamrec.plan.resume_point import Beginning
+from streamrec.streams.ranks import Rank
+from streamrec.streams.session import LoopSession, ThreadSession
+from tests.cancelled import cancelled_in_every_turn
+from tests.feeder.support import until
+from tests.pipeline.shards import settings_of, write
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+@asynchronous
+async def test_closing_is_not_cut_short(
+    taken: int, tmp_path: Path, started_threads: Callable[[], set[str]]
+) -> None:
+    settings = settings_of(write(tmp_path, ((1000,) * 50,) * 4), batch_size=4, epochs=None)
+    session = await LoopSession.open(settings, Rank(0, 1), Beginning())
+    for _ in range(taken):
+        await session.receive()
+    await cancelled_in_every_turn(session.aclose())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not [name for name in started_threads() if name.startswith("streamrec-decode")]
+    assert repr(session._dataset._stores) == "<Stores none open>"
+
+
+def test_a_thread_gives_all_memory_back_when_it_is_left(tmp_path: Path) -> None:
+    """Without the collector of cycles, which comes late where few objects hold many bytes."""
+    source = write(tmp_path, ((20_000,) * 40,) * 4)
+    settings = settings_of(source, batch_size=4, epochs=None)
+    gc.collect()
+    gc.disable()
+    try:
+        before = memory()
+        for _ in range(5):
+            session = ThreadSession(settings, Rank(0, 1), Beginning())
+            for _ in range(3):
+                session.receive()
+            session.close()
+        until(lambda: memory() <= before)
+    finally:
+        gc.enable()
+
+
+def memory() -> int:
+    """Bytes of ranges and of columns, in use and idle, of all streams in this process."""
+    pools = (found for found in gc.get_objects() if isinstance(found, Pool))
+    return sum(pool.in_use + pool.idle for pool in pools)

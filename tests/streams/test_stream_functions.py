@@ -1,0 +1,182 @@
+"""Functions of the user, through every engine and a feeder."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import ConfigError, FunctionFailed, OtherOrder
+from streamrec.feeder.server import Feeder
+from streamrec.formats.descriptions import describe
+from streamrec.formats.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
+from tests.pipeline import own
+from tests.streams.test_stream import ENGINES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.streams.stream import Stream
+
+pytestmark = pytest.mark.both_kernels
+
+FEATURES = {"id": sr.FixedLenFeature((), "int64")}
+OWN = "tests.pipeline.own"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    for shard in range(3):
+        records = [sr.encode_example({"id": 10 * shard + i}) for i in range(10)]
+        (tmp_path / f"{shard}.tfrecord").write_bytes(b"".join(map(frame, records)))
+    return f"{tmp_path}/*.tfrecord"
+
+
+def stream_of(source: str, **settings: Any) -> Stream:
+    return sr.open(source, FEATURES, **{"batch_size": 4, "lanes": 3, **settings})
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Any:
+    return ENGINES[request.param]
+
+
+class TestEveryEngine:
+    def test_map_and_transform(self, source: str, engine: Any) -> None:
+        settings, take = engine
+        given = {"map": own.squared, "transform": f"{OWN}:summed"}
+        batches = take(stream_of(source, **given, **settings))
+        plain = take(stream_of(source, **settings))
+        assert [list(batch) for batch in batches] == [["sum", "square"]] * 8
+        for batch, ids in zip(batches, (b["id"] for b in plain), strict=True):
+            assert batch["square"].tolist() == (ids**2).tolist()
+            assert batch["sum"].tolist() == [ids.sum()] * len(batch)
+
+    def test_a_failure_reaches_the_caller(self, source: str, engine: Any) -> None:
+        settings, take = engine
+        with pytest.raises(FunctionFailed, match=r"own:careless raised KeyError") as caught:
+            take(stream_of(source, map=own.careless, **settings))
+        assert caught.value.setting == "map"
+        assert caught.value.record == 0
+
+    def test_what_cannot_be_imported(self, source: str, engine: Any) -> None:
+        settings, take = engine
+        with pytest.raises(ConfigError, match="'map' names 'absent:f'"):
+            take(stream_of(source, map="absent:f", **settings))
+
+    def test_a_transform_of_single_records_is_refused(self, source: str, engine: Any) -> None:
+        settings, take = engine
+        with pytest.raises(ConfigError, match="transform takes whole batches; set batch_size"):
+            take(stream_of(source, transform=own.summed, batch_size=None, **settings))
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    for shard in range(3):
+        with sr.TFRecordWriter(str(tmp_path / f"tokens-{shard}.tfrecord")) as writer:
+            for i in range(12):
+                first = 1000 * shard + 50 * i
+                writer.write({"tokens": list(range(first, first + (5 * i + shard) % 9 + 1))})
+    return f"{tmp_path}/tokens-*.tfrecord"
+
+
+ALL = {
+    "batch_size": 2,
+    "lanes": 3,
+    "shuffle": True,
+    "shuffle_window": 900,
+    "filter": f"{OWN}:has_even_number",
+    "map": f"{OWN}:shifted",
+    "pack": sr.Pack(16, bins=2),
+}
+TOKENS = {"tokens": sr.RaggedFeature("int64")}
+
+
+def arrays(batches: list[Any]) -> list[dict[str, Any]]:
+    return [{name: batch[name].tolist() for name in batch} for batch in batches]
+
+
+class TestAllTogether:
+    def test_every_resume_is_exact(self, documents: str, engine: Any) -> None:
+        settings, take = engine
+        whole = arrays(take(sr.open(documents, TOKENS, **ALL, engine="thread")))
+        assert len(whole) == 4
+        assert sorted(whole[0]) == [
+            f"{name}{suffix}"
+            for name in ("doubles", "tokens")
+            for suffix in ("", "_positions", "_segment_ids")
+        ]
+        for k in range(len(whole)):
+            first = sr.open(documents, TOKENS, **ALL, **settings)
+            head = take(first, k) if k else []
+            state = first.state_dict()
+            first.close()
+            second = sr.open(documents, TOKENS, **ALL, **settings)
+            second.load_state_dict(state)
+            assert arrays(head + take(second)) == whole
+            second.close()
+
+    def test_through_a_feeder(self, documents: str) -> None:
+        """A feeder's configuration names functions and packing as plain data."""
+        plain = {**ALL, "pack": {"length": 16, "bins": 2}}
+        values = {"source": documents, "features": describe(TOKENS), **plain}
+
+        async def main() -> None:
+            dataset = await Dataset.open(validate(DatasetSettings, values))
+            async with Feeder({"packs": dataset}) as feeder:
+                address = f"{await feeder.listen('tcp://127.0.0.1:0')}/packs"
+                whole = [b async for b in sr.connect(address, rank=0, world_size=1)]
+                for k, batch in enumerate(whole):
+                    stream = sr.connect(address, rank=0, world_size=1)
+                    stream.load_state_dict(batch.next_position.to_dict())
+                    tail = [b async for b in stream]
+                    assert arrays(whole[: k + 1] + tail) == arrays(whole)
+                    await stream.aclose()
+            await dataset.aclose()
+            direct = sr.open(documents, TOKENS, **ALL)
+            assert arrays(whole) == arrays([b async for b in direct])
+            await direct.aclose()
+
+        asyncio.run(main())
+
+
+def test_single_records_are_mapped(source: str) -> None:
+    rows = list(stream_of(source, map=own.squared, batch_size=None, engine="thread"))
+    assert sorted(int(row["square"]) for row in rows) == [i * i for i in range(30)]
+
+
+class TestLambdas:
+    def test_not_in_an_engine_process(self, source: str) -> None:
+        with (
+            pytest.raises(ConfigError, match=r"'map' is .*<lambda>, which the engine process"),
+            stream_of(source, map=lambda columns: columns),
+        ):
+            pass
+
+    def test_in_a_thread_and_in_the_loop(self, source: str) -> None:
+        def doubled(columns: Any) -> Any:
+            return {"id": columns["id"] * 2}
+
+        async def main() -> list[int]:
+            stream = stream_of(source, map=doubled)
+            return [i async for batch in stream for i in batch["id"].tolist()]
+
+        threaded = stream_of(source, map=doubled, engine="thread")
+        ids = [i for batch in threaded for i in batch["id"].tolist()]
+        assert ids == asyncio.run(main())
+        assert sorted(ids) == list(range(0, 60, 2))
+
+
+def test_a_state_of_another_map_is_refused(source: str) -> None:
+    with stream_of(source, map=own.squared, engine="thread") as stream:
+        next(stream)
+        state = stream.state_dict()
+    again = stream_of(source, engine="thread")
+    again.load_state_dict(state)
+    with pytest.raises(OtherOrder, match=r"stages was 'map tests.pipeline.own:squared' and is ''"):
+        next(again)
+    again.close()
