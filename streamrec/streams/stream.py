@@ -273,7 +273,7 @@ class Stream:
         return [masked(url) for url in settings["shards"]]
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of this stream and of its reader; docs/reference/metrics.md lists them."""
+        """Return counters of the stream and its reader; docs/reference/metrics.md lists them."""
         return {
             **({} if self._session is None else self._session.statistics()),
             "batches": self._cursor.batches,
