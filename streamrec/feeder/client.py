@@ -400,10 +400,10 @@ class BlockingFeed(_Feed):
         return message
 
     def _explained(self, error: StreamrecError) -> StreamrecError:
-        reason = (
-            self._engine.diagnosis() if self._engine and isinstance(error, FeederLost) else None
-        )
-        return self._subscription.lost(FeederLost(reason) if reason else error)
+        if self._engine is not None and isinstance(error, FeederLost):
+            reason = self._engine.diagnosis()
+            error = FeederLost(reason) if reason else error
+        return self._subscription.lost(error)
 
 
 def _prepare(

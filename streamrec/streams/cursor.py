@@ -1,4 +1,4 @@
-"""Where a stream stands for its consumer: what was taken, and where it goes on."""
+"""The place of a stream for its consumer: behind all that was taken."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Mark(NamedTuple):
 
 
 class Cursor:
-    """Follows what is taken. It knows no session, and outlives each of them."""
+    """The place behind what was taken. It knows no session, and outlives each of them."""
 
     def __init__(self) -> None:
         self._resume_points: tuple[ResumePoint, ...] = (Beginning(),)
-        """Behind all that came; of all ranks, where their states were loaded."""
+        """The place behind all that came; one of each rank, if their states were loaded."""
         self._rows: deque[Any] = deque()
-        """Single records that came, and wait to be taken."""
+        """Single records that came and wait to be taken."""
         self.batches = 0
         """Batches that came since the stream was made."""
         self.records = 0
@@ -58,14 +58,14 @@ class Cursor:
 
     @property
     def rows(self) -> int:
-        """Single records that came, and wait to be taken."""
+        """The number of single records that came and wait to be taken."""
         return len(self._rows)
 
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from those of all ranks.
 
         Raises:
-            StateError: It is none, or a later version saved it.
+            StateError: It is no state, or a later version saved it.
         """
         states: Any = [state] if isinstance(state, Mapping) else state
         if not isinstance(states, Sequence) or isinstance(states, str) or not states:
@@ -81,7 +81,7 @@ class Cursor:
         self._go_to(Beginning(step=step))
 
     def settle(self) -> None:
-        """The session ends: rows that wait come again from the next one."""
+        """Go back to the rows that wait, as a session ends: the next one reads them again."""
         self._go_to(*self._taken())
 
     def end(self, position: Position) -> None:
@@ -131,7 +131,7 @@ class Cursor:
         self.batches, self.records = mark.batches, mark.records
 
     def resume_point(self, rank: Rank) -> ResumePoint:
-        """Where this rank goes on.
+        """Return the place where a rank goes on.
 
         Raises:
             MalformedPosition: The states that were loaded are not those of all ranks of one step.

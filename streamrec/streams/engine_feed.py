@@ -25,8 +25,8 @@ def engine_feed(engine: Engine, settings: DatasetSettings, rank: Rank) -> Blocki
 
     Args:
         engine: Started or spawned; closed with the feed.
-        settings: What it reads.
-        rank: Which part of it.
+        settings: Those of the dataset that it reads.
+        rank: The part of it to read.
     """
     try:
         return engine.call(

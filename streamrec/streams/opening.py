@@ -39,8 +39,8 @@ def open(  # noqa: A001 - the public name: streamrec.open
         source: A URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
         features: Specs by feature name; a pair (context, sequence) of such mappings for
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
-        **settings: Those of :class:`streamrec.config.StreamSettings`; docs/settings.md explains
-            each.
+        **settings: Those of :class:`streamrec.config.StreamSettings`, each explained in
+            docs/reference/settings.md.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -62,10 +62,10 @@ def mix(
     Args:
         components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
             ``weights``, the source alone. Sources are those of :func:`open`.
-        features: Of all of them, as of :func:`open`.
+        features: Those of all components, as for :func:`open`.
         weights: Pairs of a record's number and the weights, by name, that hold from there on. They
             count the records of all ranks, in their order, before a filter; the first is 0.
-        **settings: As of :func:`open`. ``exhausted`` says what becomes of a component that ends.
+        **settings: As for :func:`open`. ``exhausted`` says what becomes of a component that ends.
 
     Raises:
         ConfigError: A setting is wrong; all of them are checked at once.
@@ -77,24 +77,19 @@ def mix(
         )
     pairs = {name: part for name, part in components.items() if _is_weighted(part)}
     if weights is None and len(pairs) == len(components):
-        schedule: Any = [(0, {name: weight for name, (_, weight) in pairs.items()})]
-    elif weights is not None and not pairs:
-        schedule = weights
-    else:
+        weights = [(0, {name: weight for name, (_, weight) in pairs.items()})]
+    elif weights is None or pairs:
         raise ConfigError(
             "a mix takes a weight with each source, as in {'web': (url, 0.7)}, or weights=[(0, "
             "{'web': 0.7}), ...] and sources alone"
         )
-    sources = {name: pairs[name][0] if name in pairs else part for name, part in components.items()}
-    return _stream(
-        {name: source_texts(source) for name, source in sources.items()},
-        features,
-        {"weights": schedule, **settings},
-    )
+    sources = {name: part[0] if name in pairs else part for name, part in components.items()}
+    texts = {name: source_texts(source) for name, source in sources.items()}
+    return _stream(texts, features, {"weights": weights, **settings})
 
 
 def _is_weighted(part: Any) -> bool:
-    """Whether it is a pair of a source and a weight, not a source of two URLs."""
+    """Return whether it is a pair of a source and a weight, not a source of two URLs."""
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
 
 
@@ -121,10 +116,10 @@ def connect(
 
     Args:
         address: ``tcp://host:port/dataset`` or ``unix:///path#dataset``.
-        rank: Which part of the stream; see docs/settings.md for ``"auto"``.
-        world_size: Of how many.
+        rank: The part of the stream to read; see docs/reference/settings.md for ``"auto"``.
+        world_size: The number of parts.
         batch_size: Records per rank and batch; ``None``: what the feeder's configuration says.
-        token: What the feeder wants to see.
+        token: The secret that the feeder asks for.
         fingerprint: Refuse a feeder that serves another dataset or order than this.
         stall_timeout: Seconds without anything of the stream before ``Stalled`` says so.
 

@@ -1,4 +1,4 @@
-"""Which part of the stream this process is to read, where nobody says so."""
+"""The rank of this process: as given, or found in the frameworks and the environment."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True)
 class Assignment:
-    """The rank of a stream, and how it is known; it travels with the stream to other processes."""
+    """The rank of a stream and its source; it travels with the stream to other processes."""
 
     rank: Rank
     source: str
-    """What says so."""
+    """The name of what told the rank."""
     made_in: workers.Whereabouts
-    """Where the stream was made."""
+    """The process and worker that made the stream."""
     is_logged: bool = False
 
     @property
@@ -63,13 +63,13 @@ def assign(rank: int | Literal["auto"], world_size: int | Literal["auto"]) -> As
 
 
 def confirm(known: Assignment, *, is_open: bool) -> Assignment:
-    """Look once more, where a stream is used: what is known only now holds from now on.
+    """Look for the rank once more when a stream is used, and return what holds from now on.
 
     Nothing contradicts a source that comes before it: where a rank starts processes, they may have
     an environment that speaks of machines, and not know what the rank knows.
 
     Args:
-        known: Of the stream, from where it was made.
+        known: The assignment from when the stream was made.
         is_open: The stream has begun to read, so that nothing else can hold any more.
 
     Raises:
@@ -89,7 +89,7 @@ def confirm(known: Assignment, *, is_open: bool) -> Assignment:
 
 
 def logged(assignment: Assignment) -> Assignment:
-    """Log what was found, and by what, once."""
+    """Log once which rank was found, and by what."""
     if not assignment.is_given and not assignment.is_logged:
         log.info("rank %d of %d (%s)", *assignment.rank, assignment.source)
     return replace(assignment, is_logged=True)
@@ -148,11 +148,11 @@ _SOURCES = {
     "RANK and WORLD_SIZE": _environment,
     "SLURM_PROCID and SLURM_STEP_NUM_TASKS": _slurm,
 }
-"""What may know the rank; the first that does decides."""
+"""The places that may know the rank; the first that does decides."""
 
 
 def _find(last: str = NOTHING) -> tuple[Rank, str] | None:
-    """Return the rank and its source, of the sources up to one."""
+    """Return the rank and its source; look no further than the ``last`` one."""
     for source, look in _SOURCES.items():
         if (rank := look()) is not None:
             return rank, source

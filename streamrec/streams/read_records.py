@@ -69,12 +69,12 @@ def read_records(
 def batches(
     loop: Bridge, settings: DatasetSettings, offset: int = 0, *, single: bool = False
 ) -> Generator[tuple[Batch, list[str]], None, None]:
-    """The batches of one run over a dataset, with the shards' URLs.
+    """Yield the batches of one run over a dataset, with the shards' URLs.
 
     Args:
-        loop: Where it is read.
-        settings: Of one lane, where there is an offset.
-        offset: Bytes: where in its only shard to begin.
+        loop: The event loop that reads it.
+        settings: Those of the dataset; of one lane, if there is an offset.
+        offset: Bytes to pass over in its only shard.
         single: Refuse several shards.
 
     Raises:

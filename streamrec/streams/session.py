@@ -83,7 +83,7 @@ class AsyncSession(Session["Coroutine[Any, Any, Batch]"], Protocol):
 
 
 class LoopSession:
-    """Reads in the running event loop; made by :meth:`open`.
+    """A session in the running event loop; made by :meth:`open`.
 
     One task owns everything that must be closed. It ends when the session is closed, and also when
     the loop itself is shut down and cancels its tasks: no stream warns of having been left open.
@@ -196,7 +196,7 @@ def close_in(
 
 
 class ThreadSession:
-    """Reads in a thread with an event loop of its own, for notebooks and tests."""
+    """A session in a thread with an event loop of its own, for notebooks and tests."""
 
     is_async: Literal[False] = False
 

@@ -49,7 +49,7 @@ class Stream:
         self._finalizer: weakref.finalize[..., Stream] | None = None
         self._cursor = Cursor()
         self._elsewhere = False
-        """Whether the open session reads somewhere else than where the stream is to go on."""
+        """True once the cursor was moved: the open session no longer reads where it is."""
         self._ended = False
         self._blocked = 0.0
         self._turn = Turn()
@@ -163,7 +163,7 @@ class Stream:
     # -- state -------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch (or single record) taken: plain JSON-able data."""
+        """Return the state after the last batch (or single record) taken: plain JSON-able data."""
         return self._cursor.state or self._cursor.resume_point(self._rank()).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -213,7 +213,7 @@ class Stream:
         self._leave()
 
     def __len__(self) -> int:
-        """Batches (or single records) that a run gives this rank.
+        """Return the number of batches (or single records) that a run gives this rank.
 
         Raises:
             TypeError: It is not known: the stream is not open, has no end, or has no index.
@@ -230,7 +230,7 @@ class Stream:
 
     @property
     def surplus(self) -> int | None:
-        """What equal batches cost: the masked rows of all ranks in a run.
+        """The masked rows of all ranks in a run: the cost of equal batches.
 
         Below 0: so many records are left out. ``None`` where the length does not follow from an
         index, and while the stream is not open.
@@ -238,7 +238,7 @@ class Stream:
         return None if self._session is None else self._session.settings.get("surplus")
 
     def __bool__(self) -> bool:
-        """A stream is no container: it is true whatever its length."""
+        """Return True: a stream is no container, and its length does not matter."""
         return True
 
     @property
@@ -248,11 +248,11 @@ class Stream:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What determines the order; equal on every rank that reads the same stream."""
+        """Everything that determines the order; equal on every rank of the same stream."""
         return self._opened().fingerprint
 
     def claim(self) -> RankSummary:
-        """What this process is about to read, for all of them to compare: ``adapters`` do."""
+        """Return what this process is about to read; ``adapters`` compare it on all processes."""
         session = self._opened()
         ends = {name: session.settings.get(name) for name in ENDS}
         return RankSummary(session.fingerprint, *self._rank(), self._cursor.step, ends)
@@ -273,7 +273,7 @@ class Stream:
         return [masked(url) for url in settings["shards"]]
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters of the stream and its reader; docs/reference/metrics.md lists them."""
+        """Return counts of batches, records, bytes and requests; see docs/reference/metrics.md."""
         return {
             **({} if self._session is None else self._session.statistics()),
             "batches": self._cursor.batches,
@@ -294,7 +294,7 @@ class Stream:
     # -- sessions ----------------------------------------------------------------------------------
 
     def leave_to_parent(self) -> None:
-        """In a forked child: leave the session to the parent, and open another where it stands."""
+        """Leave the session to the parent, in a forked child, and open another when needed."""
         forks.keep_for_ever(self._detach())
         self._turn = Turn()
 
@@ -340,7 +340,7 @@ class Stream:
         return self._session
 
     def _leave(self) -> None:
-        """The cursor was moved: what is open reads elsewhere, and is opened again when needed."""
+        """Note that the cursor was moved: the next read opens another session there."""
         self._elsewhere = self._session is not None
         self._ended = False
 
@@ -356,7 +356,7 @@ class Stream:
         self._ended = True
 
     def _move(self, move: Callable[[T], None], there: T) -> None:
-        """Move the cursor; where it cannot go there, a new session goes on from where it is."""
+        """Move the cursor; if it cannot go there, have a new session go on from where it is."""
         try:
             move(there)
         except BatchOutOfOrder:

@@ -16,14 +16,14 @@ __all__ = ["Take", "take"]
 
 
 def take(stream: Stream, count: int) -> Take:
-    """The next ``count`` batches (or single records) of a stream, for ``for`` and ``async for``.
+    """Return the next ``count`` batches (or single records), for ``for`` and ``async for``.
 
     Nothing behind them is taken: the stream's state is that of the last of them, and the next
     loop goes on there. There are fewer where the run ends before.
 
     Args:
-        stream: Is taken from, as far as the loop gets.
-        count: How many, from 0.
+        stream: The stream to take from, as far as the loop gets.
+        count: Number of batches (or single records), from 0.
 
     Raises:
         ConfigError: The count is no number from 0 up.
@@ -32,7 +32,7 @@ def take(stream: Stream, count: int) -> Take:
 
 
 class Take:
-    """What :func:`take` gives; each loop over it takes as many again."""
+    """The next few batches of a stream; each loop over them takes as many again."""
 
     def __init__(self, stream: Stream, count: int) -> None:
         self._stream = stream

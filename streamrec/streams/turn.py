@@ -10,7 +10,7 @@ __all__ = ["Turn", "busy"]
 
 
 class Turn:
-    """A context that one thread or task is in; another is refused, and never waits."""
+    """A lock for one thread or task at a time; another is refused, and never waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Turn:
 
 
 def busy() -> Busy:
-    """Return the error of whoever tries meanwhile."""
+    """Return the error for a thread or task that takes while another does."""
     return Busy(
         "another thread or task is taking from this stream at this moment; let one take and hand "
         "on what it takes, or let one take after the other"

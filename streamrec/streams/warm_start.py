@@ -51,12 +51,12 @@ def can_warm_start(settings: DatasetSettings) -> bool:
 
 
 class WarmStartSession:
-    """Reads the first batches in a thread, and all others in the engine process.
+    """A session that reads the first batches in a thread, and all others in the engine process.
 
     Args:
         settings: Those of a stream that :func:`can_warm_start`.
-        rank: Which part of it.
-        position: Where to begin.
+        rank: The part of it to read.
+        position: The place to begin at.
 
     Raises:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.

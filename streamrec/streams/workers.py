@@ -1,4 +1,4 @@
-"""Who else divides what a stream reads: workers of PyTorch's DataLoader, and Accelerate's loaders.
+"""Checks for loaders that divide a stream again: PyTorch's DataLoader and those of Accelerate.
 
 A stream is one rank's part of a dataset, whoever iterates it. Several workers of a loader would
 each give all of it, and a loader that divides between processes would leave out most. Both are
@@ -44,7 +44,7 @@ def here() -> Whereabouts:
 
 
 def check_workers(assignment: Assignment) -> None:
-    """Refuse a stream of which each of several workers would give everything.
+    """Refuse a stream that each of several workers would read in full.
 
     A stream that was made in this worker, with a rank of its own, is the user's division.
 
@@ -86,9 +86,9 @@ def _worker_info() -> Any:
 
 
 def _dividing() -> Iterator[tuple[str, int]]:
-    """Find the iterators of Accelerate that are under way in this thread, and what they divide by.
+    """Find the iterators of Accelerate that run in this thread, and by how much they divide.
 
-    They tell nobody, but they call whoever they iterate, so they are among the callers.
+    Each calls the stream that it iterates, so it is among the callers of this function.
     """
     module = sys.modules.get("accelerate.data_loader")
     if module is None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from streamrec.errors import (
 )
 from streamrec.feeder import payload
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
+from streamrec.feeder.engine import Engine
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Role, Statistics
@@ -330,8 +332,11 @@ class TestBlockingFeed:
     def test_a_diagnosis_replaces_the_loss(self) -> None:
         ours, theirs = socket.socketpair()
         theirs.close()
+        engine = Mock(spec=Engine)
+        engine.diagnosis.return_value = "it was the cat"
         with pytest.raises(FeederLost, match="it was the cat"):
-            BlockingFeed.open(ours, diagnose=lambda: "it was the cat")
+            BlockingFeed.open(ours, engine=engine)
+        engine.close.assert_called_with(at_once=True)
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,8 @@ def test_paths_are_sources(shard: Path) -> None:
 
 def test_paths_are_settings(shard: Path) -> None:
     index = shard.parent / "index"
-    assert (
-        sr.open(shard, index=index)._description
-        == sr.open(str(shard), index=str(index))._description
-    )
+    texts = sr.open(str(shard), index=str(index))
+    assert sr.open(shard, index=index)._description == texts._description
 
 
 @pytest.mark.parametrize("source", [None, 5, b"/x", [5], {"a": "x"}])
