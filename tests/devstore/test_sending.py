@@ -20,7 +20,7 @@ DATA = bytes(range(256)) * (SIZE // 256 + 1)
 
 
 async def read(store: DevStore, headers: dict[str, str] | None = None) -> tuple[bytes, str]:
-    """What arrives of ``b/k``, and the name of the error that ends it, if any."""
+    """Return the bytes that arrive of ``b/k``, and the name of the error that ends them, if any."""
     got = bytearray()
     async with aiohttp.ClientSession() as session:
         try:

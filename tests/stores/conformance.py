@@ -1,4 +1,4 @@
-"""What every store must do, written once; each store's test module runs it as a subclass."""
+"""The tests that every store must pass; each store's test module runs them in a subclass."""
 
 from __future__ import annotations
 
@@ -144,22 +144,22 @@ class StoreConformance:
             bench.put("large", LARGE)
             view, told = memoryview(bytearray(b"\xaa" * (len(LARGE) + 9))), [0]
 
-            def landed(count: int) -> None:
+            def received(count: int) -> None:
                 told.append(told[-1] + count)
                 assert view[told[-2] : told[-1]] == LARGE[told[-2] : told[-1]]
 
             async with bench.store.open_range(bench.url("large"), 0, 1 << 40) as body:
-                await body.fill(view[:100_000], landed)
+                await body.fill(view[:100_000], received)
                 assert told[-1] == 100_000
-                await body.fill(view[100_000:], landed)
-                await body.fill(view[:10], landed)
+                await body.fill(view[100_000:], received)
+                await body.fill(view[:10], received)
             assert told[-1] == len(LARGE)
             assert sorted(set(told)) == told
             assert bytes(view) == LARGE + b"\xaa" * 9
 
     @asynchronous
     async def test_what_is_raised_by_who_is_told_comes_through(self, backend: Backend) -> None:
-        def landed(_: int) -> None:
+        def received(_: int) -> None:
             raise KeyError("no")
 
         async with backend() as bench:
@@ -167,7 +167,7 @@ class StoreConformance:
             for _ in range(2):
                 with pytest.raises(KeyError, match="no"):
                     async with bench.store.open_range(bench.url("large"), 0, 1 << 40) as body:
-                        await body.fill(memoryview(bytearray(len(LARGE))), landed)
+                        await body.fill(memoryview(bytearray(len(LARGE))), received)
 
     @asynchronous
     async def test_many_ranges_at_once(self, backend: Backend) -> None:
@@ -338,7 +338,7 @@ class AccessConformance:
 
 
 class FaultConformance:
-    """What goes wrong on the way: for every store behind devstore."""
+    """The tests of faults, for every store that reads from devstore."""
 
     @pytest.mark.parametrize("fault", ["truncate_after", "reset_after"])
     @asynchronous

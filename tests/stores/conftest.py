@@ -25,5 +25,5 @@ def no_credentials_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whose certificate no system trusts, and one of its servers at 127.0.0.1."""
+    """Make an authority that no system trusts, and a server's certificate for 127.0.0.1."""
     return Authority(tmp_path_factory.mktemp("authority"))

@@ -1,4 +1,4 @@
-"""What Google's JSON API promises, asked for plainly of every server that speaks it."""
+"""Probes of Google's JSON API, for every server that implements it."""
 
 from __future__ import annotations
 

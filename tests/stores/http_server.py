@@ -1,4 +1,4 @@
-"""Servers whose answers are odd, and stores to read from them."""
+"""A server whose responses a test writes, and a store to read from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["opened", "serving"]
 async def serving(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> AsyncIterator[str]:
-    """A server of odd answers; its URL."""
+    """Serve the handler's responses; yield the server's URL."""
     application = web.Application()
     application.router.add_get("/{name:.*}", handler)
     runner = web.AppRunner(application, shutdown_timeout=0.01, auto_decompress=False)

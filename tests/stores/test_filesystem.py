@@ -130,7 +130,7 @@ class TestHttp(StoreConformance):
 
 
 class TestS3(StoreConformance, ListingConformance):
-    """What the S3 store falls back to."""
+    """The store over s3fs, to which the S3 store falls back."""
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -245,7 +245,7 @@ async def test_filesystem_without_versions(odd: str) -> None:
 async def test_filesystem_without_sizes(odd: str) -> None:
     Odd.told = {"size": None}
     async with opened("odd") as store:
-        with pytest.raises(StoreMisbehaved, match=r"does not report the object.s size"):
+        with pytest.raises(StoreMisbehaved, match="does not report the object's size"):
             await read(store, odd, 0, 10)
 
 

@@ -35,7 +35,7 @@ class AsyncConnection(Connection):
 
 
 class Served:
-    """What both doubles do: they have a server in their URL, and a connection."""
+    """The base of both doubles, with a server in their URL and a connection."""
 
     def __init__(self, server: str = "", wrong: str = "", **options: Any) -> None:
         super().__init__(**options)

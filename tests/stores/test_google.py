@@ -67,7 +67,7 @@ def test_a_bare_token_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """What is asked of a machine's metadata server; google-auth does not find one."""
+    """Return the requests to a machine's metadata server, which google-auth does not find."""
     monkeypatch.delenv("NO_GCE_CHECK")
     monkeypatch.setattr("google.auth.default", Mock(side_effect=DefaultCredentialsError("none")))
     asked = Mock(side_effect=TransportError("there is none"))

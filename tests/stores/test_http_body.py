@@ -1,4 +1,4 @@
-"""Bodies that end too early, and connections that break; how they land is in test_receivers."""
+"""Bodies that end too early, and connections that break; see test_receivers for whole bodies."""
 
 from __future__ import annotations
 

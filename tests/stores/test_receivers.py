@@ -1,4 +1,4 @@
-"""Bodies that land in the caller's memory, under each event loop."""
+"""Bodies that are received into the caller's memory, under each event loop."""
 
 from __future__ import annotations
 
@@ -204,12 +204,12 @@ def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
             body = await client.open(RangeRequest(url, url, 0, len(DATA)))
             view, told, thousand = memoryview(bytearray(len(DATA))), [0], asyncio.Event()
 
-            def landed(count: int) -> None:
+            def received(count: int) -> None:
                 told[0] += count
                 if told[0] == 1000:
                     thousand.set()
 
-            filling = asyncio.create_task(body.fill(view, landed))
+            filling = asyncio.create_task(body.fill(view, received))
             await thousand.wait()
             assert view[:1000] == DATA[:1000]
             assert not filling.done()

@@ -78,7 +78,7 @@ async def theirs(options: dict[str, Any], calls: list[Call]) -> list[Any]:
 
 
 def parts(signed: Any) -> Any:
-    """What must be equal: the order of the query does not matter."""
+    """Return the parts of a signed URL that must be equal, with the query in any order."""
     address, headers = signed
     split = urlsplit(address)
     query = parse_qs(split.query, keep_blank_values=True)
