@@ -41,7 +41,11 @@ def test_what_is_right_passes() -> None:
         ({"status": "localhost"}, {}, "port is missing"),
         ({}, {"source": "s4://bucket/x"}, "datasets.train: s4://bucket/x.*did you mean 's3'"),
         ({}, {"source": "x-{9..1}"}, "backwards"),
-        ({}, {"features": {"id": {"dtype": "int46"}}}, "feature 'id': dtype 'int46'.*'int64'"),
+        (
+            {},
+            {"features": {"id": {"dtype": "int46"}}},
+            "feature 'id': no feature can have the dtype 'int46'.*'int64'",
+        ),
         (
             {},
             {"features": {"id": {"dtype": "int64"}, "r": {**RAGGED, "value_key": "id"}}},

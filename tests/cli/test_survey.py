@@ -113,7 +113,7 @@ class TestFeatures:
             write(tmp_path / "one", encode_example({"a": 1}), encode_example({"a": 2})),
             write(tmp_path / "two", encode_example({"a": 3}), encode_example({"a": b"1"})),
         ]
-        assert f"{urls[1]}, record 1, feature a: holds bytes" in str(look(*urls).note)
+        assert f"{urls[1]}, record 1, feature a: the feature holds bytes" in str(look(*urls).note)
 
     def test_sequence_examples(self, tmp_path: Path) -> None:
         url = write(tmp_path / "one", encode_sequence_example(None, {"x": []}))

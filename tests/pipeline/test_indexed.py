@@ -116,7 +116,9 @@ def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> 
 
 def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     source = indexed(tmp_path)
-    with pytest.raises(MalformedIndex, match=r"part-00000.tfrecord: it does not begin like"):
+    with pytest.raises(
+        MalformedIndex, match=r"part-00000.tfrecord: the object does not begin like"
+    ):
         read(source, index=str(tmp_path / "part-00000.tfrecord"))
 
 

@@ -102,7 +102,7 @@ def test_bfloat16(source: str) -> None:
     ("features", "words"),
     [
         (({"a": sr.VarLenFeature(int)}, {"a": sr.VarLenFeature(int)}), "give a column of this"),
-        (({}, {"a": sr.FixedLenFeature((), int)}), "of feature lists there are"),
+        (({}, {"a": sr.FixedLenFeature((), int)}), "is a feature list"),
         ({"a": sr.FixedLenFeature((), int), "b": sr.RaggedFeature(int, "a")}, "is needed as"),
         ([{}], "a pair"),
     ],

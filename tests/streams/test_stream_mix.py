@@ -138,5 +138,5 @@ def test_where_the_rows_of_a_batch_came_from() -> None:
     assert batch.source.tolist() == ["a", "a", "z", "z", ""]
     assert components.rows_of(shards) == {"a": 2, "empty": 0, "z": 2}
     plain = Batch({}, 5, 0, origin, None)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"sr\.mix mixes several"):
+    with pytest.raises(AttributeError, match=r"only streams of streamrec\.mix"):
         _ = plain.source
