@@ -74,7 +74,7 @@ def test_a_forked_child_begins_anew_or_not_at_all(tmp_path: Path) -> None:
     assert next(records) == RECORDS[0]
     error = in_child(lambda: list(records))
     assert isinstance(error, ConfigError)
-    assert "forked this one" in str(error)
+    assert "was forked from the one whose thread reads" in str(error)
     assert in_child(records.close) is None  # type: ignore[attr-defined]
     assert in_child(lambda: list(sr.read_records(url))) == RECORDS
     assert list(records) == RECORDS[1:]
