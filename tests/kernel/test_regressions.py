@@ -38,7 +38,7 @@ class TestRowsThatChangeWhileTheyAreParsed:
     """Values were looked for where a row had had them, though it now ended before."""
 
     def refuse(self, parser: Any, record: bytes) -> None:
-        with pytest.raises(RuntimeError, match="changed while they were parsed"):
+        with pytest.raises(RuntimeError, match="changed during the parse"):
             parser.parse(RecordRows.of([record]))
 
     @pytest.mark.parametrize("dtype", DataType)
