@@ -7,18 +7,19 @@ import json
 import logging
 import socket
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.errors import RemoteProtocolError, StreamrecError, to_fields
 from streamrec.feeder import payload
 from streamrec.feeder.client import BlockingFeed
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.packed import pack
-from streamrec.streams.stream import Stream
 from streamrec.wire import (
     BatchMessage,
     Connection,
@@ -36,6 +37,7 @@ from tests.feeder import double
 from tests.feeder.shards import write_shards
 from tests.feeder.support import served
 from tests.feeder.test_session import SETTINGS
+from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
+    from streamrec.streams.start import Description
     from streamrec.wire import Message
     from tests.feeder.support import ServedFeeder
 
@@ -109,9 +112,7 @@ messages = (
 
 
 class Hostile:
-    """A reader whose feeder says what it is told to, however the client answers."""
-
-    rank, world_size = 0, 1
+    """A feeder that says what it is told to, however the client answers."""
 
     def __init__(self, welcome: Welcome, told: Sequence[Message]) -> None:
         ours, feeder = Connection(Role.CLIENT), Connection(Role.SERVER)
@@ -124,15 +125,12 @@ class Hostile:
             if not feeder.over and feeder.state is ours.state:
                 self._said += b"".join(feeder.send(message))
 
-    def start(self, rank: Rank, position: ResumePoint) -> BlockingFeed:
+    def start(self, _: Description, rank: Rank, position: ResumePoint) -> BlockingFeed:
         theirs, ours = socket.socketpair()
         with theirs:
             theirs.sendall(self._said)
             theirs.shutdown(socket.SHUT_WR)
             return BlockingFeed.open(ours, position=position, patience=5.0)
-
-    async def start_async(self, rank: Rank, position: ResumePoint) -> Any:
-        raise NotImplementedError
 
 
 def _exchange(sender: Connection, receiver: Connection, message: Message) -> None:
@@ -142,11 +140,12 @@ def _exchange(sender: Connection, receiver: Connection, message: Message) -> Non
     list(receiver.events())
 
 
-def use(reader: Any) -> None:
+def use(feeder: Hostile) -> None:
     """Do with a stream all that one can."""
-    stream = Stream(reader)
+    stream = sr.connect("unix:///nowhere#stream", rank=0, world_size=1)
+    started = patch("streamrec.streams.stream.start", feeder.start)
     try:
-        with contextlib.suppress(StreamrecError), stream:
+        with contextlib.suppress(StreamrecError), started, stream:
             facts = stream.surplus, repr(stream), stream.statistics(), stream.claim()
             assert len(facts) == 4
             with contextlib.suppress(TypeError):  # as of a length that is not known
@@ -229,7 +228,7 @@ def faultless(caplog: pytest.LogCaptureFixture) -> bool:
     return not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(
     hello=st.builds(
         Hello,
@@ -270,7 +269,7 @@ def positions(draw: st.DrawFn, good: Position) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(data=st.data())
 def test_any_position(
     feeder: ServedFeeder,

@@ -38,12 +38,17 @@ def done(future: Future[None] | None) -> None:
 @on_linux
 def test_who_writes_finds_the_pages_there() -> None:
     prefaulter, size = Prefaulter(), 5 * MIB + mmap.PAGESIZE
-    untouched, memory = mapped(size), mapped(size)
-    done(prefaulter.prefault(memory))
-    if prefault._madvise()(memory.ctypes.data, 1, prefault.POPULATE_WRITE):
-        pytest.skip("this kernel is older than Linux 5.14")
-    assert faults_of_writing(memory) == 0
-    assert faults_of_writing(untouched) > 0
+    # On a machine that is short of memory the kernel may take pages away at once: then once more.
+    faults = -1
+    for _ in range(5):
+        untouched, memory = mapped(size), mapped(size)
+        done(prefaulter.prefault(memory))
+        if prefault._madvise()(memory.ctypes.data, 1, prefault.POPULATE_WRITE):
+            pytest.skip("this kernel is older than Linux 5.14")
+        assert faults_of_writing(untouched) > 0
+        if not (faults := faults_of_writing(memory)):
+            break
+    assert faults == 0
     prefaulter.close()
 
 

@@ -112,7 +112,7 @@ def test_an_object_that_changes_in_the_epoch(store: DevStore) -> None:
     with remote(store, shuffle=False) as stream, pytest.raises(ObjectChanged) as caught:
         batches(stream)
     assert caught.value.url == f"gs://bucket/{name}"
-    assert f"reads version {before}, the store now has 7;" in str(caught.value)
+    assert f"reads version {before}, but the store now has 7;" in str(caught.value)
 
 
 def test_a_token_that_nobody_accepts(store: DevStore) -> None:
