@@ -226,8 +226,8 @@ def test_windows_by_record_of_another_kind_are_refused_with_a_remedy() -> None:
     assert str(raised.value) == (
         "the state belongs to another order: order was 'record:0123456789abcdef' and is 'record, "
         "even windows:0123456789abcdef'; an earlier streamrec saved it, whose windows by record "
-        "had other sizes and drew from their chunks unevenly, which no setting restores; go on with "
-        "that version, or begin without the state"
+        "had other sizes and drew from their chunks unevenly, which no setting restores; go on "
+        "with that version, or begin without the state"
     )
 
 
