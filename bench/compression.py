@@ -24,7 +24,7 @@ import numpy as np
 import streamrec as sr
 from bench.datasets import images, tokens
 from bench.machine import describe
-from streamrec.formats.tfrecord import FrameScanner
+from streamrec.formats.shards.tfrecord import FrameScanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

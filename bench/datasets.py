@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.formats.example import encode_example
-from streamrec.formats.tfrecord import frame
-from streamrec.writer import TFRecordWriter
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.shards.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

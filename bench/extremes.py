@@ -27,11 +27,11 @@ import numpy as np
 from bench import machine
 from bench.markdown import table
 from streamrec import kernel
-from streamrec.formats.features import FeatureParser
-from streamrec.formats.sequences import SequenceFeatureParser
-from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.formats.examples.sequences import SequenceFeatureParser
+from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 from tests.kernel import extremes
 from tests.kernel.wire_bytes import (
     bytes_list,
@@ -49,7 +49,7 @@ from tests.kernel.wire_bytes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.types import ByteArray
+    from streamrec.values.columns import ByteArray
 
 MOST = 3.0
 """Times as long for twice as much. Quadratic work takes 4 times as long."""

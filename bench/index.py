@@ -24,12 +24,12 @@ from rich.console import Console
 from bench import machine
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.index import Index, ShardEntry, index_url
+from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import Windows
-from streamrec.verify import check, index_of
-from streamrec.writer import TFRecordWriter
+from streamrec.shards.verify import check, index_of
+from streamrec.shards.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

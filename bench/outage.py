@@ -25,7 +25,7 @@ import numpy as np
 
 import streamrec as sr
 from bench.machine import ROOT
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ import numpy as np
 import streamrec as sr
 from bench import machine
 from bench.markdown import table
-from streamrec.formats.index import index_url
-from streamrec.verify import check, index_of
+from streamrec.formats.shards.index import index_url
+from streamrec.shards.verify import check, index_of
 
 SHARDS, RECORDS, LANES = 112, 430, 48
 """By shard 16 of the lanes have three shards, and the others two."""

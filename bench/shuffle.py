@@ -38,7 +38,7 @@ from bench.markdown import table
 from bench.services import STORE_KEYS, store
 from bench.shuffling.orders import ORDERS, Data
 from bench.shuffling.quality import quality
-from streamrec.verify import check, index_of
+from streamrec.shards.verify import check, index_of
 
 BATCH_SIZE = 256
 WINDOW = 256 << 20

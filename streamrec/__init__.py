@@ -26,46 +26,52 @@ if TYPE_CHECKING:
     from streamrec.errors import StoreError as StoreError
     from streamrec.errors import StreamrecError as StreamrecError
     from streamrec.feeder.engine import start_engine as start_engine
-    from streamrec.formats.encode import encode_examples as encode_examples
-    from streamrec.formats.example import Example as Example
-    from streamrec.formats.example import Feature as Feature
-    from streamrec.formats.example import Features as Features
-    from streamrec.formats.example import SequenceExample as SequenceExample
-    from streamrec.formats.example import encode_example as encode_example
-    from streamrec.formats.example import encode_sequence_example as encode_sequence_example
-    from streamrec.formats.features import FixedLenFeature as FixedLenFeature
-    from streamrec.formats.features import FixedLenSequenceFeature as FixedLenSequenceFeature
-    from streamrec.formats.features import Image as Image
-    from streamrec.formats.features import RaggedFeature as RaggedFeature
-    from streamrec.formats.features import SparseFeature as SparseFeature
-    from streamrec.formats.features import VarLenFeature as VarLenFeature
-    from streamrec.formats.features import parse_example as parse_example
-    from streamrec.formats.features import parse_single_example as parse_single_example
-    from streamrec.formats.image import decode_and_crop_jpeg as decode_and_crop_jpeg
-    from streamrec.formats.image import decode_image as decode_image
-    from streamrec.formats.image import decode_jpeg as decode_jpeg
-    from streamrec.formats.image import decode_png as decode_png
-    from streamrec.formats.image import encode_jpeg as encode_jpeg
-    from streamrec.formats.image import encode_png as encode_png
-    from streamrec.formats.raw import decode_raw as decode_raw
-    from streamrec.formats.sequences import parse_sequence_example as parse_sequence_example
-    from streamrec.formats.sequences import (
+    from streamrec.formats.examples.encode import encode_examples as encode_examples
+    from streamrec.formats.examples.example import Example as Example
+    from streamrec.formats.examples.example import Feature as Feature
+    from streamrec.formats.examples.example import Features as Features
+    from streamrec.formats.examples.example import SequenceExample as SequenceExample
+    from streamrec.formats.examples.example import encode_example as encode_example
+    from streamrec.formats.examples.example import (
+        encode_sequence_example as encode_sequence_example,
+    )
+    from streamrec.formats.examples.features import FixedLenFeature as FixedLenFeature
+    from streamrec.formats.examples.features import (
+        FixedLenSequenceFeature as FixedLenSequenceFeature,
+    )
+    from streamrec.formats.examples.features import Image as Image
+    from streamrec.formats.examples.features import RaggedFeature as RaggedFeature
+    from streamrec.formats.examples.features import SparseFeature as SparseFeature
+    from streamrec.formats.examples.features import VarLenFeature as VarLenFeature
+    from streamrec.formats.examples.features import parse_example as parse_example
+    from streamrec.formats.examples.features import parse_single_example as parse_single_example
+    from streamrec.formats.examples.sequences import (
+        parse_sequence_example as parse_sequence_example,
+    )
+    from streamrec.formats.examples.sequences import (
         parse_single_sequence_example as parse_single_sequence_example,
     )
-    from streamrec.formats.tensor import parse_tensor as parse_tensor
-    from streamrec.formats.tensor import serialize_tensor as serialize_tensor
+    from streamrec.formats.images.image import decode_and_crop_jpeg as decode_and_crop_jpeg
+    from streamrec.formats.images.image import decode_image as decode_image
+    from streamrec.formats.images.image import decode_jpeg as decode_jpeg
+    from streamrec.formats.images.image import decode_png as decode_png
+    from streamrec.formats.images.image import encode_jpeg as encode_jpeg
+    from streamrec.formats.images.image import encode_png as encode_png
+    from streamrec.formats.tensors.raw import decode_raw as decode_raw
+    from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
+    from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
+    from streamrec.shards.writer import TFRecordWriter as TFRecordWriter
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
     from streamrec.streams.read_records import read_records as read_records
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.take import take as take
-    from streamrec.types import Batch as Batch
-    from streamrec.types import BytesColumn as BytesColumn
-    from streamrec.types import Pictures as Pictures
-    from streamrec.types import Ragged as Ragged
-    from streamrec.types import Sparse as Sparse
-    from streamrec.writer import TFRecordWriter as TFRecordWriter
+    from streamrec.values.batch import Batch as Batch
+    from streamrec.values.columns import BytesColumn as BytesColumn
+    from streamrec.values.columns import Pictures as Pictures
+    from streamrec.values.columns import Ragged as Ragged
+    from streamrec.values.columns import Sparse as Sparse
 
 __version__ = "0.1.0"
 
@@ -80,8 +86,8 @@ _HOMES = {
         "StreamrecError",
     ),
     "streamrec.feeder.engine": ("start_engine",),
-    "streamrec.formats.encode": ("encode_examples",),
-    "streamrec.formats.example": (
+    "streamrec.formats.examples.encode": ("encode_examples",),
+    "streamrec.formats.examples.example": (
         "Example",
         "Feature",
         "Features",
@@ -89,7 +95,7 @@ _HOMES = {
         "encode_example",
         "encode_sequence_example",
     ),
-    "streamrec.formats.features": (
+    "streamrec.formats.examples.features": (
         "FixedLenFeature",
         "FixedLenSequenceFeature",
         "Image",
@@ -99,7 +105,7 @@ _HOMES = {
         "parse_example",
         "parse_single_example",
     ),
-    "streamrec.formats.image": (
+    "streamrec.formats.images.image": (
         "decode_and_crop_jpeg",
         "decode_image",
         "decode_jpeg",
@@ -107,15 +113,19 @@ _HOMES = {
         "encode_jpeg",
         "encode_png",
     ),
-    "streamrec.formats.raw": ("decode_raw",),
-    "streamrec.formats.sequences": ("parse_sequence_example", "parse_single_sequence_example"),
-    "streamrec.formats.tensor": ("parse_tensor", "serialize_tensor"),
+    "streamrec.formats.tensors.raw": ("decode_raw",),
+    "streamrec.formats.examples.sequences": (
+        "parse_sequence_example",
+        "parse_single_sequence_example",
+    ),
+    "streamrec.formats.tensors.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.streams.read_records": ("read_records",),
     "streamrec.streams.opening": ("connect", "mix", "open"),
     "streamrec.streams.stream": ("Stream",),
     "streamrec.streams.take": ("take",),
-    "streamrec.types": ("Batch", "BytesColumn", "Pictures", "Ragged", "Sparse"),
-    "streamrec.writer": ("TFRecordWriter",),
+    "streamrec.values.batch": ("Batch",),
+    "streamrec.values.columns": ("BytesColumn", "Pictures", "Ragged", "Sparse"),
+    "streamrec.shards.writer": ("TFRecordWriter",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

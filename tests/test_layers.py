@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 ROOT = Path(streamrec.__file__).parent
 TESTS = Path(__file__).parent
 LAYERS = [
-    {"arguments", "columns", "errors", "config", "masking", "memory", "mixing", "schema", "types"},
+    {"config", "errors", "masking", "values"},
     {"kernel"},
     {"formats", "plan", "wire"},
     {"flow"},
     {"stores"},
-    {"pipeline", "writer", "verify", "metrics"},
+    {"pipeline", "shards"},
     {"feeder"},
     {"streams"},
     {"adapters", "demo"},
@@ -29,19 +29,14 @@ LAYERS = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 WITHIN_A_LEVEL = {
-    ("arguments", "errors"),
     ("config", "errors"),
     ("config", "masking"),
-    ("config", "mixing"),
     ("errors", "masking"),
-    ("memory", "config"),
-    ("types", "columns"),
     ("__main__", "cli"),
 }
 DEVSTORE_MAY = {"devstore", "errors", "config"}
 ASYNCIO_ROOMS = {
-    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "stores", "streams", "verify",
-    "writer",
+    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shards", "stores", "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
 FRAMEWORKS = {"jax", "tensorflow", "torch"}

@@ -11,7 +11,7 @@ from bench.fetching.scene import BATCH_SIZE, FOR, WAYS
 from bench.measure import Case, Failure
 from bench.services import STORE_KEYS
 from streamrec.config import DatasetSettings, validate
-from streamrec.memory import memory_budget
+from streamrec.config.memory_budget import memory_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

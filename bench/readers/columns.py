@@ -14,8 +14,8 @@ import streamrec as sr
 from bench.readers.specs import specs
 from bench.stopwatch import Done, repeat
 from streamrec import kernel
-from streamrec.formats.features import FeatureParser
-from streamrec.types import RecordBlock, RecordRows
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.values.records import RecordBlock, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,7 +12,7 @@ import s3fs
 
 from bench.stopwatch import Stopwatch
 from bench.warming import warm_memory
-from streamrec.formats.example import Example
+from streamrec.formats.examples.example import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.config import DEFAULT_LANES, MOST_OPEN_SHARDS
-from streamrec.formats.index import CHUNK_BYTES
+from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import FRAME_OVERHEAD, Windows

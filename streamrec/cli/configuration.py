@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, check_exposure, host_and_port
-from streamrec.formats.sequences import parser_of
+from streamrec.formats.examples.sequences import parser_of
 from streamrec.masking import shown, without_secrets
 from streamrec.pipeline.functions import Functions
-from streamrec.stores.sources import expand, scheme_of
+from streamrec.stores.source_text import expand, scheme_of
 
 if TYPE_CHECKING:
     from streamrec.config import DaemonSettings, DatasetSettings

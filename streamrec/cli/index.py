@@ -47,10 +47,10 @@ def index(
     from streamrec.cli.printing import megabytes, print_json, progress_bar
     from streamrec.config import byte_size
     from streamrec.flow.bridge import Bridge
-    from streamrec.formats.index import index_url
+    from streamrec.formats.shards.index import index_url
     from streamrec.masking import masked
+    from streamrec.shards.verify import check, index_of
     from streamrec.stores.targets import write_object
-    from streamrec.verify import check, index_of
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)
     with Bridge() as loop, progress_bar("bytes") as progress:

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from streamrec.errors import MalformedExample, MissingFeature
-from streamrec.formats.example import Example
+from streamrec.formats.examples.example import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

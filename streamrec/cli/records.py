@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
+from streamrec.config.memory_budget import automatic_budget
 from streamrec.flow.bridge import Bridge
 from streamrec.masking import masked_repr
-from streamrec.memory import automatic_budget
 from streamrec.streams.read_records import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["Record", "Selection", "groups"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from streamrec import kernel
 from streamrec.cli.printing import no_progress
 from streamrec.config import DatasetSettings, validate
+from streamrec.config.memory_budget import automatic_budget
 from streamrec.errors import ConfigError, MalformedExample, StoreError, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.retry import Backoff
-from streamrec.formats.compression import detect
-from streamrec.formats.features import FeatureSpec, as_python, describe, infer_features
-from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.formats.examples.features import FeatureSpec, as_python, describe, infer_features
+from streamrec.formats.shards.compression import detect
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
-from streamrec.memory import automatic_budget
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.open import Stores
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.stores.base import ObjectInfo
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["Survey", "survey"]
 

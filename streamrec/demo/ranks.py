@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import threading
 
     from streamrec.demo.plan import Plan
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["Account", "Rank"]
 

@@ -15,9 +15,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from streamrec.config import validate
+from streamrec.config import Settings, validate
 from streamrec.devstore.ranges import Unsatisfiable, parse_range
 from streamrec.errors import ConfigError
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["NO_EFFECTS", "Fault", "FaultEffects", "Faults", "Step", "flip_byte", "sending_steps"]
 
 
-class FaultEffects(BaseModel):
+class FaultEffects(Settings):
     """The effects of faults on one request; positions are bytes of the response's body."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: NonNegativeFloat = 0.0
     """Seconds before the response, in addition to the store's own latency."""
@@ -64,7 +62,7 @@ class FaultEffects(BaseModel):
     """The value of Content-Range in place of the right one; empty removes the header."""
     etag: str | None = None
     """The object's ETag (without quotes) or generation from now on, for preconditions too."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict)
     """Headers to add to the response, or to replace."""
 
 

@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
-from streamrec.config import validate
+from streamrec.config import Settings, validate
 from streamrec.devstore.errors import S3Error
 from streamrec.devstore.objects import Objects, Stored
 from streamrec.errors import ConfigError
@@ -28,10 +28,8 @@ __all__ = ["Recipe", "SyntheticObjects"]
 LARGEST_PIECE = 1 << 20
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """The description of a bucket's objects."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     templates: list[Path] = Field(min_length=1)
     """Files with the contents, not empty; the objects use them in turn."""

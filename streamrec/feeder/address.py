@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from streamrec.arguments import kind_of
+from streamrec.config.arguments import kind_of
 from streamrec.errors import ConfigError
 
 __all__ = ["Address", "check_exposure", "host_and_port", "is_loopback"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.session import State
     from streamrec.feeder.shared import Inbox
     from streamrec.plan.position import Fingerprint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
     from streamrec.wire import Message
 
 __all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]

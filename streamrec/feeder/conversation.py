@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
     from streamrec.wire import BatchMessage, Message
 
     T = TypeVar("T")

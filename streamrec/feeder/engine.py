@@ -33,8 +33,9 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from pydantic_core import PydanticSerializationError
 
 from streamrec import kernel
-from streamrec.arguments import place_text
 from streamrec.config import DatasetSettings, validate
+from streamrec.config.arguments import place_text
+from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
 from streamrec.feeder.client import CREDIT_BYTES, ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.server import DatasetHandle, Feeder, open_dataset
@@ -43,7 +44,6 @@ from streamrec.feeder.watch import Deadlines
 from streamrec.flow.cleanup import finish
 from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
-from streamrec.memory import memory_budget
 from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
 from streamrec.stores.base import ObjectInfo

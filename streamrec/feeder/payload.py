@@ -19,20 +19,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
-from streamrec.formats.dtypes import numpy_dtype
+from streamrec.formats.examples.dtypes import numpy_dtype
 from streamrec.plan.position import NUMBERS, Position
-from streamrec.schema import Field, build
-from streamrec.types import (
-    Batch,
-    BytesColumn,
-    Components,
-    Origin,
-    Pictures,
-    Ragged,
-    Sparse,
-    cut,
-    offsets_of,
-)
+from streamrec.values.batch import Batch, Components, Origin
+from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
+from streamrec.values.message_schema import Field, build
 from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
 
@@ -40,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.plan.fingerprint import Fingerprint
-    from streamrec.types import Column
+    from streamrec.values.columns import Column
 
 __all__ = ["decode", "encode"]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
 

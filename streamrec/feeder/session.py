@@ -42,7 +42,7 @@ from streamrec.wire.frame import frame_size
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox
     from streamrec.plan.position import Fingerprint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["State", "Subscription", "state_of"]
 

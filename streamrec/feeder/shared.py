@@ -27,7 +27,7 @@ from streamrec.wire.frame import ALIGNMENT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from streamrec.types import ByteArray
+    from streamrec.values.columns import ByteArray
     from streamrec.wire import BatchMessage
 
 __all__ = ["Inbox", "Outbox", "Places", "created"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from streamrec.config import validate
+from streamrec.config import Settings, validate
 from streamrec.errors import ConfigError, RemoteProtocolError, StateError
 from streamrec.plan.position import MOST_LANES, Fingerprint
 
@@ -17,10 +17,10 @@ _Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Number: TypeAlias = Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
-class _Facts(BaseModel):
+class _Facts(Settings):
     """The settings of WELCOME; what a later feeder tells besides is ignored."""
 
-    model_config = ConfigDict(strict=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     batch_size: _Number | None
     lanes: Annotated[int, Field(ge=1, le=MOST_LANES)]

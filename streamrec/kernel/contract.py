@@ -17,7 +17,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.types import ByteArray, Column, Indices, RecordRows
+    from streamrec.values.columns import ByteArray, Column, Indices
+    from streamrec.values.records import RecordRows
 
 __all__ = [
     "FOOTER",

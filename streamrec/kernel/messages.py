@@ -5,7 +5,7 @@ Sources: tensorflow/core/example/feature.proto and example.proto.
 
 from __future__ import annotations
 
-from streamrec.schema import Field, build
+from streamrec.values.message_schema import Field, build
 
 __all__ = ["MESSAGES"]
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from streamrec import kernel
 from streamrec.kernel.contract import Run
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from streamrec.types import ByteArray, Indices
+    from streamrec.values.columns import ByteArray, Indices
 
 __all__ = ["ColumnRows", "Rows", "interleaved", "joined"]
 

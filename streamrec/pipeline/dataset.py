@@ -7,11 +7,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 from streamrec import config
+from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
-from streamrec.memory import memory_budget
+from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
+from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
-from streamrec.pipeline.opening import indexed_settings, read_index, with_inferred_features
-from streamrec.pipeline.range_queue import Shards
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
 from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
@@ -24,13 +24,13 @@ from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
 from streamrec.stores.open import Stores
-from streamrec.types import Components
+from streamrec.values.batch import Components
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.formats.index import Index
+    from streamrec.formats.shards.index import Index
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.types import Batch, BytesColumn, Pictures, Ragged, Sparse
+from streamrec.values.batch import Batch
+from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.config import DatasetSettings
-    from streamrec.formats.faults import UrlOf
-    from streamrec.types import Column, Origin
+    from streamrec.formats.examples.faults import UrlOf
+    from streamrec.values.batch import Origin
+    from streamrec.values.columns import Column
 
 __all__ = ["NONE", "SETTINGS", "Function", "Functions", "name_of", "portable"]
 

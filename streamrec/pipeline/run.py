@@ -14,17 +14,17 @@ from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel, EndOfStream
 from streamrec.flow.cleanup import end, finish
 from streamrec.flow.work_sharing import WorkSharing
-from streamrec.pipeline.batch import Batcher, empty_chunk
-from streamrec.pipeline.decode import Decoder, Suspect
-from streamrec.pipeline.extent_tracker import ExtentTracker
-from streamrec.pipeline.fetch import COUNTERS as FETCHED
-from streamrec.pipeline.fetch import Fetcher, OpensStores
-from streamrec.pipeline.inflate import Inflater
-from streamrec.pipeline.lanes import Lane
-from streamrec.pipeline.quarantine import corruption_log_of
-from streamrec.pipeline.sources import Sources
-from streamrec.pipeline.stages import Coordinates, InOrder, Stage, WindowShuffle
-from streamrec.pipeline.workers import Workers
+from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
+from streamrec.pipeline.batch.decoder import Decoder, Suspect
+from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
+from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
+from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
+from streamrec.pipeline.fetch.inflater import Inflater
+from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.lane_sources import Sources
+from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder, Stage, WindowShuffle
+from streamrec.pipeline.lane.quarantine import corruption_log_of
+from streamrec.pipeline.lane.threaded_stages import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
 from streamrec.plan.position import EXTENT, OFFSET, PART, TAKEN
 from streamrec.plan.ranges import LaneRanges
@@ -33,10 +33,10 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.range_queue import Shards
+    from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["COUNTERS", "Run"]
 

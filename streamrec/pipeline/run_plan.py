@@ -11,8 +11,8 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.pipeline.quarantine import keeps_placeholders
-from streamrec.pipeline.stages import Coordinates
+from streamrec.pipeline.lane.ordering_stages import Coordinates
+from streamrec.pipeline.lane.quarantine import keeps_placeholders
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.position import EXTENT, WINDOW, Position
 from streamrec.plan.record_order import RecordOrder
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamrec.plan.order import Extent, Order
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.record_order import ChunkWindows
-    from streamrec.types import Components
+    from streamrec.values.batch import Components
 
 __all__ = ["RunPlan"]
 

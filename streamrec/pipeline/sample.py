@@ -10,18 +10,18 @@ import numpy as np
 
 from streamrec.errors import OutOfMemory, StoreError, StoreUnavailable
 from streamrec.flow.retry import Backoff
-from streamrec.formats.compression import HEAD, Decompressor, detect, of_name
-from streamrec.formats.resync import LARGEST
-from streamrec.formats.tfrecord import FOOTER, HEADER, FrameScanner
+from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
+from streamrec.formats.shards.resync import LARGEST
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.masking import masked
 from streamrec.stores.base import in_thread
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch import OpensStores
+    from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["First", "first_records"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.mixing import Schedule
+    from streamrec.config.mixing import Schedule
 
     Numbers = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.columns import rising
+from streamrec.values.columns import rising
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.flow.cleanup import finish
-from streamrec.formats.index import SUFFIX
+from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.sources import (
+from streamrec.stores.source_text import (
     FAMILIES,
     expand,
     fixed_prefix,
@@ -30,7 +30,13 @@ __all__ = ["Stores", "expand", "import_store"]
 
 READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
 
-_MODULES = {"file": "local", "gcs": "gcs", "http": "http", "memory": "memory", "s3": "s3"}
+_MODULES = {
+    "file": "local_store",
+    "gcs": "gcs.gcs_store",
+    "http": "http.http_store",
+    "memory": "memory_store",
+    "s3": "s3.s3_store",
+}
 
 PROGRESS_NAMES = 100
 """Names after which a listing counts as making progress."""
@@ -163,7 +169,8 @@ def import_store(url: str) -> None:
         ConfigError: No store reads this scheme.
         ImportError: A library is missing.
     """
-    import_module(f"streamrec.stores.{_MODULES.get(scheme_of(url), 'filesystem')}")
+    module = _MODULES.get(scheme_of(url), "fsspec.filesystem_store")
+    import_module(f"streamrec.stores.{module}")
 
 
 def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
@@ -173,26 +180,26 @@ def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
     if reader is not None and scheme not in ("file", "memory"):
         return _make_reader(reader, scheme, options)
     if scheme not in FAMILIES.values():
-        from streamrec.stores.filesystem import FilesystemStore
+        from streamrec.stores.fsspec.filesystem_store import FilesystemStore
 
         return FilesystemStore(scheme, options)
     if scheme == "s3":
-        from streamrec.stores.s3 import S3Store
+        from streamrec.stores.s3.s3_store import S3Store
 
         return S3Store(options, ahead=connections)
     if scheme == "gcs":
-        from streamrec.stores.gcs import GCSStore
+        from streamrec.stores.gcs.gcs_store import GCSStore
 
         return GCSStore(options, ahead=connections)
     if scheme == "http":
-        from streamrec.stores.http import HttpStore
+        from streamrec.stores.http.http_store import HttpStore
 
         return HttpStore(options)
     if scheme == "memory":
-        from streamrec.stores.memory import MemoryStore
+        from streamrec.stores.memory_store import MemoryStore
 
         return MemoryStore()
-    from streamrec.stores.local import LocalStore
+    from streamrec.stores.local_store import LocalStore
 
     return LocalStore()
 
@@ -206,7 +213,7 @@ def _make_reader(reader: object, scheme: str, options: Mapping[str, Any]) -> Sto
             f"'obstore' reads {known}"
         )
     try:
-        from streamrec.stores.obstore import ObstoreStore
+        from streamrec.stores.obstore.obstore_store import ObstoreStore
     except ImportError:
         raise ConfigError(
             "storage_options: the reader 'obstore' is not installed; pip install streamrec[obstore]"

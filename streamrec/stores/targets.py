@@ -172,7 +172,7 @@ def _uploader(
     """Return a function that uploads a local file to the URL."""
     scheme, _, path = url.partition("://")
     if scheme.lower() in ("gs", "gcs"):
-        from streamrec.stores import google
+        from streamrec.stores.gcs import google_credentials as google
 
         return partial(google.put_file, google.filesystem(storage_options), path=path)
     import fsspec

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
-from streamrec.types import BytesColumn
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.streams.ranks import Rank
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["Cursor", "Mark"]
 

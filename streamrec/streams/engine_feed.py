@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamrec.config.memory_budget import memory_budget
 from streamrec.feeder.engine import Engine
-from streamrec.memory import memory_budget
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.arguments import kind_of, source_texts
 from streamrec.config import DatasetSettings, StreamSettings, validate
+from streamrec.config.arguments import kind_of, source_texts
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
-from streamrec.formats.descriptions import describe
-from streamrec.formats.sequences import parser_of
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.sequences import parser_of
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamrec.arguments import count_of, options_of, place_text
 from streamrec.config import DatasetSettings, validate
+from streamrec.config.arguments import count_of, options_of, place_text
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["batches", "read_records"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["AsyncSession", "LoopSession", "PlainSession", "Session", "ThreadSession", "close_in"]
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PositiveFloat, PositiveInt
+from pydantic import Field, InstanceOf, PositiveFloat, PositiveInt
 
-from streamrec.config import StreamSettings
+from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
-from streamrec.plan.position import Fingerprint  # noqa: TC001 - pydantic wants it
+from streamrec.plan.position import Fingerprint
 from streamrec.streams.engine_feed import open_engine
 from streamrec.streams.session import LoopSession, ThreadSession
 from streamrec.streams.warm_start import WarmStartSession, can_warm_start
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Description", "FeederSettings", "name_of", "start", "start_async"]
 
 
-class FeederSettings(BaseModel):
+class FeederSettings(Settings):
     """The arguments of ``streamrec.connect``."""
-
-    model_config = ConfigDict(defer_build=True, frozen=True)
 
     address: str
     rank: int | Literal["auto"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.session import AsyncSession, PlainSession
     from streamrec.streams.start import Description
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 

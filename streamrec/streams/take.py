@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from streamrec.arguments import count_of
+from streamrec.config.arguments import count_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

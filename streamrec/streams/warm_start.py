@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import DEFAULT_LANES, MIB
+from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import FeedError, Stalled
 from streamrec.feeder.engine import Engine, order_for
-from streamrec.memory import memory_budget, record_limit
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
     from streamrec.streams.session import PlainSession
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 __all__ = ["WarmStartSession", "can_warm_start"]
 

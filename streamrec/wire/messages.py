@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.schema import Field, build
+from streamrec.values.message_schema import Field, build
 
 __all__ = [
     "BatchMessage",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.pipeline.shards import write_index
 
 if TYPE_CHECKING:
@@ -120,7 +120,16 @@ class TestWorkers:
 
     @pytest.mark.parametrize(
         "case",
-        ["2 fork", "4 fork", "2 forkserver", "4 forkserver", "2 spawn", "records, 2 fork", "auto"],
+        [
+            "2 fork",
+            "4 fork",
+            "2 forkserver",
+            "4 forkserver",
+            "2 spawn",
+            "4 spawn",
+            "records, 2 fork",
+            "auto",
+        ],
     )
     def test_several_workers_are_refused(self, workers: dict[str, Any], case: str) -> None:
         assert refused(workers[case], "of a DataLoader", "num_workers=0 or 1", "rank= and")

@@ -22,7 +22,7 @@ from tests.children import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-METHODS = {"fork": (1, 2, 4), "forkserver": (1, 2, 4), "spawn": (1, 2)}
+METHODS = {"fork": (1, 2, 4), "forkserver": (1, 2, 4), "spawn": (1, 2, 4)}
 """How workers are started, and how many; those of "spawn" import torch each."""
 RANKS = 2
 

@@ -11,8 +11,8 @@ import pytest
 
 from streamrec import kernel
 from streamrec.devstore import DevStore, Fault
-from streamrec.formats.example import encode_example
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, storage_options, streamrec
 from tests.data.expected import SHARDS, decode_feature, shard_bytes
 

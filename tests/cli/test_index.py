@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.formats.index import Index
+from streamrec.formats.shards.index import Index
 from tests.cli.support import DATA, assert_one_sentence
 from tests.cli.support import streamrec as cli
 

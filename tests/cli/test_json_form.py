@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamrec.cli.json_form import Examples, raw_line, text_or_base64
 from streamrec.cli.records import Record
 from streamrec.errors import MalformedExample, MissingFeature
-from streamrec.formats.example import Example, encode_example
+from streamrec.formats.examples.example import Example, encode_example
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import streamrec
 from streamrec.cli.options import storage_option
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence
 from tests.cli.support import streamrec as cli
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamrec.cli.records import FEW, Record, Selection, groups
 from streamrec.errors import ConfigError, ObjectNotFound
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 
 if TYPE_CHECKING:
     from pathlib import Path

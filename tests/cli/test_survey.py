@@ -19,10 +19,10 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
-from streamrec.formats.example import encode_example, encode_sequence_example
-from streamrec.formats.features import FixedLenFeature, VarLenFeature
-from streamrec.formats.tfrecord import frame
-from streamrec.writer import TFRecordWriter
+from streamrec.formats.examples.example import encode_example, encode_sequence_example
+from streamrec.formats.examples.features import FixedLenFeature, VarLenFeature
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.shards.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

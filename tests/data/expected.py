@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamrec.types import BytesColumn, Ragged
+from streamrec.values.columns import BytesColumn, Ragged
 
 HERE = Path(__file__).parent
 SHARDS: dict[str, list[dict[str, Any]]] = json.loads((HERE / "shards.json").read_text())

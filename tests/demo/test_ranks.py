@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from streamrec.demo import ranks
 from streamrec.demo.ranks import Account, Rank
-from streamrec.types import Batch, BytesColumn, Origin
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn
 from tests.demo.support import SMALL
 
 IMAGES = [b"one", b"four", b"seventh"]

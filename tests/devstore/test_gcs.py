@@ -6,7 +6,7 @@ from streamrec.devstore import DevStore
 from streamrec.devstore.faults import NO_EFFECTS
 from streamrec.devstore.gcs import Request, parse_request, speaks_gcs
 from streamrec.devstore.messages import Call
-from streamrec.stores.google import filesystem
+from streamrec.stores.gcs.google_credentials import filesystem
 from tests.stores.gcs_probes import Api
 from tests.support import asynchronous
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamrec.devstore import DevStore, Recipe, SyntheticObjects, synthetic
 from streamrec.devstore.errors import S3Error
 from streamrec.errors import ConfigError
-from streamrec.formats.tfrecord import FrameScanner, frame
+from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from tests.devstore.test_main import fetch, running
 from tests.support import asynchronous
 

@@ -13,7 +13,8 @@ from streamrec.errors import StateError
 from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.types import Batch, BytesColumn, Origin
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn
 from streamrec.wire import BatchMessage
 from streamrec.wire.frame import aligned
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.types import Column
+    from streamrec.values.columns import Column
 
 LANES = 4
 ROWS = 8

@@ -42,7 +42,7 @@ from tests.feeder.test_session import welcome
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 WHERES = ["tcp", "unix"]
 

@@ -36,8 +36,8 @@ from streamrec.wire.protocol import State
 from tests.feeder.double import ROWS, Double
 from tests.feeder.shards import write_shards
 from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
+from tests.pipeline.fetch.test_inflater import dataset_of, shard
 from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.test_inflate import dataset_of, shard
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,12 +29,12 @@ def test_nothing_heavy_is_imported_before_the_settings_are_read() -> None:
 @pytest.mark.parametrize(
     ("source", "module"),
     [
-        ("s3://bucket/x", "streamrec.stores.s3"),
-        (["gs://bucket/x", "/y"], "streamrec.stores.gcs"),
-        ("https://host/x", "streamrec.stores.http"),
-        ("/data/x", "streamrec.stores.local"),
-        ("memory://x", "streamrec.stores.memory"),
-        ("ftp://host/x", "streamrec.stores.filesystem"),
+        ("s3://bucket/x", "streamrec.stores.s3.s3_store"),
+        (["gs://bucket/x", "/y"], "streamrec.stores.gcs.gcs_store"),
+        ("https://host/x", "streamrec.stores.http.http_store"),
+        ("/data/x", "streamrec.stores.local_store"),
+        ("memory://x", "streamrec.stores.memory_store"),
+        ("ftp://host/x", "streamrec.stores.fsspec.filesystem_store"),
         ("nothing://x", "streamrec.stores.open"),
     ],
     ids=str,
@@ -53,7 +53,7 @@ def test_a_store_is_imported_before_there_are_settings() -> None:
         "import sys; from streamrec.feeder.engine_process import _import_all;"
         "_import_all('https://'); print(*sys.modules)"
     )
-    assert "streamrec.stores.http" in said(code).split()
+    assert "streamrec.stores.http.http_store" in said(code).split()
 
 
 @pytest.mark.parametrize("order", [{}, {"settings": None}, {"settings": {"source": []}}], ids=str)

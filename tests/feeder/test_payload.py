@@ -13,16 +13,8 @@ from hypothesis.extra import numpy as npst
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
 from streamrec.plan.position import Position
-from streamrec.types import (
-    Batch,
-    BytesColumn,
-    Components,
-    Origin,
-    Pictures,
-    Ragged,
-    Sparse,
-    offsets_of,
-)
+from streamrec.values.batch import Batch, Components, Origin
+from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, offsets_of
 from streamrec.wire import BatchMessage
 from tests.feeder import double
 from tests.feeder.double import decoded, received
@@ -31,7 +23,7 @@ from tests.plan.test_position import positions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import Column
+    from streamrec.values.columns import Column
 
 DTYPES = st.sampled_from(sorted(payload.DTYPES)).map(np.dtype)
 BEHIND_POSITION = 64 + 64 + 8 * 8 * double.LANES

@@ -22,7 +22,8 @@ from tests.feeder.test_payload import arrays_of, batches, same
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamrec.types import Batch, ByteArray
+    from streamrec.values.batch import Batch
+    from streamrec.values.columns import ByteArray
 
 PAGES = 16
 needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from streamrec.errors import StreamrecError
-from streamrec.types import BytesColumn, Ragged, Sparse
+from streamrec.values.columns import BytesColumn, Ragged, Sparse
 from tests.support import examples
 
 if find_spec("tensorflow") is None:

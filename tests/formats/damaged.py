@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import crc32c
 from hypothesis import strategies as st
 
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.formats.tfrecord import DamagedSpan
+    from streamrec.formats.shards.tfrecord import DamagedSpan
 
 GUESSED = 16 << 20
 """The longest frame whose length is guessed, as documented."""

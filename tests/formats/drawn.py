@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from streamrec.formats.dtypes import HELD_AS, range_of
-from streamrec.formats.specs import (
+from streamrec.formats.examples.dtypes import HELD_AS, range_of
+from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     Image,

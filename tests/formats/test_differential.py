@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.example import Example, SequenceExample, encode_example
-from streamrec.formats.tfrecord import FrameScanner, frame
+from streamrec.formats.examples.example import Example, SequenceExample, encode_example
+from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from tests.formats.beside_tensorflow import ANY_CONTENT, IN_ONE_WORKER, drawn, example, tf
 
 if TYPE_CHECKING:

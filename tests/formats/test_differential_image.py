@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from streamrec.errors import DataError
-from streamrec.formats.image import (
+from streamrec.formats.images import png
+from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
     decode_image,
     decode_jpeg,
@@ -17,7 +18,6 @@ from streamrec.formats.image import (
     encode_jpeg,
     encode_png,
 )
-from streamrec.formats.pictures import png
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.made import (
     animation,

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamrec.errors import DataError
-from streamrec.formats.encode import encode_examples
-from streamrec.formats.example import encode_sequence_example
-from streamrec.formats.raw import decode_raw
-from streamrec.formats.tensor import parse_tensor, serialize_tensor
-from streamrec.types import BytesColumn, Ragged, offsets_of
+from streamrec.formats.examples.encode import encode_examples
+from streamrec.formats.examples.example import encode_sequence_example
+from streamrec.formats.tensors.raw import decode_raw
+from streamrec.formats.tensors.tensor import parse_tensor, serialize_tensor
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
 from tests.support import examples
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
-from streamrec.formats import example as example_module
-from streamrec.formats.example import (
+from streamrec.formats.examples import example as example_module
+from streamrec.formats.examples.example import (
     Example,
     Feature,
     FeatureList,
@@ -18,8 +18,8 @@ from streamrec.formats.example import (
     encode_example,
     encode_sequence_example,
 )
-from streamrec.formats.wire_format import FIRST, SECOND, framed
-from streamrec.types import BytesColumn, Ragged
+from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
+from streamrec.values.columns import BytesColumn, Ragged
 
 pytestmark = pytest.mark.both_kernels
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.kernel import masked_crc32c
 from streamrec.kernel.contract import FOOTER, HEADER
-from streamrec.types import BytesColumn, RecordRows
+from streamrec.values.columns import BytesColumn
+from streamrec.values.records import RecordRows
 from tests.kernel.wire_bytes import DELIMITED, delimited, entry, example, int64_list, tag, varint
 
 if TYPE_CHECKING:
-    from streamrec.types import ByteArray
+    from streamrec.values.columns import ByteArray
 
 __all__ = [
     "PERIOD",

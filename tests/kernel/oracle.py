@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError
 
 from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind
 from streamrec.kernel.messages import MESSAGES
-from streamrec.types import BytesColumn, Ragged, RecordRows
+from streamrec.values.columns import BytesColumn, Ragged
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from streamrec.formats.features import FeatureParser
-from streamrec.formats.sequences import SequenceFeatureParser
-from streamrec.formats.specs import FixedLenFeature, FixedLenSequenceFeature
-from streamrec.formats.tfrecord import FrameScanner
+from streamrec.formats.examples.features import FeatureParser
+from streamrec.formats.examples.sequences import SequenceFeatureParser
+from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
+from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.kernel.contract import (
     FOOTER,
     HEADER,
@@ -28,7 +28,8 @@ from streamrec.kernel.contract import (
     KernelFault,
     Kind,
 )
-from streamrec.types import BytesColumn, RecordRows
+from streamrec.values.columns import BytesColumn
+from streamrec.values.records import RecordRows
 from tests.kernel import extremes
 from tests.kernel.conftest import IMPLEMENTATIONS
 from tests.kernel.wire_bytes import entry, example, int64_list
@@ -36,7 +37,7 @@ from tests.kernel.wire_bytes import entry, example, int64_list
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.types import ByteArray
+    from streamrec.values.columns import ByteArray
 
 GIBIBYTE = 1 << 30
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.kernel.contract import Run
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.kernel.contract import MAX_NEEDED, Fault
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 from tests.data.expected import shard_bytes
 from tests.kernel.conftest import IMPLEMENTATIONS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamrec.kernel import reference
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 from tests.kernel.test_parse import example
 from tests.support import another_ran_within, no_switching
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind
 from streamrec.kernel.messages import MESSAGES
-from streamrec.types import BytesColumn, Ragged, RecordRows
+from streamrec.values.columns import BytesColumn, Ragged
+from streamrec.values.records import RecordRows
 from tests.kernel.conftest import IMPLEMENTATIONS
 
 KERNELS = st.sampled_from(IMPLEMENTATIONS)

@@ -19,7 +19,8 @@ from streamrec.kernel.contract import (
     KernelFault,
     Kind,
 )
-from streamrec.types import BytesColumn, Ragged, RecordRows
+from streamrec.values.columns import BytesColumn, Ragged
+from streamrec.values.records import RecordRows
 from tests.kernel import wire_bytes as wire
 from tests.kernel.conftest import IMPLEMENTATIONS
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from streamrec.formats.index import Index, index_url
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.index import Index, index_url
+from streamrec.formats.shards.tfrecord import frame
 from tests.formats.damaged import KINDS, oracle, payloads
 from tests.plan.record_orders import entry
 

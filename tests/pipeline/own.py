@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.types import Ragged
+from streamrec.values.columns import Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 
 def is_even(columns: Mapping[str, Any]) -> Any:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.formats.tfrecord import frame
-from streamrec.pipeline.range_queue import RangeRead
-from streamrec.pipeline.stages import Coordinates
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.pipeline.lane.ordering_stages import Coordinates
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
 if TYPE_CHECKING:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.index import index_url
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.position import Position
 from streamrec.plan.window import Windows
-from streamrec.verify import check, index_of
+from streamrec.shards.verify import check, index_of
 from tests.plan.oracle import Oracle, RecordOracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 Record = tuple[int, int, int]
 """(epoch, shard, number): what identifies a delivery."""

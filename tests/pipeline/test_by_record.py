@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 SHARDS = shards_of(6, 12, 300)
 ORDERS = orders(6000, 3)

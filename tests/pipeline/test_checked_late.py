@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import CorruptRecord
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats import tfrecord
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards import tfrecord
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from tests.pipeline.drawn import orders, shards_of
 from tests.pipeline.shards import contents, identities, oracle, payload

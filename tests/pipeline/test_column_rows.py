@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.kernel.contract import Run
 from streamrec.pipeline.column_rows import ColumnRows, interleaved, joined
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 
 pytestmark = pytest.mark.both_kernels
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, RecordTooLarge
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.pool import size_class
-from streamrec.formats.tfrecord import frame
-from streamrec.pipeline import inflate as inflate_module
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.fetch import inflater as inflate_module
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.shards import identities, oracle, settings_of
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
@@ -23,7 +23,7 @@ from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.run import Run
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST_DATA = 24 * MIB

@@ -22,9 +22,9 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.descriptions import describe
-from streamrec.formats.example import Example, encode_example
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.example import Example, encode_example
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.streams.read_records import read_records
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.run import Run
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from streamrec import FixedLenFeature, VarLenFeature
 from streamrec.config import Pack
-from streamrec.formats.descriptions import describe
-from streamrec.formats.example import encode_example
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.position import Position
-from streamrec.types import BytesColumn
+from streamrec.values.columns import BytesColumn
 from tests.formats.damaged import damaged_shards, oracle
 from tests.pipeline.shards import identities
 from tests.pipeline.test_damage import ALL, FEW_BYTES, collect, flipped, rows, write
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 TOKENS = describe({"x": VarLenFeature("int64")})
 

@@ -23,8 +23,8 @@ from streamrec.errors import (
     StaleIndex,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats import tfrecord
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards import tfrecord
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.shards import again, receive_all, record_oracle, settings_of
@@ -33,7 +33,7 @@ from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import streamrec.formats.compression as module
+import streamrec.formats.shards.compression as module
 from streamrec.errors import DecompressionBomb
-from streamrec.formats.compression import Decompressor, Limits
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.compression import Decompressor, Limits
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.position import Position
+from tests.pipeline.fetch.test_inflater import PACKED, batches_of, dataset_of, failure_of, pack
 from tests.pipeline.scripted import ScriptedStore
 from tests.pipeline.shards import contents, identities
 from tests.pipeline.test_damage import (
@@ -26,13 +27,12 @@ from tests.pipeline.test_damage import (
     run_to_the_end,
     write,
 )
-from tests.pipeline.test_inflate import PACKED, batches_of, dataset_of, failure_of, pack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.config import Compression
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 
@@ -177,7 +177,7 @@ def test_what_follows_an_intact_stream_is_lost(tmp_path: Path, kind: Compression
 def test_an_attack_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(ratio=50, free=1 << 20)
     monkeypatch.setattr(
-        "streamrec.pipeline.inflate_lane.Decompressor",
+        "streamrec.pipeline.fetch.lane_bytes.Decompressor",
         lambda kind, url: Decompressor(kind, url=url, limits=limits),
     )
     store = ScriptedStore({"s": pack("gzip", frame(bytes(30 << 20)))})

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats import tfrecord
-from streamrec.formats.tfrecord import frame
-from streamrec.pipeline import quarantine as quarantine_module
+from streamrec.formats.shards import tfrecord
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
+from streamrec.pipeline.lane import quarantine as quarantine_module
 from tests.pipeline.drawn import shards_of
 from tests.pipeline.shards import Record, again, contents, identities, oracle, payload
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
@@ -24,7 +24,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
     from tests.pipeline.drawn import Shards
 
 MANY = settings(

@@ -22,7 +22,7 @@ from streamrec.errors import (
 )
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import run as run_module
-from streamrec.pipeline.range_downloader import PATIENCE_AT_START, SILENCE
+from streamrec.pipeline.fetch.range_downloader import PATIENCE_AT_START, SILENCE
 from tests.pipeline.shards import identities
 from tests.pipeline.simulated import (
     NO_TROUBLE,

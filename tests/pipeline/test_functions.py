@@ -8,7 +8,8 @@ import pytest
 
 from streamrec.errors import ConfigError, FunctionFailed
 from streamrec.pipeline.functions import NONE, Function, Functions, load, name_of, portable
-from streamrec.types import Batch, BytesColumn, Origin, Ragged
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn, Ragged
 from tests.pipeline import own
 from tests.pipeline.shards import settings_of
 

@@ -28,6 +28,9 @@ from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
 from tests.pipeline.drawn import Shards, orders, shards_of
+from tests.pipeline.lane.test_packing_stage import FEATURES, delivered, tokens_of
+from tests.pipeline.lane.test_packing_stage import contents as packs
+from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.shards import (
     again,
     contents,
@@ -40,15 +43,12 @@ from tests.pipeline.shards import (
     write_index,
 )
 from tests.pipeline.test_damage import ALL, rows
-from tests.pipeline.test_packing import FEATURES, delivered, tokens_of
-from tests.pipeline.test_packing import contents as packs
-from tests.pipeline.test_packing import write as write_tokens
 from tests.support import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 SHARDS = shards_of(4, 9, 60)
 ORDERS = orders(

@@ -20,13 +20,10 @@ from hypothesis import strategies as st
 from streamrec import kernel
 from streamrec.errors import CorruptLength, OutOfMemory, RecordTooLarge, TruncatedShard
 from streamrec.flow.pool import Pool
-from streamrec.formats.compression import Decompressor
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.compression import Decompressor
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline.mixes import mix_of
-from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.shards import contents, settings_of, write, write_index
-from tests.pipeline.test_inflate import (
+from tests.pipeline.fetch.test_inflater import (
     KINDS,
     PACKED,
     batches_of,
@@ -35,6 +32,9 @@ from tests.pipeline.test_inflate import (
     new_run,
     pack,
 )
+from tests.pipeline.mixes import mix_of
+from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.shards import contents, settings_of, write, write_index
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:

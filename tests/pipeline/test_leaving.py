@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.config import Pack
-from streamrec.formats.descriptions import describe
-from streamrec.formats.example import encode_example
-from streamrec.formats.specs import RaggedFeature
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.examples.specs import RaggedFeature
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.cancelled import cancelled_in_every_turn
 from tests.feeder.support import eventually, until

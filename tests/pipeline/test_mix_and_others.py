@@ -16,9 +16,7 @@ from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import own
-from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import again, identities, receive_all, settings_of
-from tests.pipeline.test_mix import (
+from tests.pipeline.lane.test_mix_source import (
     CODE,
     ENDLESS,
     FEWER,
@@ -28,9 +26,11 @@ from tests.pipeline.test_mix import (
     expected,
     written,
 )
-from tests.pipeline.test_packing import FEATURES
-from tests.pipeline.test_packing import contents as packs
-from tests.pipeline.test_packing import write as write_tokens
+from tests.pipeline.lane.test_packing_stage import FEATURES
+from tests.pipeline.lane.test_packing_stage import contents as packs
+from tests.pipeline.lane.test_packing_stage import write as write_tokens
+from tests.pipeline.mixes import mix_of
+from tests.pipeline.shards import again, identities, receive_all, settings_of
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

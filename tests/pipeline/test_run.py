@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 SHARDS = st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=7).map(
     tuple

@@ -17,8 +17,8 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
-from streamrec.formats.compression import Compressor
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.compression import Compressor
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import sample
 from streamrec.pipeline.sample import First, first_records
 from tests.pipeline.scripted import ScriptedStore

@@ -12,9 +12,9 @@ import pytest
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline import inflate as inflate_module
-from streamrec.pipeline import quarantine as quarantine_module
 from streamrec.pipeline import run as run_module
+from streamrec.pipeline.fetch import inflater as inflate_module
+from streamrec.pipeline.lane import quarantine as quarantine_module
 from tests.pipeline.shards import identities
 from tests.pipeline.simulated import InlineExecutor, SimulatedStore, Trouble, simulated
 from tests.pipeline.test_corners import build, dataset_over

@@ -21,7 +21,7 @@ from tests.support import examples
 
 if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 SHARDS, RECORDS, SIZE = 6, 20, 50_000
 EVERYTHING = Counter((shard, record) for shard in range(SHARDS) for record in range(RECORDS))

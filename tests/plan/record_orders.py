@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from streamrec.formats.index import ChunkFinder, Index, ShardEntry
-from streamrec.formats.tfrecord import FOOTER, HEADER
+from streamrec.formats.shards.index import ChunkFinder, Index, ShardEntry
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import Windows
-from streamrec.types import RecordBlock
+from streamrec.values.records import RecordBlock
 from tests.plan.oracle import RecordOracle
 
 SHARDS = (

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from streamrec.stores.transport import AUTHORITIES
+from streamrec.stores.http.transport import AUTHORITIES
 from tests.stores.certificates import Authority
 
 

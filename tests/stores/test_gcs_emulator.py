@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.stores.conformance import Backend, Bench, ListingConformance, StoreConformance
+from tests.stores.gcs.test_gcs_store import opened
 from tests.stores.gcs_probes import Api, GCSProbes
-from tests.stores.test_gcs import opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ import botocore.session
 import pytest
 
 from streamrec.errors import ObjectNotFound, StoreError
-from streamrec.stores.http import RangeClient
+from streamrec.stores.http.http_store import RangeClient
 from tests.stores.conformance import (
     DATA,
     AccessConformance,
@@ -22,14 +22,14 @@ from tests.stores.conformance import (
     StoreConformance,
     read,
 )
-from tests.stores.test_s3 import KEYS, opened
+from tests.stores.s3.test_s3_store import KEYS, opened
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from streamrec.stores.http_body import HttpBody
-    from streamrec.stores.range_requests import RangeRequest
+    from streamrec.stores.http.http_body import HttpBody
+    from streamrec.stores.http.range_requests import RangeRequest
 
 ENDPOINT = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 

@@ -13,17 +13,17 @@ from aiohttp import web
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreError
-from streamrec.stores.s3_calls import GetObject
+from streamrec.stores.s3.s3_calls import GetObject
 from tests.stores.conformance import DATA, read
-from tests.stores.test_presign import Clock
-from tests.stores.test_s3 import opened
+from tests.stores.s3.test_presign import Clock
+from tests.stores.s3.test_s3_store import opened
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from streamrec.stores.s3 import S3Store
+    from streamrec.stores.s3.s3_store import S3Store
 
 ASSUMED = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
 <Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>

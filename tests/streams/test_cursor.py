@@ -10,7 +10,8 @@ from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.cursor import Cursor
 from streamrec.streams.ranks import Rank
-from streamrec.types import Batch, BytesColumn, Origin
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn
 from tests.feeder.double import ROWS, batch, position
 
 ONE = Rank(0, 1)

@@ -16,10 +16,10 @@ import streamrec as sr
 from streamrec.errors import MalformedPosition
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning, for_rank
+from tests.pipeline.lane.test_packing_stage import FEATURES, ORDERS, SHARDS
+from tests.pipeline.lane.test_packing_stage import contents as columns
+from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.shards import identities, write, write_index
-from tests.pipeline.test_packing import FEATURES, ORDERS, SHARDS
-from tests.pipeline.test_packing import contents as columns
-from tests.pipeline.test_packing import write as write_tokens
 from tests.streams.test_elasticity import FEW, WAYS, Reading, _saved, numbered
 from tests.support import examples
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.stream import Stream
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 # -- filter, map and pack --------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from streamrec.config import Pack
 from streamrec.errors import DataError
 from streamrec.plan.resume_point import Beginning, for_rank
 from tests.pipeline import own
+from tests.pipeline.lane.test_packing_stage import FEATURES, write
 from tests.pipeline.shards import identities, write_index
-from tests.pipeline.test_packing import FEATURES, write
 from tests.streams.test_elasticity import ORDERS, WAYS, Reading, _saved, goes_on_for_ever
 from tests.support import examples
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 Shards = tuple[tuple[int, ...], ...]
 

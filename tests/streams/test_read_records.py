@@ -19,7 +19,7 @@ from streamrec.errors import (
     RecordTooLarge,
 )
 from streamrec.flow.bridge import Bridge
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.streams.read_records import batches
 from tests.children import in_child
 from tests.support import examples

@@ -27,7 +27,7 @@ from streamrec.errors import (
     OtherOrder,
     WrongFeatureType,
 )
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.pipeline.shards import identities, write
 from tests.support import asynchronous
 

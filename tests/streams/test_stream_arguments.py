@@ -9,8 +9,8 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from streamrec.stores.local import LocalStore
-from streamrec.verify import check
+from streamrec.shards.verify import check
+from streamrec.stores.local_store import LocalStore
 
 if TYPE_CHECKING:
     from pathlib import Path

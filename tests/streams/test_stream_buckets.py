@@ -13,7 +13,7 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, OtherOrder
 from streamrec.feeder.server import Feeder
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.streams.test_stream import ENGINES
 

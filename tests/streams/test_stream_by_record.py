@@ -12,7 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, MalformedPosition
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.feeder.support import serving
 from tests.pipeline.damaged_index import Damaged
 from tests.pipeline.shards import identities, settings_of, write, write_index

@@ -23,8 +23,8 @@ from streamrec.errors import (
     StoreError,
     TruncatedShard,
 )
-from streamrec.formats.example import Example
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.example import Example
+from streamrec.formats.shards.tfrecord import frame
 from tests.feeder.support import serving
 from tests.pipeline.shards import contents, identities, settings_of
 from tests.streams.test_stream_state import Mode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

@@ -10,7 +10,7 @@ import pytest
 import streamrec as sr
 from streamrec import kernel
 from streamrec.errors import ConfigError, MalformedExample
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.kernel import extremes
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.flow.retry import Backoff
-from streamrec.formats.tfrecord import frame
-from streamrec.pipeline import range_downloader
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.fetch import range_downloader
 from streamrec.plan.hedging import Hedging
 from tests import far as stores
 from tests.pipeline.shards import payload

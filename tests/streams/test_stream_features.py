@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamrec as sr
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

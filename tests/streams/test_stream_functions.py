@@ -11,8 +11,8 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError, FunctionFailed, OtherOrder
 from streamrec.feeder.server import Feeder
-from streamrec.formats.descriptions import describe
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import own
 from tests.streams.test_stream import ENGINES

@@ -13,7 +13,7 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings
 from streamrec.errors import BatchOutOfOrder
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.run import Run
 from tests.feeder.support import serving
 from tests.interrupts import Interrupted, interrupted_at
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.streams.stream import Stream
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 RECORDS = [b"%d" % n for n in range(12)]
 SHARD = b"".join(map(frame, RECORDS))

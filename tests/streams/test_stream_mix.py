@@ -11,9 +11,9 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.errors import ConfigError
-from streamrec.formats.descriptions import describe
-from streamrec.formats.tfrecord import frame
-from streamrec.types import Batch, Components, Origin
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.values.batch import Batch, Components, Origin
 from tests.feeder.support import serving
 from tests.streams.test_stream import ENGINES
 

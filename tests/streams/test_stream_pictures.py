@@ -10,8 +10,8 @@ import pytest
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.feeder.server import Feeder
-from streamrec.formats.descriptions import describe
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.support import asynchronous
 

@@ -21,9 +21,9 @@ from streamrec.errors import (
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import ROW, TAKEN, Position
 from streamrec.plan.resume_point import read_resume_point
+from tests.pipeline.lane.test_packing_stage import FEATURES
+from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.shards import identities, receive_all, settings_of, write, write_index
-from tests.pipeline.test_packing import FEATURES
-from tests.pipeline.test_packing import write as write_tokens
 from tests.streams.test_stream_functions import TOKENS
 from tests.streams.test_stream_state import Mode
 

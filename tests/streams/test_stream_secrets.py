@@ -18,14 +18,14 @@ from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
-from streamrec.formats.tfrecord import frame
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import names_digest
+from streamrec.shards.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.range_requests import RangeRequest
-from streamrec.stores.s3_calls import Endpoint
-from streamrec.stores.transport import Transport
-from streamrec.verify import ShardReport
+from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.transport import Transport
+from streamrec.stores.s3.s3_calls import Endpoint
 from streamrec.wire import Hello
 from tests.cli.support import storage_options, streamrec
 from tests.feeder.support import served

@@ -13,11 +13,11 @@ import pytest
 
 import streamrec as sr
 from streamrec.config import DatasetSettings, validate
+from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
-from streamrec.memory import memory_budget, record_limit
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.engine_feed import open_engine
 from streamrec.streams.ranks import Rank
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.plan.position import Position
-    from streamrec.types import Batch
+    from streamrec.values.batch import Batch
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.types import BytesColumn, Ragged
+from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import Column, Indices
+    from streamrec.values.columns import Column, Indices
 
 __all__ = [
     "Filled",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.kernel.native.columns import Measured, Size
     from streamrec.kernel.native.rows import Held
-    from streamrec.types import Column, RecordRows
+    from streamrec.values.columns import Column
+    from streamrec.values.records import RecordRows
 
 __all__ = ["Parser"]
 

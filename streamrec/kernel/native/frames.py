@@ -10,11 +10,12 @@ from streamrec.kernel import _native
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
 from streamrec.kernel.native.columns import memory
 from streamrec.kernel.native.rows import hold
-from streamrec.types import BytesColumn
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import ByteArray, Bytes, Indices, RecordRows
+    from streamrec.values.columns import ByteArray, Bytes, Indices
+    from streamrec.values.records import RecordRows
 
 __all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 

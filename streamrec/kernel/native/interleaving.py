@@ -8,13 +8,13 @@ import numpy as np
 
 from streamrec.kernel import _native
 from streamrec.kernel.contract import Interleaved
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.kernel.contract import Run
-    from streamrec.types import ByteArray, Indices
+    from streamrec.values.columns import ByteArray, Indices
 
 __all__ = ["interleave"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from streamrec.types import RecordRows
+    from streamrec.values.records import RecordRows
 
 __all__ = ["Held", "hold"]
 

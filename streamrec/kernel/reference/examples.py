@@ -9,7 +9,7 @@ import numpy as np
 
 from streamrec.kernel import contract
 from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind, fresh
-from streamrec.types import BytesColumn, Ragged, offsets_of
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import Column, RecordRows
+    from streamrec.values.columns import Column
+    from streamrec.values.records import RecordRows
 
 __all__ = ["Parser"]
 

@@ -9,11 +9,12 @@ import crc32c as _crc32c
 import numpy as np
 
 from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
-from streamrec.types import BytesColumn
+from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
-    from streamrec.types import ByteArray, Bytes, RecordRows
+    from streamrec.values.columns import ByteArray, Bytes
+    from streamrec.values.records import RecordRows
 
 __all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
 

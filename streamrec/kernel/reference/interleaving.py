@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel.contract import Interleaved
-from streamrec.types import RecordRows
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.kernel.contract import Run
-    from streamrec.types import Indices
+    from streamrec.values.columns import Indices
 
 __all__ = ["interleave"]
 

@@ -1,0 +1,287 @@
+"""The settings of a dataset and of a stream over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    ByteSize,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
+
+from streamrec.config.mixing import Schedule, check_ends, check_schedule
+from streamrec.config.pack import Pack
+from streamrec.config.validation import Settings
+from streamrec.masking import Hidden
+
+__all__ = ["Compression", "DatasetSettings", "StreamSettings", "compression_name", "ends"]
+
+MIB = 1 << 20
+DEFAULT_LANES = 48
+"""Tens of lanes hide the store's latency; 48 is divisible by 2, 3, 4, 6, 8, 12, 16 and 24 ranks."""
+MOST_OPEN_SHARDS = 144
+"""The most shards that all lanes of a shuffle by shard have open together (or one for each lane, if
+there are more lanes). A batch draws records from each of them. Three for each of 48 lanes."""
+FEWEST_OPEN_SHARDS = 16
+"""The fewest open shards. A small window has no more, as their read-ahead would take more memory
+than the window itself."""
+WINDOW_A_SHARD = MIB // 2
+"""Bytes of the shuffle window for each open shard, between these two numbers."""
+
+Compression: TypeAlias = Literal["none", "gzip", "zlib", "zstd"]
+
+Function: TypeAlias = Callable[..., Any] | str
+"""A function of the user, or its name as ``module:function``."""
+
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_NO_MIX = "has no effect, since the source has no components to mix; leave it out"
+
+
+class DatasetSettings(Settings):
+    """The settings of one dataset: the source, the order and the batches; a daemon has them too."""
+
+    source: str | list[str] | dict[str, str | list[str]]
+    """A URL, glob, ``{00000..00127}`` range, ``name@128``, or a list of them; for a mix, a mapping
+    with one of these for each component by its name."""
+    features: dict[str, Any] | Literal["infer"] | None = None
+    """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
+    batch_size: PositiveInt | None = None
+    """Records per rank and batch; ``None``: single records."""
+    shuffle: bool = False
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
+    """Bytes of all lanes' windows together."""
+    lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
+    index: Literal[True] | str | None = None
+    """The index, which gives the order by record: its URL, or ``True`` for the one beside the
+    shards."""
+    epochs: PositiveInt | None = 1
+    steps_per_epoch: PositiveInt | None = None
+    remainder: Literal["keep", "drop", "pad"] | None = None
+    """The treatment of the last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for
+    several."""
+    weights: list[tuple[NonNegativeInt, dict[str, Annotated[float, Field(ge=0)]]]] | None = None
+    """The stages of a mix: the record (of all ranks) at which each begins, and its components'
+    weights."""
+    exhausted: Literal["repeat", "stop", "rest"] = "repeat"
+    """The treatment, in a mix, of a component at its end: it begins anew, ends the lane, or leaves
+    the lane to the other components."""
+    ordered: bool = True
+    """False: batches take what comes first, so a slow lane stalls nothing and no order is kept."""
+    filter: Function | None = None
+    """A vectorised function from columns to a boolean mask of the records to keep."""
+    map: Function | None = None
+    """A vectorised function from columns to columns with as many rows."""
+    transform: Function | None = None
+    """A function from a batch to the columns that are delivered."""
+    pack: Pack | None = None
+    """The packing of sequences into rows of one length; a batch then consists of packs."""
+    length_buckets: Annotated[int, Field(ge=2, le=4096)] | None = None
+    """The number of buckets for records of similar length; a batch is drawn from one of them."""
+    check_crc: bool = True
+    on_corrupt: Literal["raise", "skip", "quarantine"] = "raise"
+    """The treatment of damaged records."""
+    corrupt_budget: NonNegativeInt | Annotated[float, Field(ge=0, le=1)] = 0
+    """The most records that may be skipped: a number, or a fraction of the records read."""
+    quarantine: str | None = None
+    """The URL under which the bytes of skipped records are kept."""
+    compression: Literal["auto"] | Compression = "auto"
+    """The shards' compression; auto: by the first bytes of each. TensorFlow's names are taken too.
+    """
+    memory_budget: ByteSize | Literal["auto"] = "auto"
+    """The most bytes in flight."""
+    max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
+    """Bytes of the longest record that is read; auto: the memory budget."""
+    max_concurrency: PositiveInt | Literal["auto"] = "auto"
+    """The most requests in flight."""
+    prefetch: PositiveInt | Literal["auto"] = "auto"
+    """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
+    stall_timeout: PositiveFloat = 300.0
+    """Seconds without a byte from the store before the stall is raised as an error."""
+    storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
+    """fsspec's options, for the filesystem of the source's scheme."""
+
+    @property
+    def components(self) -> dict[str, str | list[str]]:
+        """The sources of a mix, sorted by name; without a mix, one source with an empty name."""
+        source = self.source
+        return dict(sorted(source.items())) if isinstance(source, dict) else {"": source}
+
+    @property
+    def has_windows(self) -> bool:
+        """True where lanes hold windows of ``shuffle_window`` and change the order inside them."""
+        return self.shuffle or self.length_buckets is not None
+
+    @property
+    def urls(self) -> list[str]:
+        """All URLs, globs and ranges of the source."""
+        parts = self.components.values()
+        return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
+
+    @field_validator("source")
+    @classmethod
+    def _not_empty(cls, source: str | list[str] | dict[str, Any]) -> Any:
+        parts = list(source.values()) if isinstance(source, dict) else [source]
+        if not parts or not all(part and all(part) for part in parts):
+            raise ValueError("names no shard; give a URL, a glob or a list of them")
+        if isinstance(source, dict) and not all(source):
+            raise ValueError("has a component without a name; give each component one")
+        return source
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _from_the_start(cls, weights: object) -> object:
+        return [(0, weights)] if isinstance(weights, dict) else weights
+
+    @field_validator("weights")
+    @classmethod
+    def _weights_fit(cls, weights: Schedule | None, known: ValidationInfo) -> Schedule | None:
+        source = known.data.get("source", "")
+        if not isinstance(source, dict):
+            if weights is not None:
+                raise ValueError(_NO_MIX)
+            return None
+        if not weights:
+            raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
+        if known.data.get("index") is not None:
+            raise ValueError(
+                "makes a mix, which cannot be read in the order by record; leave out the index"
+            )
+        check_schedule(weights, set(source))
+        return weights
+
+    @field_validator("ordered")
+    @classmethod
+    def _order_fits(cls, ordered: bool, known: ValidationInfo) -> bool:
+        if not ordered and isinstance(known.data.get("source"), dict):
+            raise ValueError(
+                "is False, but a mix takes its components in a fixed order; leave ordered out"
+            )
+        return ordered
+
+    @field_validator("exhausted")
+    @classmethod
+    def _ends_fit(cls, choice: str, known: ValidationInfo) -> str:
+        if isinstance(known.data.get("source"), dict):
+            check_ends(choice, known.data)
+        elif choice != "repeat":
+            raise ValueError(_NO_MIX)
+        return choice
+
+    @field_validator("filter", "map", "transform", mode="before")
+    @classmethod
+    def _function(cls, function: object) -> object:
+        if function is None or callable(function):
+            return function
+        if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
+            raise ValueError(f'is {function!r} and should be a function, or "module:function"')
+        return function
+
+    @field_validator("length_buckets")
+    @classmethod
+    def _buckets_fit(cls, buckets: int | None, known: ValidationInfo) -> int | None:
+        if buckets is not None and known.data.get("pack") is not None:
+            raise ValueError(
+                "has no effect on packs, which are all of one length; leave out length_buckets or "
+                "pack"
+            )
+        if buckets is not None and not known.data.get("ordered", True):
+            raise ValueError(
+                "needs all lanes in step, but ordered is False; leave out length_buckets or ordered"
+            )
+        return buckets
+
+    @field_validator("index", mode="before")
+    @classmethod
+    def _none_if_false(cls, index: object) -> object:
+        return None if index is False or index == "" else index
+
+    @field_validator("on_corrupt")
+    @classmethod
+    def _checked(cls, choice: str, known: ValidationInfo) -> str:
+        if choice != "raise" and known.data.get("check_crc") is False:
+            raise ValueError(
+                f"is {choice!r}, but with check_crc=False no damage would be noticed; set "
+                'check_crc to True, or on_corrupt to "raise"'
+            )
+        return choice
+
+    @field_validator("corrupt_budget")
+    @classmethod
+    def _budget_fits(cls, budget: float, known: ValidationInfo) -> float:
+        choice = known.data.get("on_corrupt", "raise")
+        if choice == "raise" and budget:
+            raise ValueError(
+                'has no effect while on_corrupt is "raise"; set on_corrupt to "skip" or '
+                '"quarantine", or leave corrupt_budget out'
+            )
+        if choice != "raise" and not budget:
+            raise ValueError(
+                f"is 0, so that on_corrupt={choice!r} may skip nothing; give a number of records, "
+                "or a fraction such as 0.001"
+            )
+        return budget
+
+    @field_validator("quarantine")
+    @classmethod
+    def _quarantine_fits(cls, url: str | None, known: ValidationInfo) -> str | None:
+        wanted = known.data.get("on_corrupt", "raise") == "quarantine"
+        if wanted and not url:
+            raise ValueError(
+                "is missing, but on_corrupt is 'quarantine'; give a URL to write damaged records to"
+            )
+        if url and not wanted:
+            raise ValueError(
+                "has no effect unless on_corrupt is 'quarantine'; set that, or leave quarantine out"
+            )
+        return url
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _plain_name(cls, name: object) -> object:
+        return compression_name(name) if name is None or isinstance(name, str) else name
+
+    @field_validator("memory_budget")
+    @classmethod
+    def _large_enough(cls, budget: ByteSize | str) -> ByteSize | str:
+        if isinstance(budget, int) and budget < 8 * MIB:
+            raise ValueError(
+                "is less than the 8 MiB that one range and one batch need; give 8 MiB or more"
+            )
+        return budget
+
+
+class StreamSettings(DatasetSettings):
+    """The settings of ``streamrec.open``."""
+
+    rank: int | Literal["auto"] = "auto"
+    world_size: PositiveInt | Literal["auto"] = "auto"
+    engine: Literal["process", "thread"] | None = None
+    """The reader behind a plain ``for`` loop; ``None``: a process where the source can be read from
+    one, else a thread."""
+
+    def dataset(self) -> DatasetSettings:
+        """Return the settings that do not depend on the reading rank or engine."""
+        own = set(StreamSettings.model_fields) - set(DatasetSettings.model_fields)
+        return DatasetSettings.model_construct(
+            **{name: value for name, value in self if name not in own}
+        )
+
+
+def ends(settings: DatasetSettings) -> dict[str, Any]:
+    """Return the settings that decide where runs end."""
+    # Ranks that differ in these would wait for each other for ever.
+    return settings.model_dump(include={"epochs", "steps_per_epoch", "remainder"})
+
+
+def compression_name(name: str | None) -> str:
+    """Return our name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
+    return (name or "none").lower()

@@ -1,0 +1,100 @@
+"""Validation of settings: the base of their classes, and the sentences about wrong ones.
+
+A message has one sentence for each wrong setting, which begins "the setting 'name' ": a validator's
+message goes on from there, and says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ByteSize, ConfigDict, TypeAdapter, ValidationError
+
+from streamrec.errors import ConfigError
+from streamrec.masking import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Settings", "byte_size", "validate"]
+
+_SECRETS = ("storage_options", "token")
+"""The settings whose values errors do not show."""
+
+
+class Settings(BaseModel):
+    """The base of all settings: frozen, complete in their names, and without secrets in a repr."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return ((name, shown(value)) for name, value in super().__repr_args__())
+
+    @classmethod
+    def table_of(cls, _location: Sequence[int | str]) -> tuple[type[Settings], int]:
+        """Return the table that a location is in, and the number of parts that name a setting."""
+        return cls, 1
+
+
+_Model = TypeVar("_Model", bound=Settings)
+
+
+def validate(model: type[_Model], values: dict[str, Any], *, where: str = "") -> _Model:
+    """Build a settings object from plain values.
+
+    Args:
+        model: The settings class.
+        values: The values by the settings' names.
+        where: The source of the values for errors, such as the configuration file's path.
+
+    Raises:
+        ConfigError: Settings are wrong; the message has one sentence for each of them.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        by_setting: dict[tuple[str, ...], list[Any]] = {}
+        for fault in error.errors():
+            # Behind a setting's name, pydantic puts the members of a union that it tried.
+            path = fault["loc"][: model.table_of(fault["loc"])[1]]
+            by_setting.setdefault(tuple(map(str, path)), []).append(fault)
+        faults = "; ".join(_sentence(model, path, few) for path, few in by_setting.items())
+        raise ConfigError(f"{where}: {faults}" if where else faults) from None
+
+
+def byte_size(name: str, text: str) -> int:
+    """Read a number of bytes, at least one, as settings write it (``"4MiB"``).
+
+    Raises:
+        ConfigError: It is none; the error says ``name``.
+    """
+    try:
+        size = TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        size = ByteSize(0)
+    if size < 1:
+        raise ConfigError(f"{name} is {text!r} and should be a number of bytes, as in 4MiB")
+    return int(size)
+
+
+def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -> str:
+    name, first = ".".join(path), faults[0]
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{_nearest(model, path)}"
+    if first["type"] == "missing":
+        return f"the setting {name!r} is missing; add it"
+    if first["type"] == "value_error":
+        error = first["ctx"]["error"]
+        # A validator's message goes on from the name; that of Pack is a sentence of its own.
+        return f"the setting {name!r}{': ' if isinstance(error, ConfigError) else ' '}{error}"
+    wanted = " or ".join(fault["msg"].removeprefix("Input should be ") for fault in faults)
+    given = first["input"]
+    said = type(given).__name__ if path[-1] in _SECRETS else repr(given)
+    return f"the setting {name!r} is {said} and should be {wanted}"
+
+
+def _nearest(model: type[Settings], path: tuple[str, ...]) -> str:
+    names = model.table_of(path)[0].model_fields
+    close = difflib.get_close_matches(path[-1], names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(names))}"

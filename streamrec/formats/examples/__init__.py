@@ -1,0 +1,1 @@
+"""Examples and SequenceExamples: feature specs, parsing into columns, and encoding."""

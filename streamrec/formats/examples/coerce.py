@@ -1,0 +1,192 @@
+"""Conversion of Python, NumPy and tensor values to ``Feature`` messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamrec.formats.examples.wire_format import FIRST, varint
+from streamrec.kernel.messages import MESSAGES
+from streamrec.values.columns import BytesColumn, Ragged, cut
+
+__all__ = [
+    "ONE",
+    "as_array",
+    "as_feature",
+    "as_float32",
+    "as_int64",
+    "is_floats",
+    "is_integers",
+    "is_message",
+]
+
+BytesList: Any = MESSAGES["BytesList"]
+Feature: Any = MESSAGES["Feature"]
+FloatList: Any = MESSAGES["FloatList"]
+Int64List: Any = MESSAGES["Int64List"]
+
+ONE = (str, bytes, bytearray, memoryview, int, float, Enum)
+"""The types of single values; strings and bytes are no sequences of values here."""
+
+
+def is_message(value: Any, kind: Any) -> bool:
+    """Return whether a value is a message of this kind, from this package or from TensorFlow."""
+    descriptor = getattr(value, "DESCRIPTOR", None)
+    return bool(getattr(descriptor, "full_name", None) == kind.DESCRIPTOR.full_name)
+
+
+def as_array(value: Any) -> npt.NDArray[Any]:
+    """Return the array that a value gives through ``__array__``."""
+    try:
+        return np.asarray(value)
+    except ValueError:  # TensorFlow's scalars of bfloat16 give NumPy's scalars there
+        if not hasattr(value, "numpy"):
+            raise
+        return np.asarray(value.numpy())
+
+
+def as_feature(value: Any) -> Any:
+    """Convert a value to a ``Feature`` message.
+
+    Raises:
+        TypeError, ValueError, OverflowError: The value has no representation.
+    """
+    if is_message(value, Feature):
+        return Feature.FromString(value.SerializeToString())
+    if isinstance(value, Ragged):
+        first, last = int(value.row_splits[0]), int(value.row_splits[-1])
+        return as_feature(cut(value.values, first, last))
+    if isinstance(value, BytesColumn):
+        return _from_list(BytesColumn(value.values, value.offsets).to_list())
+    if isinstance(value, bytes):
+        return Feature(bytes_list=BytesList(value=[value]))
+    if hasattr(value, "__array__"):
+        array = as_array(value).ravel()
+        return _from_list(array.tolist()) if array.dtype == object else _from_array(array)
+    if isinstance(value, ONE):
+        return _from_list([value])
+    if isinstance(value, Sequence):
+        return _from_list(_flatten(value))
+    raise _no_value(value)
+
+
+def _no_value(value: Any) -> TypeError:
+    return TypeError(
+        f"a {type(value).__name__} is no value of a feature; give numbers, strings or bytes"
+    )
+
+
+def _flatten(values: Sequence[Any]) -> list[Any]:
+    if not any(isinstance(value, list | tuple | np.ndarray) for value in values):
+        return list(values)
+    # As objects: NumPy's own strings would lose trailing zero bytes. It refuses uneven nesting.
+    flat: list[Any] = np.array(values, object).ravel().tolist()
+    return flat
+
+
+def _from_array(array: npt.NDArray[Any]) -> Any:
+    if array.dtype.kind in "SU":
+        return _from_list(array.tolist())
+    if is_integers(array.dtype):
+        return _from_ints(array)
+    if is_floats(array.dtype):
+        return _from_floats(array)
+    raise TypeError(
+        f"an array of {array.dtype} holds neither integers, floats nor strings; convert it"
+    )
+
+
+def is_integers(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is of integers, with bools and the small ones of ``ml_dtypes``."""
+    return dtype.kind in "biu" or (dtype.kind == "V" and np.can_cast(dtype, np.int64))
+
+
+def is_floats(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is of floats, with bfloat16 and float8 of ``ml_dtypes``."""
+    return dtype.kind == "f" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))
+
+
+def _from_list(values: list[Any]) -> Any:
+    values = [_plain(value) for value in values]
+    kinds = {_kind(value) for value in values}
+    if not kinds:
+        return Feature()
+    if kinds == {bytes}:
+        return Feature(bytes_list=BytesList(value=[_octets(value) for value in values]))
+    if bytes in kinds:
+        raise TypeError("a list mixes strings and numbers; give values of one type")
+    return _from_floats(np.array(values, np.float64)) if float in kinds else _from_ints(values)
+
+
+def _plain(value: Any) -> Any:
+    """Convert an ``Enum`` or an array's scalar to a Python value."""
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "__array__"):
+        array = as_array(value)
+        return array.item() if array.ndim == 0 else array
+    return value
+
+
+def _kind(value: Any) -> type:
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        return bytes
+    if isinstance(value, int):
+        return int
+    if isinstance(value, float):
+        return float
+    raise _no_value(value)
+
+
+def _octets(value: str | bytes | bytearray | memoryview) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _from_ints(values: Sequence[int] | npt.NDArray[Any]) -> Any:
+    array = np.asarray(values)
+    if not is_integers(array.dtype):  # Python's integers beyond NumPy's become objects or floats
+        raise OverflowError(_NO_INT64)
+    return Feature(int64_list=Int64List(value=as_int64(array).tolist()))
+
+
+_NO_INT64 = "an integer is beyond the range of int64; store it as bytes or as floats"
+
+
+def as_int64(integers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Convert integers to int64, as an Example holds them.
+
+    Raises:
+        OverflowError: An integer is beyond the range of int64.
+    """
+    if integers.dtype == np.uint64 and integers.max(initial=0) > np.iinfo(np.int64).max:
+        raise OverflowError(_NO_INT64)
+    return integers.astype(np.int64, copy=False)
+
+
+def _from_floats(values: npt.NDArray[Any]) -> Any:
+    octets = as_float32(values).tobytes()
+    if not octets:
+        return Feature(float_list=FloatList())
+    # Parsed from bytes, since some NaNs would change on the way through Python's floats.
+    packed = FIRST + varint(len(octets)) + octets
+    return Feature(float_list=FloatList.FromString(packed))
+
+
+def as_float32(floats: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Round floats to little-endian float32, as an Example holds them.
+
+    Raises:
+        OverflowError: A finite number is beyond the range of float32.
+    """
+    with np.errstate(over="ignore"):
+        rounded = floats.astype("<f4", copy=False)
+    wider = floats.dtype.itemsize > rounded.dtype.itemsize
+    if wider and np.any(np.isinf(rounded) & np.isfinite(floats)):
+        raise OverflowError(
+            "a number is beyond the range of float32; scale it, or store float64 values as bytes"
+        )
+    return rounded

@@ -1,0 +1,206 @@
+"""The normal form of specs' shapes and default values."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, numpy_dtype, range_of
+from streamrec.kernel.contract import LARGEST_MESSAGE, DataType
+
+__all__ = [
+    "as_plain",
+    "from_plain",
+    "is_text",
+    "normal_default",
+    "normal_raw",
+    "normal_shape",
+    "normal_sizes",
+]
+
+_MOST = 2**63 - 1
+_MOST_DIMENSIONS = 30
+"""NumPy 1 allows 32, of which the rows of a batch and the items of a row take one each."""
+
+
+def normal_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of sizes, if a record can hold so many values.
+
+    Args:
+        shape: A sequence of sizes, or one size.
+
+    Raises:
+        ConfigError: A size is no number from 0 up, or there are too many dimensions or values.
+    """
+    sizes = normal_sizes(shape)
+    if len(sizes) > _MOST_DIMENSIONS:
+        raise ConfigError(
+            f"shape has {len(sizes)} dimensions, but an array has at most {_MOST_DIMENSIONS}; "
+            "leave some out"
+        )
+    # A size of 0 counts as 1 here: NumPy refuses other sizes that are too large even beside a 0.
+    if math.prod(size or 1 for size in sizes) > LARGEST_MESSAGE:
+        raise ConfigError(
+            f"shape {sizes} takes more values than the longest record holds, which has "
+            f"{LARGEST_MESSAGE} bytes; correct the sizes"
+        )
+    return sizes
+
+
+def normal_sizes(shape: Any) -> tuple[int, ...]:
+    """Return the sizes of dimensions as a tuple of ints, each within int64.
+
+    Args:
+        shape: A sequence of sizes, or one size.
+
+    Raises:
+        ConfigError: A size is no integer from 0 up.
+    """
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    for size in sizes:
+        is_number = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if not is_number or not 0 <= size <= _MOST:
+            raise ConfigError(
+                f"shape must be () or sizes from 0 up, not {shape!r}; where the number of values "
+                "varies, use VarLenFeature"
+            )
+    return tuple(int(size) for size in sizes)
+
+
+def normal_default(default: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Return a default as Python values: one value for shape ``()``, else a flat tuple of them.
+
+    Args:
+        default: A value, or a sequence or an array of them, or ``None`` for no default.
+        dtype: The name of the feature's dtype.
+        shape: The shape that the default fills.
+
+    Raises:
+        ConfigError: The number of values does not fit the shape, or a value the dtype.
+    """
+    if default is None:
+        return None
+    values = tuple(_value(value, dtype) for value in _flatten(default))
+    _check_count(len(values), shape)
+    return values if shape else values[0]
+
+
+def normal_raw(default: Any, dtype: str, shape: tuple[int, ...]) -> bytes | None:
+    """Return the default of a ``raw`` feature as its little-endian bytes.
+
+    Raises:
+        ConfigError: It has neither as many bytes nor as many numbers as the shape takes.
+    """
+    if default is None:
+        return None
+    kind = numpy_dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if is_text(default) or isinstance(default, bytes):
+        data = default.encode() if isinstance(default, str) else bytes(default)
+        if len(data) != size:
+            raise ConfigError(
+                f"default_value has {len(data)} bytes, but shape {shape} of {dtype} takes {size}; "
+                "correct one of them"
+            )
+        return data
+    values = _flatten(default)
+    _check_count(len(values), shape)
+    try:
+        array = np.array(values, kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"default_value {default!r} is no {dtype} ({error}); correct it, or the dtype"
+        ) from None
+    return array.astype(kind.newbyteorder("<")).tobytes()
+
+
+def is_text(value: Any) -> TypeGuard[str]:
+    """Return whether a value is a str that UTF-8 can hold, without lone surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_count(count: int, shape: tuple[int, ...]) -> None:
+    if count != math.prod(shape):
+        raise ConfigError(
+            f"default_value holds {count} values, but shape {shape} takes {math.prod(shape)}; "
+            "correct one of them"
+        )
+
+
+def _flatten(value: Any) -> list[Any]:
+    if hasattr(value, "__array__"):
+        value = np.asarray(value).tolist()
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [leaf for item in value for leaf in _flatten(item)]
+
+
+def _value(value: Any, dtype: str) -> Any:
+    """Convert one default value to the Python type of the dtype."""
+    if dtype == "bytes":
+        if is_text(value):
+            return value.encode()
+        if isinstance(value, bytes):
+            return bytes(value)
+    elif isinstance(value, int | float) and _fits(value, dtype):
+        return _PYTHON_TYPES.get(numpy_dtype(dtype).kind, float)(value)
+    raise ConfigError(f"default_value {value!r} is no {dtype}; correct it, or the dtype")
+
+
+_PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int}
+
+
+def _fits(value: float, dtype: str) -> bool:
+    least, greatest = range_of(dtype)
+    if HELD_AS[dtype] is DataType.FLOAT32:
+        return _fits_float(value, dtype)
+    # An Example's list holds int64, so even a uint64 cannot be beyond its range.
+    return isinstance(value, int) and least <= value <= min(greatest, 2**63 - 1)
+
+
+def _fits_float(value: float, dtype: str) -> bool:
+    if not math.isfinite(value):
+        return True
+    if abs(value) > float(np.finfo(np.float32).max):
+        return False
+    try:
+        narrow(np.array([value], np.float32), dtype)
+    except Overflow:
+        return False
+    return True
+
+
+def as_plain(value: Any) -> Any:
+    """Return a default in JSON-able form: bytes as text if they are UTF-8, else as base64."""
+    if isinstance(value, tuple):
+        return [as_plain(item) for item in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def from_plain(value: Any) -> Any:
+    """Rebuild the default that :func:`as_plain` described.
+
+    Raises:
+        ValueError: A mapping holds no base64.
+    """
+    if isinstance(value, list | tuple):
+        return [from_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return base64.b64decode(str(value.get("base64")), validate=True)
+    return value

@@ -1,0 +1,281 @@
+"""The plain form of specs, for configuration files and the wire, and their form as Python code.
+
+A spec is a table with ``kind`` (optional), ``dtype`` and its other arguments. The specs of Examples
+are a table of such tables by name. The specs of SequenceExamples are a table of two of these, named
+``context`` and ``sequence``. The two cannot be confused: every spec has a ``dtype`` or a ``kind``,
+and these are no tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, NamedTuple
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.defaults import as_plain, from_plain
+from streamrec.formats.examples.specs import (
+    FeatureSpec,
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    Image,
+    Partition,
+    RaggedFeature,
+    SparseFeature,
+    UniformRowLength,
+    VarLenFeature,
+    as_specs,
+    feature_name,
+)
+
+__all__ = [
+    "LENGTH",
+    "SequenceFeatures",
+    "as_python",
+    "as_sequence_features",
+    "describe",
+    "from_description",
+    "is_pair",
+    "pair_from_description",
+]
+
+_CLASSES: dict[str, Any] = {
+    "fixed": FixedLenFeature,
+    "sequence": FixedLenSequenceFeature,
+    "varlen": VarLenFeature,
+    "ragged": RaggedFeature,
+    "sparse": SparseFeature,
+    "image": Image,
+}
+_KIND_OF = {kind: name for name, kind in _CLASSES.items()}
+_PARTITIONS: dict[str, Any] = {
+    "row_splits": RaggedFeature.RowSplits,
+    "row_lengths": RaggedFeature.RowLengths,
+    "row_starts": RaggedFeature.RowStarts,
+    "row_limits": RaggedFeature.RowLimits,
+    "value_rowids": RaggedFeature.ValueRowIds,
+    "uniform_row_length": RaggedFeature.UniformRowLength,
+}
+_PARTITION_NAMES = {kind: name for name, kind in _PARTITIONS.items()}
+_SHORTER = {"default_value": "default"}
+"""The arguments that have a shorter name in the plain form."""
+_USUAL_SHAPE = ()
+"""The ``shape`` of a plain form that leaves it out."""
+LENGTH = "/length"
+"""The suffix of the column with the number of steps in each row of a FixedLenSequenceFeature."""
+
+
+class SequenceFeatures(NamedTuple):
+    """The specs of a SequenceExample."""
+
+    context: dict[str, FeatureSpec]
+    """The specs of the context's features, by name."""
+    sequence: dict[str, FeatureSpec]
+    """The specs of the feature lists, by name."""
+
+
+def as_sequence_features(features: Any) -> SequenceFeatures:
+    """Check a pair (context, sequence) of mappings from names to specs; either may be ``None``.
+
+    Raises:
+        ConfigError: It is no such pair, or a spec is wrong.
+    """
+    if not isinstance(features, tuple | list) or len(features) != 2:
+        raise ConfigError(
+            "the features of SequenceExamples must be a pair (context, sequence) of mappings from "
+            f"names to specs, not {features!r}"
+        )
+    return SequenceFeatures(*(as_specs({} if part is None else part) for part in features))
+
+
+def describe(features: Any) -> dict[str, Any] | None:
+    """Return the plain, JSON-able form of specs; ``None`` (raw records) stays ``None``.
+
+    Args:
+        features: A mapping from names to specs, or a pair of them for SequenceExamples.
+
+    Raises:
+        ConfigError: The features are wrong, as in
+            :func:`streamrec.formats.examples.specs.as_specs`.
+    """
+    if features is None:
+        return None
+    if isinstance(features, tuple | list):
+        pair = as_sequence_features(features)
+        _check_names(pair)
+        return {"context": _tables(pair.context), "sequence": _tables(pair.sequence)}
+    return _tables(as_specs(features))
+
+
+def is_pair(plain: Any) -> bool:
+    """Return whether a plain form describes SequenceExamples rather than Examples."""
+    return (
+        isinstance(plain, Mapping)
+        and bool(plain)
+        and plain.keys() <= {"context", "sequence"}
+        and all(isinstance(part, Mapping) and not _is_spec(part) for part in plain.values())
+    )
+
+
+def _is_spec(table: Mapping[str, Any]) -> bool:
+    return any(not isinstance(value, Mapping) for value in table.values())
+
+
+def from_description(plain: Mapping[str, Any]) -> dict[str, FeatureSpec]:
+    """Build the specs of Examples from their plain form.
+
+    Raises:
+        ConfigError: A kind, key, dtype, shape or default is wrong; the error names the feature.
+    """
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"features must be a table with one table for each, not {plain!r}")
+    return {feature_name(name): _from_plain(name, spec) for name, spec in plain.items()}
+
+
+def pair_from_description(plain: Mapping[str, Any]) -> SequenceFeatures:
+    """Build the specs of SequenceExamples from their plain form.
+
+    Raises:
+        ConfigError: A spec is wrong, as in :func:`from_description`, or two columns would have
+            one name.
+    """
+    pair = SequenceFeatures(
+        from_description(plain.get("context", {})), from_description(plain.get("sequence", {}))
+    )
+    _check_names(pair)
+    return pair
+
+
+def _check_names(pair: SequenceFeatures) -> None:
+    """Refuse specs that would give a batch two columns of one name."""
+    lengths = [
+        f"{name}{LENGTH}"
+        for name, spec in pair.sequence.items()
+        if isinstance(spec, FixedLenSequenceFeature)
+    ]
+    names = [*pair.context, *pair.sequence, *lengths]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise ConfigError(
+            f"feature {twice[0]!r}: the context and the sequence both give a column of this name; "
+            "leave one of them out, or rename it in the records"
+        )
+
+
+def _tables(specs: Mapping[str, FeatureSpec]) -> dict[str, Any]:
+    return {name: _describe(spec) for name, spec in specs.items()}
+
+
+def _describe(spec: FeatureSpec) -> dict[str, Any]:
+    plain: dict[str, Any] = {"kind": _KIND_OF[type(spec)]}
+    for name, value in _arguments(spec):
+        plain[_SHORTER.get(name, name)] = _plain_argument(name, value)
+    return plain
+
+
+def _arguments(spec: FeatureSpec) -> Iterable[tuple[str, Any]]:
+    """Yield the names and values of the spec's arguments, without those at their default."""
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if field.default is MISSING or value != field.default:
+            yield field.name, value
+
+
+def _plain_argument(name: str, value: Any) -> Any:
+    if name == "partitions":
+        return [{_PARTITION_NAMES[type(each)]: _inner(each)} for each in value]
+    if name == "default_value":
+        return as_plain(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _inner(partition: Partition) -> Any:
+    return partition.length if isinstance(partition, UniformRowLength) else partition.key
+
+
+def _from_plain(name: str, plain: Any) -> FeatureSpec:
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"feature {name!r} must be a table with kind and dtype, not {plain!r}")
+    kind = plain.get("kind", "fixed")
+    try:
+        _require("kind", kind, _CLASSES)
+        return _build(_CLASSES[kind], plain)  # type: ignore[no-any-return]
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(f"feature {name!r}: {error}") from None
+
+
+def _build(kind: Any, plain: Mapping[str, Any]) -> Any:
+    keys = {_SHORTER.get(field.name, field.name): field for field in fields(kind)}
+    for key in plain:
+        _require("key", key, ["kind", *keys])
+    has_usual = "shape" in keys and keys["shape"].default is MISSING
+    arguments: dict[str, Any] = {"shape": _USUAL_SHAPE} if has_usual else {}
+    for key, field in keys.items():
+        if key in plain:
+            arguments[field.name] = _argument(field.name, plain[key])
+        elif field.default is MISSING and key not in arguments:
+            raise ConfigError(f"the key {key!r} is missing; add it")
+    return kind(**arguments)
+
+
+def _argument(name: str, value: Any) -> Any:
+    if name == "partitions":
+        return [_partition(table) for table in value] if isinstance(value, list) else value
+    return from_plain(value) if name == "default_value" else value
+
+
+def _partition(table: Any) -> Partition:
+    if not isinstance(table, Mapping) or len(table) != 1:
+        raise ConfigError(
+            f'a partition must be a table such as {{ row_splits = "key" }}, not {table!r}'
+        )
+    ((name, value),) = table.items()
+    _require("partition", name, _PARTITIONS)
+    return _PARTITIONS[name](value)  # type: ignore[no-any-return]
+
+
+def _require(what: str, word: Any, known: Iterable[str]) -> None:
+    known = list(known)
+    if word in known:
+        return
+    near = difflib.get_close_matches(str(word), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    raise ConfigError(f"there is no {what} {word!r}; {hint}")
+
+
+def as_python(features: Any) -> str:
+    """Return specs as Python code, ready to paste below ``import streamrec as sr``.
+
+    Args:
+        features: A mapping from names to specs, or a pair of them for SequenceExamples.
+    """
+    if not isinstance(features, tuple | list):
+        return f"features = {_block(as_specs(features))}"
+    pair = as_sequence_features(features)
+    return (
+        f"context = {_block(pair.context)}\n"
+        f"sequence = {_block(pair.sequence)}\n"
+        "features = (context, sequence)"
+    )
+
+
+def _block(specs: Mapping[str, FeatureSpec]) -> str:
+    return "{\n" + "".join(f"    {name!r}: {_code(spec)},\n" for name, spec in specs.items()) + "}"
+
+
+def _code(spec: FeatureSpec) -> str:
+    required = {field.name for field in fields(spec) if field.default is MISSING}
+    arguments = [
+        _code_of(name, value) if name in required else f"{name}={_code_of(name, value)}"
+        for name, value in _arguments(spec)
+    ]
+    return f"sr.{type(spec).__name__}({', '.join(arguments)})"
+
+
+def _code_of(name: str, value: Any) -> str:
+    if name != "partitions":
+        return repr(value)
+    kinds = [f"sr.RaggedFeature.{type(each).__name__}({_inner(each)!r})" for each in value]
+    return f"[{', '.join(kinds)}]"

@@ -1,0 +1,262 @@
+"""Encoding of whole columns as serialized Examples.
+
+The wire format is built per column, not per value. The bytes before a row's values in a record
+(their head) depend on the values' size alone, so each head is made once, and the kernel gathers
+heads and values. Source: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.errors import WrongFeatureType
+from streamrec.formats.examples.coerce import (
+    as_array,
+    as_feature,
+    as_float32,
+    as_int64,
+    is_floats,
+    is_integers,
+)
+from streamrec.formats.examples.example import name_octets, too_large
+from streamrec.formats.examples.wire_format import FIRST, SECOND, framed, varint, varints
+from streamrec.kernel.contract import LARGEST_MESSAGE
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from streamrec.values.columns import ByteArray, Indices
+
+__all__ = ["encode_examples"]
+
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
+"""Tags of the lists in a ``Feature``."""
+_HEAD = 6
+"""The bytes before the features of the largest record: a tag, and a length of five bytes."""
+
+
+class _Slices(NamedTuple):
+    """Byte strings that stand anywhere in a buffer."""
+
+    buffer: ByteArray
+    offsets: Indices
+    lengths: Indices
+
+
+def encode_examples(columns: Mapping[str, Any]) -> BytesColumn:
+    """Serialize columns as one ``tf.train.Example`` a row, each as :func:`encode_example` would.
+
+    Args:
+        columns: The columns by the features' names, all with the same number of rows: an array
+            ``[rows, ...]``, a :class:`BytesColumn`, a :class:`Ragged` (of one kind of values, which
+            are stored flat where it is nested), or a list or other sequence of one value a row. A
+            batch is such a mapping.
+
+    Returns:
+        One record a row.
+
+    Raises:
+        WrongFeatureType: A value has no representation, or a column has another number of rows than
+            the first; the error names the feature, and the row as ``record``.
+    """
+    parts: list[_Slices] = []
+    for name in sorted(columns, key=name_octets):
+        head, values = _encoded(name, columns[name])
+        if parts and len(values.lengths) != len(parts[0].lengths):
+            raise WrongFeatureType(
+                f"the column has {len(values.lengths)} rows, but that of "
+                f"{min(columns, key=name_octets)!r} has {len(parts[0].lengths)}; "
+                "give all columns the same number of rows",
+                feature=name,
+            )
+        parts += [head, values]
+    if not parts:
+        return BytesColumn.of([])
+    sizes: Indices = np.stack([part.lengths for part in parts]).sum(axis=0)
+    _check_sizes(sizes)
+    return _joined([_heads(sizes, lambda size: FIRST + varint(size)), *parts])
+
+
+def _check_sizes(sizes: Indices) -> None:
+    large = np.flatnonzero(sizes > LARGEST_MESSAGE - _HEAD)
+    if len(large):
+        raise WrongFeatureType(too_large(int(sizes[large[0]]) + _HEAD), record=int(large[0]))
+
+
+def _joined(parts: Sequence[_Slices]) -> BytesColumn:
+    """Join, for each row, its slices of all parts."""
+    count, rows = len(parts), len(parts[0].lengths)
+    pieces = RecordRows(
+        tuple(part.buffer for part in parts),
+        np.tile(np.arange(count, dtype=np.int32), rows),
+        np.stack([part.offsets for part in parts], axis=1).reshape(-1),
+        np.stack([part.lengths for part in parts], axis=1).reshape(-1),
+        np.zeros(rows * count, np.int32),
+        np.zeros(rows * count, np.int64),
+    )
+    joined = kernel.gather(pieces)
+    return BytesColumn(joined.values, joined.offsets[::count].copy())
+
+
+def _heads(sizes: Indices, head: Callable[[int], bytes]) -> _Slices:
+    """Return the head of each row's values; each distinct size's head is made once."""
+    distinct, place = np.unique(sizes, return_inverse=True)
+    made = BytesColumn.of([head(size) for size in distinct.tolist()])
+    return _Slices(made.values, made.offsets[place], np.diff(made.offsets)[place])
+
+
+def _encoded(name: str, column: Any) -> tuple[_Slices, _Slices]:
+    """Return each row's head (the bytes before its values in the record) and its values."""
+    begin, values = _by_column(_uniform(name, column)) or _by_row(name, column)
+    key = FIRST + framed(name_octets(name))
+
+    def head(size: int) -> bytes:
+        feature = begin(size)
+        entry = key + SECOND + varint(len(feature) + size) + feature
+        return FIRST + varint(len(entry) + size) + entry
+
+    return _heads(values.lengths, head), values
+
+
+_Begin = Callable[[int], bytes]
+"""Gives the bytes of a ``Feature`` that stand before values of the given size in bytes."""
+
+
+def _numbers(kind: bytes) -> _Begin:
+    """Return the head of packed numbers; of an empty list, only the kind is written."""
+
+    def begin(size: int) -> bytes:
+        packed = FIRST + varint(size) if size else b""
+        return kind + varint(len(packed) + size) + packed
+
+    return begin
+
+
+def _one_string(size: int) -> bytes:
+    string = FIRST + varint(size)
+    return _BYTES_LIST + varint(len(string) + size) + string
+
+
+def _strings(size: int) -> bytes:
+    """Return the head of strings that have their own tags; an empty list has no kind."""
+    return _BYTES_LIST + varint(size) if size else b""
+
+
+def _whole(_size: int) -> bytes:
+    """Return no bytes, since the values are whole features."""
+    return b""
+
+
+def _uniform(name: str, column: Any) -> Any:
+    """Convert a sequence of scalars of one type to an array or a BytesColumn.
+
+    Other sequences and columns are returned as they are.
+    """
+    if isinstance(column, BytesColumn | Ragged):
+        return column
+    if hasattr(column, "__array__"):
+        column = as_array(column)
+        if not column.ndim:
+            raise WrongFeatureType(
+                "the column is one value without rows; give one value a row", feature=name
+            )
+        if column.ndim > 1 or column.dtype.kind not in "OSU":
+            return column
+        column = column.tolist()
+    if isinstance(column, str | bytes | bytearray | memoryview) or not isinstance(column, Sequence):
+        raise WrongFeatureType(
+            f"the column must be an array, a BytesColumn, a Ragged or a list of one value a row, "
+            f"not {type(column).__name__}",
+            feature=name,
+        )
+    return _of_scalars(column)
+
+
+def _of_scalars(values: Sequence[Any]) -> Any:
+    kinds = set(map(type, values))
+    try:
+        if kinds == {str}:
+            return BytesColumn.of([value.encode() for value in values])
+        if kinds == {bytes}:
+            return BytesColumn.of(values)
+        if kinds in ({bool}, {int}):
+            return np.array(values, np.int64)
+        if kinds == {float}:
+            return np.array(values, np.float64)
+    except (ValueError, OverflowError):  # Encoding row by row then finds the row for the error.
+        pass
+    return _of_lists(values) if kinds in ({list}, {tuple}) else values
+
+
+def _of_lists(rows: Sequence[Sequence[Any]]) -> Any:
+    """Convert lists of scalars of one type to ragged rows; return others as they are."""
+    # An empty list has no type, so rows with one are not converted.
+    inner = _of_scalars(list(chain.from_iterable(rows))) if all(rows) else rows
+    if not isinstance(inner, np.ndarray | BytesColumn):
+        return rows
+    return Ragged(inner, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
+
+
+def _by_column(column: Any) -> tuple[_Begin, _Slices] | None:
+    """Encode all rows at once; return ``None`` where they must be encoded one by one."""
+    values, splits = _flat(column)
+    if isinstance(values, BytesColumn):
+        return _of_strings(values, splits)
+    if not isinstance(values, np.ndarray):
+        return None
+    try:
+        if is_integers(values.dtype):
+            return _numbers(_INT64_LIST), _cut(varints(as_int64(values)), splits)
+        if is_floats(values.dtype):
+            octets = np.ascontiguousarray(as_float32(values)).view(np.uint8)
+            return _numbers(_FLOAT_LIST), _Slices(octets, splits[:-1] * 4, np.diff(splits) * 4)
+    except OverflowError:
+        return None
+    return None
+
+
+def _flat(column: Any) -> tuple[Any, Indices]:
+    """Return all rows' values in one dimension, and the rows' bounds in them."""
+    if isinstance(column, Ragged):
+        values, splits = _flat(column.values)
+        return values, splits[column.row_splits]
+    if isinstance(column, BytesColumn):
+        strings = BytesColumn(column.values, column.offsets)
+        return strings, np.arange(len(column) + 1) * column.strings_per_row
+    if isinstance(column, np.ndarray):
+        per_row = int(np.prod(column.shape[1:], dtype=np.int64))
+        return column.reshape(-1), np.arange(len(column) + 1) * per_row
+    return None, np.zeros(1, np.int64)
+
+
+def _cut(strings: BytesColumn, splits: Indices) -> _Slices:
+    """Return the slices of rows, each of which has several strings end to end."""
+    bounds = strings.offsets[splits]
+    return _Slices(strings.values, bounds[:-1], np.diff(bounds))
+
+
+def _of_strings(strings: BytesColumn, splits: Indices) -> tuple[_Begin, _Slices]:
+    if (np.diff(splits) == 1).all():
+        return _one_string, _cut(strings, splits)
+    lengths = np.diff(strings.offsets)
+    heads = _heads(lengths, lambda size: FIRST + varint(size))
+    tagged = _joined([heads, _Slices(strings.values, strings.offsets[:-1], lengths)])
+    return _strings, _cut(tagged, splits)
+
+
+def _by_row(name: str, column: Iterable[Any]) -> tuple[_Begin, _Slices]:
+    features = []
+    for row, value in enumerate(column):
+        try:
+            features.append(as_feature(value).SerializeToString())
+        except (TypeError, ValueError, OverflowError) as error:
+            message = f"the value cannot be encoded: {error}"
+            raise WrongFeatureType(message, feature=name, record=row) from None
+    lengths = np.fromiter(map(len, features), np.int64, len(features))
+    values = np.frombuffer(b"".join(features), np.uint8)
+    return _whole, _Slices(values, offsets_of(lengths)[:-1], lengths)

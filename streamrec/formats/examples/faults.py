@@ -1,0 +1,224 @@
+"""Errors for records that cannot be parsed, made from a kernel's fault or a column's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from streamrec.errors import DataError, MalformedExample, MissingFeature, WrongFeatureType
+from streamrec.formats.examples.example import Example, SequenceExample
+from streamrec.kernel.contract import LARGEST_MESSAGE, ColumnPlan, Fault, KernelFault, Kind
+
+if TYPE_CHECKING:
+    from streamrec.values.records import RecordRows
+
+__all__ = ["DTYPES", "PICTURE", "ColumnFault", "Need", "UrlOf", "explain", "malformed"]
+
+UrlOf: TypeAlias = Callable[[int], str]
+
+DTYPES = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
+"""The dtypes of a Feature's lists, by the lists' names."""
+MOST_COMPARED = 10_000
+"""The most names compared with a missing feature's, to suggest one: a million would take 15 s."""
+PICTURE = "picture"
+"""The dtype of a :class:`Need` of encoded pictures."""
+
+
+class ColumnFault(Exception):
+    """Parsed values do not make the column that the spec describes.
+
+    Args:
+        row: The row's number in the input.
+        feature: The feature's name in the record.
+        message: What is wrong and what to do next.
+        kind: The class of the error to raise.
+    """
+
+    def __init__(
+        self, row: int, feature: str, message: str, kind: type[DataError] = WrongFeatureType
+    ) -> None:
+        super().__init__(row, feature, message, kind)
+        self.row = row
+        self.feature = feature
+        self.message = message
+        self.kind = kind
+
+
+class Need(NamedTuple):
+    """A spec's request for one feature: the kernel's column, and the spec's own words for it."""
+
+    plan: ColumnPlan
+    dtype: str
+    """The spec's dtype."""
+    shape: tuple[int, ...] = ()
+    """The spec's shape."""
+
+
+def malformed(what: str, offset: int | None = None) -> str:
+    """Return the error's message for a record that is no such message."""
+    where = "" if offset is None else f", which shows at its byte {offset}"
+    return (
+        f"the record is not a serialized tf.train.{what}{where}; "
+        "leave the features out to read the records as they are"
+    )
+
+
+def explain(
+    fault: KernelFault | ColumnFault,
+    rows: RecordRows,
+    needs: Mapping[tuple[str, bool], Need],
+    *,
+    sequence: bool,
+    url_of: UrlOf | None,
+) -> DataError:
+    """Make the error for a fault; the record is parsed again to say what it holds instead.
+
+    Args:
+        fault: The fault of the kernel or of a column.
+        rows: The records.
+        needs: The needs by the feature's name and whether it is a feature list.
+        sequence: True where the records are SequenceExamples.
+        url_of: A function from a shard's number to its URL.
+    """
+    row = fault.record if isinstance(fault, KernelFault) else fault.row
+    where: dict[str, Any] = {
+        "url": url_of(int(rows.shards[row])) if url_of else None,
+        "record": int(rows.ordinals[row]),
+    }
+    if isinstance(fault, ColumnFault):
+        return fault.kind(fault.message, feature=fault.feature, **where)
+    if fault.feature is None:
+        return MalformedExample(_whole(fault, int(rows.lengths[row]), sequence), **where)
+    record = _bytes_of(rows, row)
+    kind, message = _words(fault.code, fault.feature, needs, record, sequence=sequence)
+    return kind(message, feature=fault.feature, **where)
+
+
+def _whole(fault: KernelFault, size: int, sequence: bool) -> str:
+    if fault.code is Fault.TOO_LARGE:
+        return (
+            f"the record has {size:,} bytes, but a protobuf message has at most "
+            f"{LARGEST_MESSAGE:,}; leave the features out to read the records as they are"
+        )
+    return malformed("SequenceExample" if sequence else "Example", fault.offset)
+
+
+def _bytes_of(rows: RecordRows, row: int) -> bytes:
+    start = int(rows.offsets[row])
+    buffer = rows.buffers[int(rows.buffer_index[row])]
+    return buffer[start : start + int(rows.lengths[row])].tobytes()
+
+
+def _words(
+    code: Fault,
+    name: str,
+    needs: Mapping[tuple[str, bool], Need],
+    record: bytes,
+    *,
+    sequence: bool,
+) -> tuple[type[DataError], str]:
+    features, lists = _read(record, sequence)
+    # The context goes first: where a name is in both and wrong in both, the kernel means that one.
+    for in_lists, there in ((False, features), (True, lists)):
+        need = needs.get((name, in_lists))
+        if need is not None and _is_wrong(code, need, there):
+            others = [other for other, of_lists in needs if of_lists == in_lists]
+            return _words_of(code, need, there, others)
+    return MalformedExample, malformed("SequenceExample" if sequence else "Example")
+
+
+def _read(record: bytes, sequence: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    try:
+        if not sequence:
+            return Example.FromString(record).features.feature, {}
+        message = SequenceExample.FromString(record)
+        return message.context.feature, message.feature_lists.feature_list
+    except DecodeError:
+        return {}, {}
+
+
+def _held(need: Need, there: Mapping[str, Any]) -> list[str | None]:
+    """Return the kind of the feature's list, or those of all its steps."""
+    name = need.plan.name
+    if name not in there:
+        return []
+    steps = there[name].feature if need.plan.kind is Kind.STEPS else [there[name]]
+    return [step.WhichOneof("kind") for step in steps]
+
+
+def _is_wrong(code: Fault, need: Need, there: Mapping[str, Any]) -> bool:
+    held = _held(need, there)
+    absent = need.plan.name not in there if need.plan.kind is Kind.STEPS else not any(held)
+    if code is Fault.MISSING:
+        return absent
+    wrong = _wrong_kind(need, held) is not None
+    return wrong if code is Fault.WRONG_KIND else not absent and not wrong
+
+
+def _wrong_kind(need: Need, held: list[str | None]) -> str | None:
+    others = (DTYPES[kind] for kind in held if kind is not None)
+    return next((dtype for dtype in others if dtype != need.plan.dtype.value), None)
+
+
+def _words_of(
+    code: Fault, need: Need, there: Mapping[str, Any], others: list[str]
+) -> tuple[type[DataError], str]:
+    if code is Fault.MISSING:
+        return MissingFeature, _missing(need, there, others)
+    if code is Fault.WRONG_KIND:
+        dtype = _wrong_kind(need, _held(need, there))
+        if need.dtype == PICTURE:
+            return WrongFeatureType, _no_picture(f"{dtype}")
+        return WrongFeatureType, (
+            f"the record holds {dtype}, but the spec says {need.dtype}; "
+            f"give the spec the dtype {dtype!r}"
+        )
+    feature = there[need.plan.name]
+    values = getattr(feature, feature.WhichOneof("kind")).value
+    if need.plan.kind is Kind.RAW:
+        return WrongFeatureType, _wrong_raw(need, values)
+    if need.dtype == PICTURE:
+        return WrongFeatureType, _no_picture(f"{len(values)} byte strings")
+    return WrongFeatureType, (
+        f"the record holds {len(values)} values, but shape {need.shape} takes {need.plan.count}; "
+        "correct the shape, or use VarLenFeature"
+    )
+
+
+def _no_picture(held: str) -> str:
+    return f"the record holds {held}, but Image takes one byte string; use another spec"
+
+
+def _wrong_raw(need: Need, values: Any) -> str:
+    if len(values) != 1:
+        return f"the record holds {len(values)} byte strings, but raw=True takes one; leave raw out"
+    return (
+        f"the record's byte string has {len(values[0])} bytes, but shape {need.shape} of "
+        f"{need.dtype} takes {need.plan.count}; correct the shape or the dtype"
+    )
+
+
+def _missing(need: Need, there: Mapping[str, Any], others: list[str]) -> str:
+    nearest = _nearest(need.plan.name, there, others)
+    steps = need.plan.kind is Kind.STEPS
+    if need.dtype == PICTURE:
+        otherwise = "leave the spec out"
+    elif steps:
+        otherwise = "give the spec allow_missing=True"
+    else:
+        otherwise = "give the spec a default_value, or use VarLenFeature"
+    what = "feature list" if steps else "feature"
+    comma = "," if "," in otherwise else ", or"
+    return f"the record has no such {what}{nearest}; correct the name{comma} {otherwise}"
+
+
+def _nearest(name: str, there: Mapping[str, Any], wanted: list[str]) -> str:
+    known = set(wanted)
+    unused = sorted(other for other in there if other not in known)[:MOST_COMPARED]
+    near = difflib.get_close_matches(name, unused, n=1)
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    return f" (it has {', '.join(map(repr, sorted(there)[:8]))})" if there else " (nor any)"

@@ -1,0 +1,136 @@
+"""The kernel's columns that specs need, and helpers to make the specs' columns of them."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, range_of
+from streamrec.formats.examples.faults import ColumnFault, Need
+from streamrec.kernel.contract import ColumnPlan, Kind, fresh
+from streamrec.values.columns import Ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.kernel.contract import Allocate
+    from streamrec.values.columns import Column
+
+__all__ = ["Make", "Needs", "Share", "narrowed", "one_by_one", "row_of", "values_of"]
+
+Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
+"""A function that makes a spec's column from the kernel's columns."""
+Share: TypeAlias = "Callable[[Callable[[int], None], int], None]"
+"""A function that calls another with each number below a count, in any threads.
+
+If calls fail, it raises the error of the one with the lowest number.
+"""
+
+
+def one_by_one(work: Callable[[int], None], count: int) -> None:
+    """Call ``work`` with each number below ``count``: a :data:`Share` without threads."""
+    for number in range(count):
+        work(number)
+
+
+class Needs:
+    """The kernel's columns that specs need; two specs that need the same one share it.
+
+    Args:
+        allocate: A function that gives the memory of large columns.
+        share: A function that does many pieces of work, as :func:`one_by_one` does.
+    """
+
+    def __init__(self, allocate: Allocate = fresh, share: Share = one_by_one) -> None:
+        self.by_name: dict[str, Need] = {}
+        self.numbers: dict[str, int] = {}
+        self.allocate = allocate
+        self.share = share
+
+    @property
+    def plans(self) -> list[ColumnPlan]:
+        """The plans for the kernel, in the order of the numbers that :meth:`add` gave."""
+        return [need.plan for need in self.by_name.values()]
+
+    def add(self, plan: ColumnPlan, dtype: str, shape: tuple[int, ...] = ()) -> int:
+        """Ask for a column.
+
+        Args:
+            plan: The column.
+            dtype: The spec's dtype.
+            shape: The spec's shape.
+
+        Returns:
+            The column's number.
+
+        Raises:
+            ConfigError: Another spec needs another column of the same feature.
+        """
+        known = self.by_name.setdefault(plan.name, Need(plan, dtype, shape))
+        if known.plan != plan:
+            raise ConfigError(
+                f"feature {plan.name!r} is needed as {_words(known.plan)} and as {_words(plan)}, "
+                "but can be parsed in one way at a time; leave one of the specs out"
+            )
+        return self.numbers.setdefault(plan.name, len(self.numbers))
+
+
+def _words(plan: ColumnPlan) -> str:
+    missing = ", never absent" if plan.kind is Kind.STEPS and plan.default is None else ""
+    return f"{plan.kind.value} {plan.dtype.value}{missing}"
+
+
+def values_of(name: str, dtype: str, needs: Needs, kind: Kind) -> Callable[..., Any]:
+    """Return a getter of a feature's values in their list's own dtype.
+
+    The column has any number of values a row; the feature may be absent.
+    """
+    default = () if kind is Kind.STEPS else None
+    return itemgetter(needs.add(ColumnPlan(name, kind, HELD_AS[dtype], default=default), dtype))
+
+
+def narrowed(get: Callable[..., Any], dtype: str, name: str) -> Make:
+    """Return a function that gives the column of ``get`` as another dtype.
+
+    Args:
+        get: A function that gives a column as the feature's list holds it.
+        dtype: The name of the dtype to convert to.
+        name: The feature's name, for errors.
+    """
+    if dtype == HELD_AS[dtype].value:
+        return get
+
+    def make(columns: Sequence[Column]) -> Column:
+        try:
+            return _narrow(get(columns), dtype)
+        except Overflow as overflow:
+            raise ColumnFault(
+                overflow.index,
+                name,
+                f"the record holds {overflow.value}, but {dtype} is {range_of(dtype)}; "
+                f"give the spec the dtype {HELD_AS[dtype].value!r}",
+            ) from None
+
+    return make
+
+
+def _narrow(column: Any, dtype: str) -> npt.NDArray[Any] | Ragged:
+    """Convert a column to another dtype; the index of an :class:`Overflow` is that of the row."""
+    try:
+        if isinstance(column, Ragged):
+            return Ragged(_narrow(column.values, dtype), column.row_splits)
+        return narrow(column, dtype)
+    except Overflow as overflow:
+        raise Overflow(row_of(overflow.index, column), overflow.value) from None
+
+
+def row_of(index: int, column: npt.NDArray[Any] | Ragged) -> int:
+    """Return the row of a value, given the value's place among all."""
+    if isinstance(column, Ragged):
+        return int(np.searchsorted(column.row_splits, index, "right")) - 1
+    return index // (column.size // len(column))

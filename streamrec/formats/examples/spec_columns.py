@@ -1,0 +1,183 @@
+"""Functions that make the columns of the specs from a kernel's: compiled once, called per batch."""
+
+from __future__ import annotations
+
+import math
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.composite import compile_ragged, compile_sparse
+from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
+from streamrec.formats.examples.faults import ColumnFault
+from streamrec.formats.examples.image_columns import compile_frames, compile_image
+from streamrec.formats.examples.needs import Make, Needs, narrowed, row_of, values_of
+from streamrec.formats.examples.padding import as_items, padded
+from streamrec.formats.examples.specs import (
+    FeatureSpec,
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    Image,
+    RaggedFeature,
+    SparseFeature,
+    VarLenFeature,
+)
+from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.values.columns import Ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.values.columns import Column
+
+__all__ = ["compile_spec", "compile_steps"]
+
+
+def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
+    """Return a function that makes the column of an Example's (or a context's) spec.
+
+    Args:
+        name: The spec's name.
+        spec: The spec.
+        needs: Receives the columns that the kernel has to parse for it.
+        pad: Give :class:`FixedLenSequenceFeature` as an array; else as rows of their own length.
+
+    Raises:
+        ConfigError: The spec is wrong, or contradicts another spec.
+    """
+    if isinstance(spec, FixedLenFeature):
+        return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
+    if isinstance(spec, VarLenFeature):
+        return narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+    if isinstance(spec, FixedLenSequenceFeature):
+        return _sequence(name, spec, needs, pad)
+    if isinstance(spec, SparseFeature):
+        return compile_sparse(spec, needs)
+    if isinstance(spec, Image):
+        return compile_image(name, spec, needs)
+    return compile_ragged(name, spec, needs, Kind.VARLEN)
+
+
+def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
+    """Return a function that makes the column of a spec of a SequenceExample's feature lists.
+
+    Args:
+        name: The spec's name.
+        spec: The spec.
+        needs: Receives the columns that the kernel has to parse for it.
+        pad: As in :func:`compile_spec`.
+
+    Raises:
+        ConfigError: The spec is wrong, or contradicts another spec.
+    """
+    if isinstance(spec, VarLenFeature):
+        return narrowed(values_of(name, spec.dtype, needs, Kind.STEPS), spec.dtype, name)
+    if isinstance(spec, RaggedFeature):
+        return compile_ragged(name, spec, needs, Kind.STEPS)
+    if isinstance(spec, FixedLenSequenceFeature):
+        return _steps(name, spec, needs, pad)
+    if isinstance(spec, Image):
+        return compile_frames(name, spec, needs)
+    raise ConfigError(
+        f"feature {name!r} is a feature list, which cannot be read by a {type(spec).__name__}; use "
+        "FixedLenSequenceFeature, VarLenFeature, RaggedFeature or Image"
+    )
+
+
+def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
+    given = spec.default_value
+    default = given if spec.shape or given is None else (given,)
+    if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
+        default = tuple(map(int, default))
+    plan = ColumnPlan(name, Kind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
+    return narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+
+
+def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
+    dtype = numpy_dtype(spec.dtype)
+    size = math.prod(spec.shape) * dtype.itemsize
+    default = None if spec.default_value is None else (spec.default_value,)
+    plan = ColumnPlan(name, Kind.RAW, DataType.BYTES, (size,), default)
+    index = needs.add(plan, spec.dtype, spec.shape)
+
+    def make(columns: Sequence[Any]) -> Column:
+        octets = columns[index]
+        if spec.dtype == "bool":
+            _check_bools(octets, name)
+        # The bytes are little-endian; NumPy's computations want the machine's own order.
+        array: npt.NDArray[Any] = octets.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+        return array.reshape(len(octets), *spec.shape)
+
+    return make
+
+
+def _check_bools(octets: npt.NDArray[np.uint8], name: str) -> None:
+    wrong = octets > 1
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        raise ColumnFault(
+            row,
+            name,
+            f"the record's byte string holds {octets[row][wrong[row]][0]}, but a bool is 0 or 1; "
+            "give the spec the dtype 'uint8'",
+        )
+
+
+def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
+    if not spec.allow_missing:
+        raise ConfigError(
+            f"feature {name!r} may be missing, as any list of an Example may; give its "
+            "FixedLenSequenceFeature allow_missing=True"
+        )
+    get = narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+    count = math.prod(spec.shape)
+
+    def make(columns: Sequence[Column]) -> Column:
+        column: Any = get(columns)
+        odd = np.flatnonzero(np.diff(column.row_splits) % count)
+        if len(odd):
+            held = int(np.diff(column.row_splits)[odd[0]])
+            raise ColumnFault(int(odd[0]), name, _no_items(held, spec.shape, count))
+        items = Ragged(as_items(column.values, spec.shape), column.row_splits // count)
+        return padded(items, spec.default_value) if pad else items
+
+    return make
+
+
+def _no_items(held: int, shape: tuple[int, ...], count: int) -> str:
+    return (
+        f"the record holds {held} values, which is no multiple of the {count} that shape {shape} "
+        "takes; correct the shape, or use VarLenFeature"
+    )
+
+
+def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
+    default = () if spec.allow_missing else None
+    plan = ColumnPlan(name, Kind.STEPS, HELD_AS[spec.dtype], default=default)
+    get = narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+    count = math.prod(spec.shape)
+
+    def make(columns: Sequence[Column]) -> Column:
+        column: Any = get(columns)
+        steps: Ragged = column.values
+        odd = np.flatnonzero(np.diff(steps.row_splits) != count)
+        if len(odd):
+            row = row_of(int(odd[0]), column)
+            held = int(np.diff(steps.row_splits)[odd[0]])
+            step = int(odd[0] - column.row_splits[row])
+            raise ColumnFault(row, name, _no_step(step, held, spec.shape, count))
+        items = Ragged(as_items(steps.values, spec.shape), column.row_splits)  # type: ignore[arg-type]
+        return padded(items, spec.default_value) if pad else items
+
+    return make
+
+
+def _no_step(step: int, held: int, shape: tuple[int, ...], count: int) -> str:
+    return (
+        f"step {step} holds {held} values, but shape {shape} takes {count}; "
+        "correct the shape, or use VarLenFeature"
+    )

@@ -1,0 +1,389 @@
+"""Feature specs, which say what to parse out of a record, with TensorFlow's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.defaults import (
+    is_text,
+    normal_default,
+    normal_raw,
+    normal_shape,
+    normal_sizes,
+)
+from streamrec.formats.examples.dtypes import dtype_name
+from streamrec.kernel.contract import LARGEST_MESSAGE
+
+__all__ = [
+    "FeatureSpec",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "Image",
+    "Partition",
+    "RaggedFeature",
+    "SparseFeature",
+    "UniformRowLength",
+    "VarLenFeature",
+    "as_specs",
+]
+
+
+class _Spec:
+    """The base of all specs."""
+
+    def _set(self, **values: Any) -> None:
+        """Set attributes in their normal form, although specs are frozen."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class FixedLenFeature(_Spec):
+    """A feature with the same number of values in every record.
+
+    Args:
+        shape: The shape of one record's values; ``()`` for one value; an int is one dimension.
+        dtype: int64, float32, bytes, or what these can be narrowed to: a name, a NumPy or Python
+            type, or a ``tf.DType``.
+        default_value: The values of a record without the feature, as many as ``shape`` holds.
+            ``None``: the feature is required.
+        raw: The feature is one byte string of just the size of such an array, little-endian; its
+            bytes are the values. ``default_value`` may then be bytes, too.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any
+    dtype: Any
+    default_value: Any = None
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bool("raw", self.raw)
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
+        normal = normal_raw if self.raw else normal_default
+        self._set(shape=shape, dtype=dtype, default_value=normal(self.default_value, dtype, shape))
+        if dtype == "bytes" and 0 in shape:
+            raise ConfigError(
+                f"a bytes feature of shape {shape} would hold no string; use VarLenFeature"
+            )
+
+
+@dataclass(frozen=True)
+class FixedLenSequenceFeature(_Spec):
+    """A feature with any number of items of the same shape: an array, short rows filled up.
+
+    Args:
+        shape: The shape of one item; ``()`` for one value. An item is so many values in a row of
+            an Example's list, or a step of a SequenceExample's feature list.
+        dtype: As in :class:`FixedLenFeature`.
+        allow_missing: A record without the feature has no items. In an Example, and in the context
+            of a SequenceExample, it has to be True.
+        default_value: One value, with which short rows are filled up; ``None`` means 0 or ``b""``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any
+    dtype: Any
+    allow_missing: bool = False
+    default_value: Any = None
+
+    def __post_init__(self) -> None:
+        shape, dtype = normal_shape(self.shape), dtype_name(self.dtype)
+        default = normal_default(self.default_value, dtype, ())
+        self._set(shape=shape, dtype=dtype, default_value=default)
+        _check_bool("allow_missing", self.allow_missing)
+        if 0 in shape:
+            raise ConfigError(f"an item of shape {shape} would hold no value; use VarLenFeature")
+
+
+@dataclass(frozen=True)
+class VarLenFeature(_Spec):
+    """A feature with any number of values a record; a record without it has none.
+
+    Args:
+        dtype: As in :class:`FixedLenFeature`.
+
+    Raises:
+        ConfigError: No feature can have the dtype.
+    """
+
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        self._set(dtype=dtype_name(self.dtype))
+
+
+@dataclass(frozen=True)
+class _KeyPartition:
+    key: str
+
+    def __post_init__(self) -> None:
+        _check_key("a partition's key", self.key)
+
+
+class RowSplits(_KeyPartition):
+    """Row ``i`` is the values from ``key[i]`` to ``key[i + 1]``; the first split is 0."""
+
+
+class RowLengths(_KeyPartition):
+    """Row ``i`` has ``key[i]`` values."""
+
+
+class RowStarts(_KeyPartition):
+    """Row ``i`` begins at value ``key[i]``; the first at 0."""
+
+
+class RowLimits(_KeyPartition):
+    """Row ``i`` ends before value ``key[i]``; the last with the values."""
+
+
+class ValueRowIds(_KeyPartition):
+    """Value ``i`` belongs to row ``key[i]``; the rows go up."""
+
+
+@dataclass(frozen=True)
+class UniformRowLength:
+    """Every row has so many values."""
+
+    length: Any
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
+        if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
+            raise ConfigError(
+                f"a uniform row length must be a number from 1 to {LARGEST_MESSAGE}, "
+                f"not {self.length!r}"
+            )
+
+
+Partition: TypeAlias = (
+    RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength
+)
+
+
+@dataclass(frozen=True)
+class RaggedFeature(_Spec):
+    """A feature with any number of values a record, in rows that other features describe.
+
+    Args:
+        dtype: As in :class:`FixedLenFeature`.
+        value_key: The feature that holds the values; ``None``: the one of the spec's own name.
+        partitions: The partitions of the values into rows, from the outermost to the innermost:
+            ``RaggedFeature.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
+            ``ValueRowIds`` and ``UniformRowLength(length)``.
+        row_splits_dtype: Taken for TensorFlow's sake: int32 or int64. Row splits are always int64.
+        validate: Taken for TensorFlow's sake. Partitions are always checked.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    RowSplits: ClassVar = RowSplits
+    RowLengths: ClassVar = RowLengths
+    RowStarts: ClassVar = RowStarts
+    RowLimits: ClassVar = RowLimits
+    ValueRowIds: ClassVar = ValueRowIds
+    UniformRowLength: ClassVar = UniformRowLength
+
+    dtype: Any
+    value_key: str | None = None
+    partitions: Any = ()
+    row_splits_dtype: Any = "int32"
+    validate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.value_key is not None:
+            _check_key("value_key", self.value_key)
+        if not isinstance(self.partitions, list | tuple):
+            raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
+        splits = dtype_name(self.row_splits_dtype)
+        if splits not in ("int32", "int64"):
+            raise ConfigError(f"row_splits_dtype must be 'int32' or 'int64', not {splits!r}")
+        _check_bool("validate", self.validate)
+        partitions = tuple(_partition(partition) for partition in self.partitions)
+        self._set(dtype=dtype_name(self.dtype), partitions=partitions, row_splits_dtype=splits)
+
+
+@dataclass(frozen=True)
+class SparseFeature(_Spec):
+    """Values and their coordinates, each in a feature of its own.
+
+    Args:
+        index_key: The int64 feature with the values' places; a list with one for each dimension.
+        value_key: The feature with the values.
+        dtype: As in :class:`FixedLenFeature`.
+        size: The size of the dimension; a list where ``index_key`` is one.
+        already_sorted: Keep the coordinates in the order in which the record has them.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    index_key: Any
+    value_key: str
+    dtype: Any
+    size: Any
+    already_sorted: bool = False
+
+    def __post_init__(self) -> None:
+        several = not isinstance(self.index_key, str)
+        if several == isinstance(self.size, int) or (several and not self.index_key):
+            raise ConfigError(
+                f"index_key must be a name and size a number, or both must be lists of them, "
+                f"not {self.index_key!r} and {self.size!r}"
+            )
+        self._set(dtype=dtype_name(self.dtype), size=normal_sizes(self.size))
+        _check_key("value_key", self.value_key)
+        for key in self.index_keys:
+            _check_key("index_key", key)
+        if len(self.index_keys) != len(self.size):
+            raise ConfigError(
+                f"index_key names {len(self.index_keys)} features, but size has {len(self.size)} "
+                "numbers; give one size for each feature"
+            )
+        _check_bool("already_sorted", self.already_sorted)
+        self._set(
+            index_key=self.index_keys if several else self.index_key,
+            size=self.size if several else self.size[0],
+        )
+
+    @property
+    def index_keys(self) -> tuple[str, ...]:
+        """The names of the features with the coordinates, one for each dimension."""
+        return (self.index_key,) if isinstance(self.index_key, str) else tuple(self.index_key)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return (self.size,) if isinstance(self.size, int) else tuple(self.size)
+
+
+@dataclass(frozen=True)
+class Image(_Spec):
+    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP or WebP.
+
+    Of an animation the first frame is taken.
+
+    Args:
+        shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
+            they may have any size.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
+            shape with channels takes precedence. 0: as many as each picture has, which needs
+            ``shape=None``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any = None
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        shape = None if self.shape is None else normal_shape(self.shape)
+        channels = shape[2] if shape and len(shape) == 3 else self.channels
+        if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
+            raise ConfigError(
+                f"a picture's shape must be (height, width), (height, width, channels) or None, "
+                f"not {self.shape!r}"
+            )
+        if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
+            raise ConfigError(f"channels must be 0, 1, 3 or 4, not {channels!r}")
+        if shape is not None and not channels:
+            raise ConfigError(
+                "channels=0 leaves the pictures' channels open, so a shape cannot be given; leave "
+                "out the shape, too"
+            )
+        self._set(shape=shape and shape[:2], channels=channels)
+
+
+FeatureSpec: TypeAlias = (
+    FixedLenFeature
+    | FixedLenSequenceFeature
+    | VarLenFeature
+    | RaggedFeature
+    | SparseFeature
+    | Image
+)
+
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(FixedLenFeature, FixedLenSequenceFeature, VarLenFeature, RaggedFeature, SparseFeature),
+    )
+}
+_PARTITIONS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (RowSplits, RowLengths, RowStarts, RowLimits, ValueRowIds, UniformRowLength)
+}
+
+
+def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
+    """Return specs as instances of the classes here; they may be of TensorFlow's classes.
+
+    Raises:
+        ConfigError: It is no mapping from names to specs, or a kind of spec is not supported.
+    """
+    if not isinstance(features, Mapping):
+        raise ConfigError(
+            "features must be a mapping from names to specs, such as "
+            f"{{'label': FixedLenFeature((), 'int64')}}, not {type(features).__name__}"
+        )
+    return {feature_name(name): _spec(name, spec) for name, spec in features.items()}
+
+
+def feature_name(name: Any) -> str:
+    """Return a feature's name, if it can be one.
+
+    Raises:
+        ConfigError: It is no str, or one that UTF-8 cannot hold.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(f"a feature's name must be a str, not {name!r}")
+    if not is_text(name):
+        raise ConfigError(f"a feature's name must be text that UTF-8 can hold, not {name!r}")
+    return name
+
+
+def _spec(name: str, spec: Any) -> FeatureSpec:
+    if isinstance(spec, FeatureSpec):
+        return spec
+    kind = type(spec).__name__
+    if kind not in _CLASSES:
+        known = ", ".join((*_CLASSES, Image.__name__))
+        raise ConfigError(f"feature {name!r}: the spec must be one of {known}, not {kind}")
+    try:
+        return _copy(_CLASSES[kind], spec)  # type: ignore[no-any-return]
+    except (ConfigError, AttributeError) as error:
+        raise ConfigError(f"feature {name!r}: {error}") from None
+
+
+def _copy(kind: Any, other: Any) -> Any:
+    """Make an object of our class from another library's, which has no ``raw``."""
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: getattr(other, name) for name in names if name != "raw"})
+
+
+def _partition(partition: Any) -> Partition:
+    if isinstance(partition, Partition):
+        return partition
+    kind = type(partition).__name__
+    if kind not in _PARTITIONS:
+        raise ConfigError(f"a partition must be one of {', '.join(_PARTITIONS)}, not {partition!r}")
+    return _copy(_PARTITIONS[kind], partition)  # type: ignore[no-any-return]
+
+
+def _check_key(what: str, key: Any) -> None:
+    if not key or not is_text(key):
+        raise ConfigError(f"{what} must be the name of a feature, not {key!r}")
+
+
+def _check_bool(what: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{what} must be True or False, not {value!r}")

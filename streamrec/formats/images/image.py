@@ -1,0 +1,337 @@
+"""Encoded pictures to arrays and back, with TensorFlow's names, arguments and meaning."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
+from streamrec.formats.images import bmp, gif, jpeg, png, webp
+from streamrec.formats.images.picture import Picture, check_size, library
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.values.columns import Bytes
+
+__all__ = [
+    "MOST_PIXELS",
+    "decode_and_crop_jpeg",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "encode_jpeg",
+    "encode_png",
+    "read_picture",
+]
+
+MOST_PIXELS = (1 << 30) // 4 // 3
+"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
+_STILL = ("JPEG", "PNG", "GIF")
+_ALL = (*_STILL, "BMP", "WebP")
+
+
+def decode_image(
+    contents: Bytes,
+    channels: int = 0,
+    expand_animations: bool = True,
+    *,
+    max_pixels: int = MOST_PIXELS,
+) -> npt.NDArray[np.uint8]:
+    """Decode a JPEG, PNG, GIF, BMP or WebP, as ``tf.io.decode_image`` does.
+
+    Args:
+        contents: The encoded picture.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has. JPEG has no 4, GIF
+            only 3, BMP no 1, WebP only its own.
+        expand_animations: Give GIF and WebP as ``[frames, height, width, channels]``, also where
+            there is one frame; else their first frame alone.
+        max_pixels: Pixels of all frames together; what claims more is refused before memory is set
+            aside for it.
+
+    Returns:
+        uint8 ``[height, width, channels]``, or with the frames before; in memory of its own.
+
+    Raises:
+        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        WrongFeatureType: It is not given in so many channels.
+        ConfigError: An argument is wrong, or Pillow is not installed.
+    """
+    picture = read_picture(contents, channels, animation=expand_animations, max_pixels=max_pixels)
+    return _own(picture.decode())
+
+
+def decode_jpeg(
+    contents: Bytes, channels: int = 0, *, max_pixels: int = MOST_PIXELS
+) -> npt.NDArray[np.uint8]:
+    """Decode a JPEG, as ``tf.io.decode_jpeg(..., dct_method="INTEGER_ACCURATE")`` does.
+
+    PNG and GIF of one frame are taken, too, as TensorFlow takes them.
+
+    Args:
+        contents: The encoded picture.
+        channels: 1 (gray) or 3 (RGB); 0: as many as the picture has.
+        max_pixels: As :func:`decode_image`'s.
+
+    Returns:
+        uint8 ``[height, width, channels]``, in memory of its own.
+
+    Raises:
+        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        WrongFeatureType: It is not given in so many channels.
+        ConfigError: An argument is wrong, or Pillow is not installed.
+    """
+    return _own(_still(contents, channels, 8, max_pixels))
+
+
+def decode_and_crop_jpeg(
+    contents: Bytes,
+    crop_window: Sequence[int] | npt.NDArray[np.integer[Any]],
+    channels: int = 0,
+    *,
+    max_pixels: int = MOST_PIXELS,
+) -> npt.NDArray[np.uint8]:
+    """Decode a JPEG and cut a window out of it, as ``tf.io.decode_and_crop_jpeg`` does.
+
+    The whole picture is decoded.
+
+    Args:
+        contents: The encoded picture.
+        crop_window: ``[y, x, height, width]`` in pixels, inside of the picture.
+        channels: As :func:`decode_jpeg`'s.
+        max_pixels: As :func:`decode_image`'s; of the whole picture.
+
+    Returns:
+        uint8 ``[height, width, channels]``, in memory of its own.
+
+    Raises:
+        MalformedImage: The picture is no JPEG, corrupt, truncated or too large.
+        WrongFeatureType: It is not given in so many channels, or does not hold the window.
+        ConfigError: An argument is wrong, or Pillow is not installed.
+    """
+    window = np.asarray(crop_window)
+    if window.shape != (4,) or window.dtype.kind not in "iu":
+        raise ConfigError(f"crop_window is [y, x, height, width], not {crop_window!r}")
+    y, x, height, width = window.tolist()
+    picture = read_picture(contents, channels, formats=("JPEG",), max_pixels=max_pixels)
+    held = picture.shape[:2]
+    if min(y, x) < 0 or min(height, width) < 1 or y + height > held[0] or x + width > held[1]:
+        raise WrongFeatureType(
+            f"the picture has {held[0]} x {held[1]} pixels, which do not hold the crop_window "
+            f"{[y, x, height, width]}; ask for a window inside"
+        )
+    return _own(picture.decode()[y : y + height, x : x + width].copy())
+
+
+def decode_png(
+    contents: Bytes,
+    channels: int = 0,
+    dtype: Any = "uint8",
+    *,
+    max_pixels: int = MOST_PIXELS,
+) -> npt.NDArray[Any]:
+    """Decode a PNG, as ``tf.io.decode_png`` does, bit for bit.
+
+    JPEG and GIF of one frame are taken, too, as TensorFlow takes them.
+
+    Args:
+        contents: The encoded picture.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has, which may be 2.
+        dtype: ``"uint8"`` or ``"uint16"``; numbers of the other size are cut, or filled up.
+        max_pixels: As :func:`decode_image`'s.
+
+    Returns:
+        ``[height, width, channels]`` of the dtype, in memory of its own.
+
+    Raises:
+        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        WrongFeatureType: It is not given in so many channels.
+        ConfigError: An argument is wrong, or Pillow is not installed.
+    """
+    return _own(_still(contents, channels, _bits(dtype), max_pixels))
+
+
+def _bits(dtype: Any) -> int:
+    try:
+        name = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
+    except TypeError:
+        name = str(dtype)
+    if name not in ("uint8", "uint16"):
+        raise ConfigError(f"dtype is 'uint8' or 'uint16', not {name!r}")
+    return 8 if name == "uint8" else 16
+
+
+def _still(contents: Bytes, channels: int, bits: int, most: int) -> npt.NDArray[Any]:
+    picture = read_picture(
+        contents, channels, bits=bits, formats=_STILL, animation=True, max_pixels=most
+    )
+    if len(picture.shape) == 4 and picture.shape[0] > 1:
+        raise MalformedImage(f"the GIF has {picture.shape[0]} frames; decode it with decode_image")
+    array = picture.decode()
+    array = array[0] if array.ndim == 4 else array
+    return array if array.dtype.itemsize * 8 == bits else array * np.uint16(256)
+
+
+def _own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """In contiguous memory that is writable; what is a view of the codec's is copied."""
+    return np.require(array, requirements=["C", "W"])
+
+
+def read_picture(
+    contents: Any,
+    channels: int,
+    *,
+    bits: int = 8,
+    formats: Sequence[str] = _ALL,
+    animation: bool = False,
+    max_pixels: int = MOST_PIXELS,
+) -> Picture:
+    """Read a picture up to its size; nothing of the size of its pixels is set aside.
+
+    Args:
+        contents: The encoded picture: bytes, or an array of them.
+        channels: As :func:`decode_image`'s.
+        bits: 8 or 16, of a PNG's channel.
+        formats: Names of those that are taken.
+        animation: Give all frames of GIF and WebP, in four dimensions; else their first.
+        max_pixels: As :func:`decode_image`'s.
+
+    Raises:
+        MalformedImage: The picture is corrupt, truncated, too large, or of another format.
+        WrongFeatureType: It is not given in so many channels.
+        ConfigError: ``channels`` is none that any format has, or Pillow is not installed.
+    """
+    if channels not in (0, 1, 3, 4) or isinstance(channels, bool):
+        raise ConfigError(f"channels is 0, 1, 3 or 4, not {channels!r}")
+    try:
+        octets = memoryview(contents).cast("B")
+    except TypeError:
+        raise ConfigError(f"contents is bytes, not {type(contents).__name__}") from None
+    name = _format(octets)
+    if name is None or name not in formats:
+        raise MalformedImage(
+            f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
+            "pictures can be taken here"
+        )
+    picture = _read(name, octets, channels, bits, animation, max_pixels)
+    check_size(picture.shape, max_pixels)
+    return picture
+
+
+def _format(octets: memoryview) -> str | None:
+    first = bytes(octets[:12])
+    magics = {"JPEG": jpeg.MAGIC, "PNG": png.MAGIC, "GIF": gif.MAGIC, "BMP": bmp.MAGIC}
+    if first[:4] == b"RIFF" and first[8:] == webp.MAGIC:
+        return "WebP"
+    return next((name for name, magic in magics.items() if first.startswith(magic)), None)
+
+
+def _read(
+    name: str, octets: memoryview, channels: int, bits: int, animation: bool, most: int
+) -> Picture:
+    if name == "JPEG":
+        return jpeg.read(octets, channels)
+    if name == "PNG":
+        return png.read(octets, channels, bits)
+    if name == "BMP":
+        return bmp.read(octets, channels)
+    several = gif.read if name == "GIF" else webp.read
+    return several(octets, channels, animation=animation, most=most)
+
+
+def encode_jpeg(image: Any, quality: int = 95) -> bytes:
+    """Encode a JPEG, as ``tf.io.encode_jpeg`` does: with colours at half the resolution.
+
+    Args:
+        image: uint8 ``[height, width, channels]``, of 1 (gray) or 3 (RGB) channels.
+        quality: From 0 to 100.
+
+    Returns:
+        The encoded picture; its bytes are not those that TensorFlow writes.
+
+    Raises:
+        ConfigError: An argument is wrong, or Pillow is not installed.
+    """
+    array = _checked(image, (np.uint8,), (1, 3))
+    if not 0 <= quality <= 100:
+        raise ConfigError(f"quality is a number from 0 to 100, not {quality!r}")
+    if max(array.shape) > _MOST_JPEG:
+        raise ConfigError(f"no JPEG has a side of more than {_MOST_JPEG} pixels: {array.shape}")
+    file = io.BytesIO()
+    shown = array[..., 0] if array.shape[2] == 1 else array
+    # libjpeg takes 0 for 1, but Pillow for its own default.
+    library().fromarray(shown).save(file, "JPEG", quality=max(quality, 1), subsampling="4:2:0")
+    return file.getvalue()
+
+
+_MOST_JPEG = 65500
+"""libjpeg's JPEG_MAX_DIMENSION."""
+
+
+def encode_png(image: Any, compression: int = -1) -> bytes:
+    """Encode a PNG, as ``tf.io.encode_png`` does.
+
+    Args:
+        image: uint8 or uint16 ``[height, width, channels]``, of 1 to 4 channels: gray, gray and
+            alpha, RGB, RGBA.
+        compression: zlib's level from 0 to 9; -1 is its default.
+
+    Returns:
+        The encoded picture; its bytes are not those that TensorFlow writes, its pixels are.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+    array = _checked(image, (np.uint8, np.uint16), (1, 2, 3, 4))
+    if not -1 <= compression <= 9:
+        raise ConfigError(f"compression is a number from -1 to 9, not {compression!r}")
+    height, width, channels = array.shape
+    depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
+    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
+    octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
+    data = zlib.compress(_filtered(octets, channels * array.dtype.itemsize), compression)
+    chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
+    return png.MAGIC + b"".join(_chunk(kind, body) for kind, body in chunks)
+
+
+def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:
+    array = np.ascontiguousarray(image)
+    if array.dtype not in dtypes or array.ndim != 3 or array.shape[2] not in channels:
+        names = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise ConfigError(
+            f"image is {names} [height, width, channels] of {channels[0]} to {channels[-1]} "
+            f"channels, not {array.dtype} of shape {array.shape}"
+        )
+    if not math.prod(array.shape):
+        raise ConfigError(f"image of shape {array.shape} has no pixels")
+    return array
+
+
+def _filtered(octets: npt.NDArray[np.uint8], pixel: int) -> bytes:
+    """Rows as differences to the pixel before, or where it is less, to the row above.
+
+    Args:
+        octets: uint8 ``[height, bytes]``.
+        pixel: Bytes of a pixel.
+    """
+    left, above = np.zeros_like(octets), np.zeros_like(octets)
+    left[:, pixel:], above[1:] = octets[:, :-pixel], octets[:-1]
+    tried = [octets - left, octets - above]
+    sizes = [np.abs(rows.view(np.int8).astype(np.int16)).sum(axis=1) for rows in tried]
+    up = sizes[1] < sizes[0]
+    rows = np.empty((len(octets), 1 + octets.shape[1]), np.uint8)
+    rows[:, 0] = 1 + up
+    rows[:, 1:] = np.where(up[:, None], tried[1], tried[0])
+    return rows.tobytes()
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    crc = zlib.crc32(body, zlib.crc32(kind))
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)

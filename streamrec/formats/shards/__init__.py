@@ -1,0 +1,1 @@
+"""Shards: TFRecord frames, compression, the index, and the search behind damage."""

@@ -1,0 +1,395 @@
+"""The compression of shards: its detection, and decompressing and compressing step by step.
+
+gzip (RFC 1952), zlib (RFC 1950) and Zstandard (RFC 8878) streams hold members, or frames, end to
+end; TensorFlow's names for the first two are ``GZIP`` and ``ZLIB``. Input may be cut anywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec import kernel
+from streamrec.errors import CorruptCompression, DataError, DecompressionBomb, TruncatedShard
+from streamrec.kernel.contract import HEADER
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+if TYPE_CHECKING:
+    from streamrec.config import Compression
+    from streamrec.values.columns import Bytes
+
+__all__ = ["LIMITS", "Compressor", "Decompressor", "Limits", "detect", "of_name"]
+
+HEAD = HEADER
+"""The number of a shard's first bytes from which its compression is detected."""
+INPUT = 64 << 10
+"""Bytes that a library is given at a time. Each call of zlib copies the input that it leaves over.
+"""
+OUTPUT = 256 << 10
+"""The most bytes that a library gives at a time: few enough to stay in the processor's cache."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = b"\x2a\x4d\x18"
+"""The magic number of a skippable frame behind its first byte, which is 0x50 to 0x5f (RFC 8878,
+3.1.2). pzstd begins with such a frame."""
+_ZLIB = 0x78
+"""The first byte of a zlib stream with a 32 KiB window; the first two are a multiple of 31."""
+_SUFFIXES: dict[str, Compression] = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zlib": "zlib",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+_ENCODINGS: dict[str, Compression] = {
+    "gzip": "gzip",
+    "x-gzip": "gzip",
+    "deflate": "zlib",
+    "zstd": "zstd",
+}
+"""Compressions by Content-Encoding (RFC 9110, 8.4.1; RFC 8878, 7.2); ``deflate`` is zlib's format.
+"""
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "zlib": zlib.MAX_WBITS}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits that protect from decompression bombs."""
+
+    ratio: int = 1100
+    """The most bytes out for each byte in. DEFLATE cannot exceed 1,032; zeros in TFRecords reach
+    1,028 with gzip, and 32,000 with zstd."""
+    free: int = 256 << 20
+    """Bytes of a shard that may come out at any ratio, since small shards of zeros are no attack.
+    """
+    total: int | None = None
+    """The most bytes of a shard that may come out at all; ``None`` for any number."""
+
+
+LIMITS = Limits()
+
+
+def of_name(url: str, encoding: str | None = None) -> Compression:
+    """Return the compression that the store's Content-Encoding, or else the suffix, names."""
+    suffix = PurePosixPath(url.partition("?")[0]).suffix.lower()
+    return _ENCODINGS.get(encoding or "") or _SUFFIXES.get(suffix, "none")
+
+
+def detect(head: bytes, named: Compression = "none") -> Compression:
+    """Detect a shard's compression from its first bytes.
+
+    The bytes are more reliable than names: some servers decompress on the way and some names lie.
+
+    Args:
+        head: The first ``HEAD`` bytes, or all there are.
+        named: The compression that the name says; it is returned for unknown bytes, so that the
+            error about them is the right one.
+    """
+    # The CRC of the first record's length proves more than any magic number.
+    if len(head) >= HEAD and _is_frame(head):
+        return "none"
+    if head.startswith(_GZIP):
+        return "gzip"
+    if head.startswith(_ZSTD) or (head[1:4] == _SKIPPABLE and head[0] >> 4 == 5):
+        return "zstd"
+    if len(head) > 1 and head[0] == _ZLIB and int.from_bytes(head[:2], "big") % 31 == 0:
+        return "zlib"
+    return named
+
+
+def _is_frame(head: bytes) -> bool:
+    return kernel.masked_crc32c(head[:8]) == int.from_bytes(head[8:HEAD], "little")
+
+
+class Decompressor:
+    """A decompressor of one shard, which writes into the caller's memory.
+
+    The library is given the object in steps of ``INPUT`` bytes, counted from its first one, and
+    asked for ``OUTPUT`` bytes at a time. A call that finds a fault loses the bytes before it in
+    that step. The steps depend on the object alone, so that the loss is the same however the bytes
+    arrive.
+
+    Args:
+        kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
+        url: The shard, for errors.
+        limits: The limits beyond which a shard is refused.
+    """
+
+    def __init__(self, kind: Compression, *, url: str, limits: Limits = LIMITS) -> None:
+        self.kind = kind
+        self.url = url
+        self.consumed = 0
+        """Bytes of the stored shard that were used up."""
+        self.produced = 0
+        """Bytes that came out."""
+        self.members = 0
+        """The number of members, or frames, that were begun."""
+        self._limits = limits
+        self._member: _Member | None = None
+        self._step = bytearray()  # the library's input
+        self._used = 0  # bytes of it that the library has used
+        self._out = _NOTHING  # output that no target has taken yet
+        self._ended = False
+        self._fault: DataError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Decompressor of {self.kind}, {self.consumed} bytes in, {self.produced} out>"
+
+    @property
+    def pending(self) -> bool:
+        """True while more can come out, or a fault be raised, without more input."""
+        return bool(self._out) or self._fault is not None or self._ready
+
+    def fill(self, source: memoryview, target: memoryview) -> tuple[int, int]:
+        """Decompress until the source is used up or the target is full.
+
+        Args:
+            source: The bytes that follow those already taken.
+            target: Where to write.
+
+        Returns:
+            How many bytes of the source were taken, and how many of the target written. Up to
+            ``INPUT`` bytes that were taken wait for those behind them, or for :meth:`end`.
+
+        Raises:
+            CorruptCompression: The bytes are no such stream, or a checksum in it is wrong.
+            DecompressionBomb: More comes out than the limits allow.
+                What came out before a fault is returned first; the next call raises it.
+        """
+        taken = given = 0
+        while given < len(target) and (self.pending or taken < len(source)):
+            if self._out:
+                given += self._give(target[given:])
+            elif self._fault is not None:
+                if given:
+                    break
+                raise self._fault
+            elif self._ready:
+                self._call()
+            else:
+                taken += self._take(source[taken:])
+        return taken, given
+
+    def end(self) -> None:
+        """Say that no more bytes will go in, so that an incomplete step is decompressed too."""
+        self._ended = True
+
+    def finish(self) -> None:
+        """Check that the shard ends between members; called after :meth:`end` with nothing pending.
+
+        Raises:
+            TruncatedShard: The shard ends inside a member.
+            CorruptCompression: The last ``fill`` found this fault.
+            DecompressionBomb: The last ``fill`` found this fault.
+        """
+        if self._fault:
+            raise self._fault
+        if self._member is not None:
+            raise self._error(
+                TruncatedShard,
+                f"the object ends at byte {self.consumed}, inside its {self.kind} stream; "
+                "fetch or write the shard again",
+            )
+
+    @property
+    def _ready(self) -> bool:
+        """True where the library can be called: with a whole step, or for output it holds back."""
+        is_whole = len(self._step) == INPUT or self._ended
+        holds = self._member is not None and self._member.pending
+        return holds or (is_whole and self._used < len(self._step))
+
+    def _take(self, source: memoryview) -> int:
+        if self._used == len(self._step):
+            self._step.clear()
+            self._used = 0
+        part = source[: INPUT - len(self._step)]
+        self._step += part
+        return len(part)
+
+    def _give(self, target: memoryview) -> int:
+        count = min(len(self._out), len(target))
+        target[:count] = self._out[:count]
+        self._out = self._out[count:] or _NOTHING
+        self.produced += count
+        return count
+
+    def _call(self) -> None:
+        """Call the library once."""
+        with memoryview(self._step)[self._used :] as data:
+            try:
+                self._decompress(data)
+            except (zlib.error, zstd.ZstdError) as error:
+                self._fault = self._corrupt(error)
+            except DataError as error:
+                self._fault = error
+
+    def _decompress(self, data: memoryview) -> None:
+        if self._member is None:
+            padding = self._padding(data)
+            if padding:
+                self._use(padding)
+                return
+            self.members += 1
+            self._member = _member(self.kind)
+        taken, out = self._member.step(data, OUTPUT)
+        if self._member.ended:
+            taken -= len(self._member.left)
+            self._member = None
+        self._use(taken)
+        self._out = memoryview(out)
+        self._check_limits()
+
+    def _use(self, count: int) -> None:
+        self._used += count
+        self.consumed += count
+
+    def _padding(self, data: memoryview) -> int:
+        """Return the number of zeros behind a gzip member with which the data begin."""
+        # Zeros fill up the blocks of tapes and disks; gzip skips them too.
+        if self.kind != "gzip" or not self.members:
+            return 0
+        return len(data) - len(bytes(data).lstrip(b"\0"))
+
+    def _check_limits(self) -> None:
+        limits, produced = self._limits, self.produced + len(self._out)
+        if limits.total is not None and produced > limits.total:
+            raise self._error(
+                DecompressionBomb,
+                f"the shard's first {self.consumed} bytes decompress to more than the "
+                f"{limits.total} bytes that are allowed; write it as several smaller shards",
+            )
+        if produced > limits.free and produced > limits.ratio * self.consumed:
+            raise self._error(
+                DecompressionBomb,
+                f"the shard's first {self.consumed} bytes decompress to {produced}, more than "
+                f"{limits.ratio} for each, which is refused as an attack; if it is none, write the "
+                f"shard with gzip, or as several of less than {limits.free >> 20} MiB",
+            )
+
+    def _corrupt(self, error: Exception) -> DataError:
+        reason = str(error).rpartition(": ")[2].rstrip(".")
+        advice = "fetch or write the shard again, or set compression to its real one"
+        if self.members > 1:
+            advice = f"the streams before ({self.members - 1}) are intact, so cut off the rest"
+        offset = self.consumed - (self._member.held if self._member else 0)
+        return CorruptCompression(
+            f"the data from byte {offset} of the object on are no intact {self.kind} stream "
+            f"({reason}); {advice}",
+            url=self.url,
+            offset=offset,
+        )
+
+    def _error(self, kind: type[DataError], message: str) -> DataError:
+        return kind(message, url=self.url, offset=self.consumed)
+
+
+_NOTHING = memoryview(b"")
+
+
+class _Member(Protocol):
+    """A library's decompressor of one member of a stream."""
+
+    pending: bool
+    """True while more can come out without more input."""
+    held: int
+    """Bytes taken of which the output has not all come out."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def left(self) -> bytes:
+        """The bytes taken behind the member's end, which belong to the next member."""
+
+    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
+        """Decompress; return the number of bytes taken, and at most ``most`` bytes of output."""
+
+
+class _ZlibMember:
+    held, left = 0, b""
+
+    def __init__(self, window_bits: int) -> None:
+        self.pending = False
+        self._stream = zlib.decompressobj(window_bits)
+
+    @property
+    def ended(self) -> bool:
+        return self._stream.eof
+
+    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
+        out = self._stream.decompress(data, most)
+        left = len(self._stream.unused_data if self.ended else self._stream.unconsumed_tail)
+        self.pending = len(out) == most and not self.ended
+        return len(data) - left, out
+
+
+class _ZstdMember:
+    def __init__(self) -> None:
+        self.pending = False
+        self.held = 0
+        self._stream = zstd.ZstdDecompressor()
+
+    @property
+    def ended(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def left(self) -> bytes:
+        return self._stream.unused_data
+
+    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
+        out = self._stream.decompress(data, most)
+        self.pending = not (self.ended or self._stream.needs_input)
+        self.held = self.held + len(data) if self.pending else 0
+        return len(data), out
+
+
+def _member(kind: Compression) -> _Member:
+    return _ZstdMember() if kind == "zstd" else _ZlibMember(_WINDOW_BITS[kind])
+
+
+class Compressor:
+    """A compressor of one shard, at the library's default level; equal data give equal bytes.
+
+    Args:
+        kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
+    """
+
+    def __init__(self, kind: Compression) -> None:
+        # The two modes of flush: output all that has gone in so far, and end the stream.
+        self._stream: _Stream
+        if kind == "zstd":
+            options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+            self._stream = zstd.ZstdCompressor(options=options)
+            self._modes = zstd.ZstdCompressor.FLUSH_BLOCK, zstd.ZstdCompressor.FLUSH_FRAME
+        else:
+            self._stream = zlib.compressobj(wbits=_WINDOW_BITS[kind])
+            self._modes = zlib.Z_SYNC_FLUSH, zlib.Z_FINISH
+
+    def compress(self, data: Bytes) -> bytes:
+        """Take more bytes, and return the compressed bytes that are ready."""
+        return self._stream.compress(data)
+
+    def flush(self) -> bytes:
+        """Return the compressed rest of all bytes taken so far."""
+        return self._stream.flush(self._modes[0])
+
+    def finish(self) -> bytes:
+        """Return the end of the compressed stream."""
+        return self._stream.flush(self._modes[1])
+
+
+class _Stream(Protocol):
+    """The methods that the libraries' compressors share."""
+
+    def compress(self, data: Bytes, /) -> bytes: ...
+
+    def flush(self, mode: Any, /) -> bytes: ...

@@ -1,0 +1,323 @@
+"""The index of a dataset: the number of records in each shard, and the places where chunks begin.
+
+It is one small object beside the dataset's shards. A chunk is a stretch of a shard that begins at a
+record; chunks of about a MiB let one shard be read from many places at once. The layout stands in
+docs/reference/dataset-index.md. An index comes from outside, so :meth:`Index.parse` checks all of
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+
+from streamrec.errors import MalformedIndex
+from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.values.records import RecordBlock
+
+__all__ = ["CHUNK_BYTES", "SUFFIX", "ChunkFinder", "Index", "ShardEntry", "index_url"]
+
+SUFFIX = ".streamrec-index"
+"""The end of an index's name; patterns for shards never match such names."""
+CHUNK_BYTES = 1 << 20
+"""The default size of a chunk. A lane's window of 256 MiB / 48 then holds five chunks, so that it
+draws from five places at once; an index takes 16 bytes for each, which is 16 MB for a TB."""
+LARGEST = 1 << 30
+"""The most bytes of an index, which has then 64 million chunks. A larger object is not read."""
+
+MAGIC = b"STRMRIDX"
+VERSION = 1
+_HEAD = struct.Struct("<8sIIQQ")
+"""Magic, version, shards, chunks, bytes of text."""
+_DIGEST = 16
+_SHARD = 2 * 8 + 3 * 4
+_CHUNK = 2 * 8
+_DAMAGED = "so it is damaged or no index; write it again with `streamrec index`"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """The index's entry for one shard."""
+
+    name: str
+    """The shard's path, relative to the directory that all shards of the dataset share."""
+    size: int
+    """The shard's size in bytes."""
+    etag: str | None
+    """The ETag of the indexed version, as the store wrote it."""
+    records: int
+    begins: Sequence[int] | npt.NDArray[np.int64]
+    """The byte at which each chunk begins; the first is 0. Empty where the shard has no records."""
+    first_records: Sequence[int] | npt.NDArray[np.int64]
+    """The number of each chunk's first record."""
+
+
+class Chunks(NamedTuple):
+    """All chunks of a dataset, shard after shard: int64 ``[chunks]`` each."""
+
+    shard: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    first_record: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """The entries of all shards, found by name."""
+
+    entries: tuple[ShardEntry, ...]
+    _places: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Make the lookup from names to entries."""
+        object.__setattr__(self, "_places", {e.name: i for i, e in enumerate(self.entries)})
+
+    def __repr__(self) -> str:
+        return f"<Index of {len(self.entries)} shards, {self.records} records>"
+
+    @property
+    def records(self) -> int:
+        """The number of records in all shards."""
+        return sum(entry.records for entry in self.entries)
+
+    def get(self, name: str) -> ShardEntry | None:
+        """Return the entry of the shard with this name; ``None`` if there is none."""
+        place = self._places.get(name)
+        return None if place is None else self.entries[place]
+
+    def chunks(self) -> Chunks:
+        """Return all chunks, in the order of the entries."""
+        counts = [len(entry.begins) for entry in self.entries]
+        ends = _following([e.begins for e in self.entries], [e.size for e in self.entries])
+        after = _following([e.first_records for e in self.entries], self._counts())
+        first = _joined(entry.first_records for entry in self.entries)
+        return Chunks(
+            np.repeat(np.arange(len(counts), dtype=np.int64), counts),
+            _joined(entry.begins for entry in self.entries),
+            ends,
+            first,
+            after - first,
+        )
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits of a hash over the shards' records and chunks.
+
+        These determine an order. Names and versions are left out, so that a mirror's index has the
+        same digest.
+        """
+        chunks = self.chunks()
+        hashed = blake2b(digest_size=8)
+        for column in (np.array(self._counts(), "<i8"), *chunks):
+            hashed.update(np.ascontiguousarray(column, "<i8").tobytes())
+        return hashed.hexdigest()
+
+    def encode(self) -> bytes:
+        """Serialize the index."""
+        entries = self.entries
+        names = [entry.name.encode() for entry in entries]
+        etags = [(entry.etag or "").encode() for entry in entries]
+        text = b"".join(names) + b"".join(etags)
+        counts = [len(entry.begins) for entry in entries]
+        body = b"".join(
+            (
+                _HEAD.pack(MAGIC, VERSION, len(entries), sum(counts), len(text)),
+                np.array([entry.size for entry in entries], "<i8").tobytes(),
+                np.array(self._counts(), "<i8").tobytes(),
+                np.array(counts, "<u4").tobytes(),
+                np.array([len(name) for name in names], "<u4").tobytes(),
+                np.array([len(etag) for etag in etags], "<u4").tobytes(),
+                _joined(entry.begins for entry in entries).astype("<i8").tobytes(),
+                _joined(entry.first_records for entry in entries).astype("<i8").tobytes(),
+                text,
+            )
+        )
+        return body + _digest(body)
+
+    @classmethod
+    def parse(cls, data: bytes, *, url: str) -> Self:
+        """Parse the bytes that :meth:`encode` gave.
+
+        Args:
+            data: The object's bytes.
+            url: The object's URL, for errors.
+
+        Raises:
+            MalformedIndex: The bytes are no index, damaged, or of a later version.
+        """
+        try:
+            return cls(tuple(_entries(data)))
+        except _Malformed as fault:
+            raise MalformedIndex(str(fault), url=url) from None
+
+    def _counts(self) -> list[int]:
+        return [entry.records for entry in self.entries]
+
+
+class ChunkFinder:
+    """A finder of the places where a shard's chunks begin, from the shard's blocks in order.
+
+    Args:
+        chunk_bytes: The size of a chunk: it ends with the record that reaches so many bytes.
+    """
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.records = 0
+        self.begins: list[int] = []
+        self.first_records: list[int] = []
+        self._chunk_bytes = chunk_bytes
+
+    def add(self, block: RecordBlock) -> None:
+        """Look at the shard's next block of records."""
+        starts = block.offsets + (block.base - HEADER)
+        at = self._next(starts)
+        while at < len(starts):
+            self.begins.append(int(starts[at]))
+            self.first_records.append(block.first_ordinal + at)
+            at = self._next(starts)
+        self.records = block.first_ordinal + len(block)
+
+    def _next(self, starts: npt.NDArray[np.int64]) -> int:
+        """Return the index, in ``starts``, of the record that begins the next chunk."""
+        if not self.begins:
+            return 0
+        return int(np.searchsorted(starts, self.begins[-1] + self._chunk_bytes))
+
+
+def index_url(urls: Sequence[str]) -> str:
+    """Return the URL of a dataset's index: what its shards' URLs begin with, and ``SUFFIX``.
+
+    For ``s3://b/train-00000-of-00128.tfrecord`` and the others it is ``s3://b/train`` and the
+    suffix.
+    """
+    shared = os.path.commonprefix([_plain(url) for url in urls])  # noqa: RUF071 - of characters
+    directory, slash, stem = shared.rpartition("/")
+    if len(set(urls)) > 1:
+        stem = stem.rstrip("0123456789-_.=")
+    return f"{directory}{slash}{stem or 'shards'}{SUFFIX}"
+
+
+def _plain(url: str) -> str:
+    """Return a URL without its query if it is of http, as the query may be a signature."""
+    return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
+
+
+class _Malformed(Exception):
+    """An index's bytes are malformed; the message says why."""
+
+
+def _entries(data: bytes) -> list[ShardEntry]:
+    """Check all of an index's bytes, and return its entries."""
+    shards, chunks, text_bytes = _checked(data)
+    columns = _Columns(data)
+    sizes, records = columns.take("<i8", shards), columns.take("<i8", shards)
+    counts, names, etags = (columns.take("<u4", shards).tolist() for _ in range(3))
+    if sum(counts) != chunks or sum(names) + sum(etags) != text_bytes:
+        raise _Malformed(f"the index's parts do not add up, {_DAMAGED}")
+    begins, firsts = columns.take("<i8", chunks), columns.take("<i8", chunks)
+    strings = _strings(data[columns.offset : -_DIGEST], [*names, *etags])
+    if len(set(strings[:shards])) != shards:
+        raise _Malformed(f"two shards of the index have one name, {_DAMAGED}")
+    bounds = [0, *accumulate(counts)]
+    entries = [
+        ShardEntry(
+            strings[i],
+            int(sizes[i]),
+            strings[shards + i] or None,
+            int(records[i]),
+            begins[bounds[i] : bounds[i + 1]],
+            firsts[bounds[i] : bounds[i + 1]],
+        )
+        for i in range(shards)
+    ]
+    for entry in entries:
+        _check_entry(entry)
+    return entries
+
+
+def _checked(data: bytes) -> tuple[int, int, int]:
+    """Check length and digest; return the numbers of shards, of chunks, and of bytes of text."""
+    if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
+        raise _Malformed(f"the object does not begin like an index, {_DAMAGED}")
+    _, version, shards, chunks, text = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise _Malformed(
+            f"the index has version {version}, but this streamrec reads {VERSION}; upgrade "
+            "streamrec, or write the index again"
+        )
+    if len(data) != _HEAD.size + shards * _SHARD + chunks * _CHUNK + text + _DIGEST:
+        raise _Malformed(f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}")
+    if _digest(data[:-_DIGEST]) != data[-_DIGEST:]:
+        raise _Malformed(f"the index's digest is wrong, {_DAMAGED}")
+    return shards, chunks, text
+
+
+@dataclass
+class _Columns:
+    """A reader that takes arrays from an index's bytes, one after the other."""
+
+    data: bytes
+    offset: int = _HEAD.size
+
+    def take(self, dtype: str, count: int) -> npt.NDArray[np.int64]:
+        column = np.frombuffer(self.data, dtype, count, self.offset)
+        self.offset += column.nbytes
+        return column.astype(np.int64, copy=False)
+
+
+def _strings(text: bytes, lengths: list[int]) -> list[str]:
+    bounds = [0, *accumulate(lengths)]
+    try:
+        return [text[a:b].decode() for a, b in pairwise(bounds)]
+    except UnicodeDecodeError:
+        raise _Malformed(f"a name in the index is no text, {_DAMAGED}") from None
+
+
+def _check_entry(entry: ShardEntry) -> None:
+    """Refuse chunks beyond their shard, out of order, or with more records than have room."""
+    begins = np.append(entry.begins, entry.size)
+    firsts = np.append(entry.first_records, entry.records)
+    if not len(entry.begins):
+        sound = entry.records == entry.size == 0
+    else:
+        sound = bool(
+            begins[0] == firsts[0] == 0
+            and min(begins.min(), firsts.min()) >= 0
+            and entry.size < LARGEST_SHARD
+            and (np.diff(begins) > 0).all()
+            and (np.diff(firsts) > 0).all()
+            and (np.diff(firsts) <= np.diff(begins) // (HEADER + FOOTER)).all()
+        )
+    if not sound:
+        raise _Malformed(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
+
+
+def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(np.asarray(c, np.int64) for c in columns)])
+
+
+def _following(
+    columns: Iterable[Sequence[int] | npt.NDArray[np.int64]], ends: Iterable[int]
+) -> npt.NDArray[np.int64]:
+    """Replace each element by the next one of its column, and the last one by the column's end."""
+    return _joined(
+        np.append(np.asarray(column, np.int64)[1:], end) if len(column) else []
+        for column, end in zip(columns, ends, strict=True)
+    )
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST).digest()

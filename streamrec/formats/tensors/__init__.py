@@ -1,0 +1,1 @@
+"""Tensors: serialized ``TensorProto`` messages and raw bytes of numbers."""

@@ -1,0 +1,1 @@
+"""Batches: the round robin over lanes, and columns."""

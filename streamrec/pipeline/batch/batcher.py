@@ -1,0 +1,230 @@
+"""Merges the lanes' ready records and cuts them into batches.
+
+Records leave in the round robin's order, or, with ``ordered=False``, as the lanes have them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.pipeline.column_rows import interleaved, joined
+from streamrec.pipeline.lane.ordering_stages import OWN
+from streamrec.plan.position import COORDINATES, TAKEN
+from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.pipeline.column_rows import Rows
+    from streamrec.pipeline.lane.lane import Lane
+    from streamrec.plan.round_robin import Merge
+
+__all__ = ["Batcher", "Chunk"]
+
+LARGEST_MERGE = 8192
+"""The most rows that one merge takes beyond those that are wanted. A merge has a fixed cost for
+each lane, so a few large ones are cheaper than many small ones."""
+MERGE_BYTES = 16 << 20
+"""The same limit in bytes. Merged rows keep their ranges in memory until they have left."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows in the order of delivery, with running sums of their sizes.
+
+    The size of a batch is thus a difference of two numbers. A reduction by NumPy would release the
+    GIL, and the thread that cuts batches would wait for the decoding threads to get it back.
+    """
+
+    rows: Rows
+    keys: npt.NDArray[np.int64]
+    """int64 ``[rows]``: the rows' keys in the round robin, ascending."""
+    epochs: npt.NDArray[np.int64]
+    """int64 ``[rows]``: the epoch of each row."""
+    ends: npt.NDArray[np.int64]
+    """int64 ``[rows]``: running sums of the payloads' sizes in bytes, from any start."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The total size of the payloads in bytes."""
+        return int(self.ends[-1] - self.ends[0] + self.rows.lengths[0]) if len(self) else 0
+
+    def cut(self, first: int, last: int | None) -> Chunk:
+        """Return the rows from ``first`` to before ``last``; the chunk itself if these are all."""
+        if first == 0 and last == len(self):
+            return self
+        rows = self.rows.part(first, last)
+        return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
+
+    @classmethod
+    def of(cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]) -> Chunk:
+        """Make a chunk of these rows."""
+        return cls(rows, keys, epochs, np.cumsum(rows.lengths))
+
+    @classmethod
+    def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Join all rows of all chunks, in that order."""
+        return cls.of(
+            joined([chunk.rows for chunk in chunks]),
+            np.concatenate([chunk.keys for chunk in chunks]),
+            np.concatenate([chunk.epochs for chunk in chunks]),
+        )
+
+
+class Batcher:
+    """The merger of a rank's lanes, which cuts batches.
+
+    Args:
+        lanes: The rank's lanes.
+        taken: int64 ``[lanes]``: the number of records that each lane has delivered so far.
+        skip: Rows to drop at first, since they were delivered before the position was saved.
+        ordered: Whether a lane whose next record is missing holds back the others.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        taken: npt.NDArray[np.int64],
+        skip: int = 0,
+        *,
+        ordered: bool = True,
+    ) -> None:
+        self._lanes = lanes
+        self._ordered = ordered
+        self._plan = merge if ordered else first_come
+        self._taken_before = taken_before if ordered else first_come_before
+        self._merged: list[int] = taken.tolist()
+        self._delivered: list[int] = taken.tolist()
+        self._places = np.array([lane.start.numbers for lane in lanes], np.int64)
+        self._skip = skip
+        self._chunk = empty_chunk()
+        self._first = 0  # the chunk's first row that is in no batch yet
+        self._merge_rows = 0
+
+    @property
+    def pending(self) -> int:
+        """The number of rows that are merged and in no batch yet."""
+        return len(self._chunk) - self._first
+
+    def gather(self, wanted: int) -> int:
+        """Merge until ``wanted`` rows are pending.
+
+        Returns:
+            The index of the lane whose next record is missing; -1 if enough rows are pending or
+            all lanes have ended.
+        """
+        blocking = -1
+        while (missing := wanted + self._skip - self.pending) > 0:
+            # Whole batches: the rest of one would be copied to stand before the next rows.
+            most = missing + max(0, self._merge_rows - missing) // wanted * wanted
+            blocking, goes_on = self._merge(most)
+            if not goes_on:
+                break
+        self._drop_skipped()
+        if self.pending >= wanted:
+            return -1
+        self._release_ranges()
+        return blocking
+
+    def cut(self, rows: int) -> Chunk:
+        """Take the next ``rows`` pending rows and move the lanes past them."""
+        chunk = self._chunk.cut(self._first, self._first + rows)
+        self._first += rows
+        delivered = self._merged
+        if self.pending:
+            delivered = self._taken_before(self._chunk.keys[self._first :], delivered)
+        else:
+            self._chunk, self._first = empty_chunk(), 0
+        for lane, taken in enumerate(delivered):
+            count = taken - self._delivered[lane]
+            if count > 0:  # not so if a forged position puts a lane far ahead of the others
+                self._places[lane] = self._lanes[lane].deliver(count)
+                self._delivered[lane] = taken
+        return chunk
+
+    def close(self) -> None:
+        """Release the lanes and all rows; nothing can be cut afterwards."""
+        self._lanes = ()
+        self._chunk, self._first = empty_chunk(), 0
+
+    def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+        """Return the lanes' part of the position after the last cut.
+
+        Where lanes draw from several sources, their points are the second array.
+        """
+        lanes = len(self._lanes)
+        array = np.empty((len(COORDINATES), lanes), np.int64)
+        array[:TAKEN] = self._places[:, :TAKEN].T
+        array[TAKEN] = self._delivered
+        array[TAKEN + 1 :] = self._places[:, TAKEN:OWN].T
+        points = self._places[:, OWN:].reshape(lanes, -1, 3).transpose(2, 1, 0)
+        return array, points.copy().reshape(3, -1) if points.size else None
+
+    def _merge(self, most: int) -> tuple[int, bool]:
+        """Merge the rows that are ready, ``most`` of them at most.
+
+        Returns:
+            The lane that holds back the others, and whether another merge may give more. A lane
+            that has less than its share has nothing more until further bytes come.
+        """
+        share = most // len(self._lanes) + 2
+        for lane in self._lanes:
+            if lane.available < share:
+                lane.poll(share)
+        available = [lane.available for lane in self._lanes]
+        ended = [lane.ended for lane in self._lanes]
+        plan = self._plan(self._merged, available, ended, most)
+        if not len(plan.keys):
+            return plan.blocking, False
+        self._merged = [a + b for a, b in zip(self._merged, plan.counts, strict=True)]
+        self._append(self._collect(plan))
+        first = plan.blocking
+        has_given_all = available[first] == plan.counts[first] < share
+        return first, not (self._ordered and has_given_all and not ended[first])
+
+    def _append(self, chunk: Chunk) -> None:
+        row_bytes = chunk.nbytes // len(chunk) + 1
+        self._merge_rows = min(LARGEST_MERGE, MERGE_BYTES // row_bytes)
+        if self.pending:
+            chunk = Chunk.concatenate([self._chunk.cut(self._first, None), chunk])
+        self._chunk, self._first = chunk, 0
+
+    def _release_ranges(self) -> None:
+        """Release the ranges of which all rows have left.
+
+        Otherwise a wait might never end: the missing rows may need just this memory.
+        """
+        if self._chunk.rows.buffers:
+            rest = self._chunk.cut(self._first, None)
+            self._chunk, self._first = replace(rest, rows=rest.rows.prune()), 0
+
+    def _collect(self, plan: Merge) -> Chunk:
+        runs = [
+            lane.take(count) if count else ()
+            for lane, count in zip(self._lanes, plan.counts, strict=True)
+        ]
+        rows, epochs, ends = interleaved(runs, plan.keys)
+        return Chunk(rows, plan.keys, epochs, ends)
+
+    def _drop_skipped(self) -> None:
+        dropped = min(self._skip, self.pending)
+        if dropped:
+            self.cut(dropped)
+            self._skip -= dropped
+
+
+def empty_chunk() -> Chunk:
+    """Return a chunk without rows and buffers."""
+    return _EMPTY
+
+
+_NONE = np.empty(0, np.int64)
+_EMPTY = Chunk.of(joined([]), _NONE, _NONE)

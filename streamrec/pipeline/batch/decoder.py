@@ -1,0 +1,205 @@
+"""The decoder, which turns the rows of a batch into columns in memory of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.errors import OutOfMemory
+from streamrec.flow.pool import BatchMemory
+from streamrec.formats.examples.image_columns import growth_of
+from streamrec.formats.examples.needs import one_by_one
+from streamrec.formats.examples.sequences import parser_of
+from streamrec.formats.shards.tfrecord import corrupt_row
+from streamrec.pipeline.column_rows import ColumnRows
+from streamrec.pipeline.functions import NONE, Functions
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn, Column, Pictures, Ragged, Sparse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.formats.examples.needs import Share
+    from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.batch.batcher import Chunk
+    from streamrec.pipeline.column_rows import Rows
+    from streamrec.plan.position import Position
+    from streamrec.values.batch import Components
+    from streamrec.values.records import RecordRows
+
+__all__ = ["Decoder", "Suspect"]
+
+
+class Suspect(Exception):
+    """A payload that does not match its CRC, and must be read once more."""
+
+
+class Decoder:
+    """A decoder of rows into batches, used from several threads at once.
+
+    Args:
+        features: The specs in their plain form, or ``None`` for raw records.
+        urls: The shards' URLs, for errors.
+        single: Whether rows are delivered one by one, so that none is padded like its neighbours.
+        share: Runs the decoding of a batch's pictures; by default one after the other.
+        functions: The user's functions; map and transform are called here.
+        masks: Whether every batch has a mask, since damaged records may leave rows.
+        components: The components of a mix.
+        checks_large: Whether to check the CRCs of large payloads here.
+        allocate: Allocates the columns of batches. Single records and the columns that the user's
+            functions get have memory of the decoder's own, as these may keep it.
+
+    Raises:
+        ConfigError: A spec is wrong.
+    """
+
+    def __init__(
+        self,
+        features: dict[str, Any] | None,
+        urls: Sequence[str],
+        *,
+        single: bool = False,
+        share: Share = one_by_one,
+        functions: Functions = NONE,
+        masks: bool = False,
+        components: Components | None = None,
+        checks_large: bool = False,
+        allocate: Allocate | None = None,
+    ) -> None:
+        self._masks = masks
+        self._components = components
+        self._checks_large = checks_large
+        self._urls = urls
+        self._functions = functions
+        self._memory = BatchMemory()
+        if allocate is None or single or functions.map or functions.transform:
+            allocate = self._memory.allocate
+        self._allocate = allocate
+        self._taken = self._made = 0  # bytes of decoded records, and of their columns
+        self._parser = None
+        self._growth = growth_of(features)
+        if features is not None:
+            self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
+
+    def size(self, chunk: Chunk) -> int:
+        """Estimate the bytes of a batch of these rows when it is decoded.
+
+        A number of one byte becomes eight, a picture even more; earlier batches give the ratio.
+        """
+        if isinstance(chunk.rows, ColumnRows):
+            return chunk.nbytes
+        as_before = chunk.nbytes * self._made // max(1, self._taken)
+        return max(as_before, self._growth.size(len(chunk), chunk.nbytes))
+
+    def decode(
+        self, chunk: Chunk, position: Position, padding: int | None, count: int | None = None
+    ) -> Batch:
+        """Decode a batch.
+
+        Args:
+            chunk: Its rows.
+            position: The position after the batch.
+            padding: Rows to add at the end; ``None``: the last batch is not filled up.
+            count: The number of the chunk's rows that are delivered; 0 if its one row only gives
+                its content to padding.
+
+        Raises:
+            Suspect: A large payload is corrupt.
+            DataError: A record cannot be parsed.
+            OutOfMemory: There is no memory for its columns.
+            FunctionFailed: One of the user's functions raised.
+        """
+        rows, mask = chunk.rows, None
+        count = len(rows) if count is None else count
+        shards, ordinals = rows.shards[:count], rows.ordinals[:count]
+        if self._masks or padding is not None:
+            padding = padding or 0
+            mask = _padded(ordinals >= 0, padding, fill=False)
+            shards = _padded(shards, padding)
+            ordinals = _padded(np.maximum(ordinals, ~ordinals), padding)
+        columns = self.columns(rows) if mask is None else self._filled(rows, mask)
+        self._made += sum(map(size_of, columns.values()))  # an estimate: threads may lose a sum
+        self._taken += chunk.nbytes
+        origin = Origin(shards, ordinals)
+        epoch = min(chunk.epochs.tolist())
+        batch = Batch(columns, len(shards), epoch, origin, position, mask, self._components)
+        if self._functions.transform is None:
+            return batch
+        columns = self._functions.transform.apply(batch, origin, self._urls.__getitem__)
+        return replace(batch, columns=columns)
+
+    def close(self) -> None:
+        """Keep no memory for further batches; existing batches are not affected."""
+        self._memory.close()
+
+    def columns(self, rows: Rows) -> Mapping[str, Column]:
+        """Parse and map some rows into columns of their own."""
+        if isinstance(rows, ColumnRows):
+            return rows.columns()
+        columns, map_ = self._columns(rows), self._functions.map
+        if map_ is None:
+            return columns
+        origin = Origin(rows.shards, rows.ordinals)
+        return map_.apply(columns, origin, self._urls.__getitem__)
+
+    def _filled(self, rows: Rows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
+        """Parse the rows; a masked one gets the content of the intact row before it.
+
+        Masked rows at the beginning get that of the first intact row. Without any, all rows are
+        blank.
+        """
+        intact = np.flatnonzero(rows.ordinals >= 0)
+        if not len(intact):
+            columns = self.columns(rows.take(intact))
+            return {name: blank(column, len(mask)) for name, column in columns.items()}
+        contents = intact[np.maximum(np.cumsum(mask) - 1, 0)]
+        return self.columns(rows.take(contents))
+
+    def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
+        if self._checks_large and corrupt_row(rows) >= 0:
+            raise Suspect
+        try:
+            if self._parser is None:
+                return {"records": kernel.gather(rows, self._allocate)}
+            return self._parser.parse(rows, self._urls.__getitem__)
+        except MemoryError as error:
+            url, record = self._urls[rows.shards[0]], int(rows.ordinals[0])
+            raise OutOfMemory.of(error, url=url, record=record) from None
+
+
+def _padded(values: npt.NDArray[Any], padding: int, fill: Any = -1) -> npt.NDArray[Any]:
+    return np.concatenate([values, np.full(padding, fill, values.dtype)])
+
+
+def size_of(column: Column) -> int:
+    """Return the bytes of a column's arrays."""
+    match column:
+        case np.ndarray():
+            return column.nbytes
+        case Ragged():
+            return size_of(column.values) + column.row_splits.nbytes
+        case Sparse():
+            return size_of(column.values) + column.indices.nbytes
+    return column.values.nbytes + column.offsets.nbytes
+
+
+def blank(column: Column, rows: int) -> Column:
+    """Make rows of zeros, empty strings or no values, in the form of a column without rows."""
+    offsets = np.zeros(rows + 1, np.int64)
+    match column:
+        case np.ndarray():
+            return np.zeros((rows, *column.shape[1:]), column.dtype)
+        case BytesColumn():
+            offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
+            return BytesColumn(column.values, offsets, column.item_shape, rows)
+        case Pictures():
+            return Pictures(column.values, offsets, np.zeros((rows, 3), np.int64))
+        case Ragged():
+            return Ragged(column.values, offsets)
+        case Sparse():
+            return Sparse(column.indices, column.values, (rows, *column.dense_shape[1:]))

@@ -1,0 +1,1 @@
+"""Fetch: ranged reads for all lanes, and the bytes of each lane."""

@@ -1,0 +1,61 @@
+"""The extents that a run's feeds are in, for the epoch and version tags of its positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.plan.order import Extent
+from streamrec.plan.position import EXTENT, OFFSET, PART, ROW
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.run_plan import RunPlan
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["ExtentTracker"]
+
+
+class ExtentTracker:
+    """The current extents of a run's feeds, looked up only when they change."""
+
+    def __init__(self, plan: RunPlan, shards: Shards) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._numbers = np.full(len(plan.feeds), -1, np.int64)
+        self._begins = self._numbers.copy()
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
+        self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
+        self._tags = np.zeros(len(plan.feeds), np.int64)
+        self.epoch = 0
+        """The lowest epoch of the extents."""
+
+    def follow(self, points: Numbers) -> None:
+        """Look up the extents that have changed; ``points`` are those of a position."""
+        if points[EXTENT].tobytes() == self._numbers.tobytes():
+            return
+        changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
+        self._numbers = points[EXTENT].copy()
+        for feed in changed:
+            order, lane = self._plan.feeds[feed]
+            extent = order.extent(lane, int(self._numbers[feed]))
+            self._extents[feed] = extent
+            self._begins[feed] = extent.begin
+        self._inside = None
+        self.epoch = min(extent.epoch for extent in self._extents)
+
+    def tags(self, points: Numbers, lanes: Numbers) -> Numbers:
+        """Return short version tags of the objects that feeds are in the middle of; else 0."""
+        begun = (lanes[ROW] | lanes[PART]) > 0
+        beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
+        inside = beyond | begun
+        if self._inside != inside.tobytes():
+            self._inside = inside.tobytes()
+            extents = zip(self._extents, inside.ravel().tolist(), strict=True)
+            tags = [self._shards.tag(extent.shard) * within for extent, within in extents]
+            self._tags = np.array(tags, np.int64)
+        return self._tags

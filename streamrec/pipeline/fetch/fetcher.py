@@ -1,0 +1,344 @@
+"""The fetcher: it keeps ranged reads in flight for all lanes, the soonest needed first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import OutOfMemory
+from streamrec.flow.pool import Pool, size_class
+from streamrec.flow.prefault import Prefaulter
+from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
+from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+from streamrec.plan.concurrency import Concurrency, Interval
+from streamrec.plan.ranges import ReadAhead, grown
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
+    from streamrec.values.columns import ByteArray
+
+__all__ = ["COUNTERS", "Fetcher", "OpensStores"]
+
+COUNTERS = (
+    *("requests", "retries", "throttled", "cut"),
+    *("hedges", "hedges_won", "hedges_lost"),
+    *("bytes_read", "bytes_used"),
+)
+"""The names of the counters since the start."""
+
+ADJUST_SECONDS = 0.25
+"""Seconds between adjustments of the concurrency: a few times the life of a request."""
+MOST_WAITING = 256
+"""The most ranges that one lane may have: as many as a single lane may have in flight. The budget
+would hold tens of thousands of tiny shards, and it does not count the objects around each."""
+
+
+class Fetcher:
+    """A reader of all lanes' ranges, the soonest needed first, within the byte budget.
+
+    Args:
+        shards: The facts about the shards; responses add to them.
+        stores: The stores of the shards.
+        planners: One for each feed: a lane, or one of the sources that a lane draws from.
+        plan: The byte budget.
+        concurrency: Decides how many requests are in flight.
+        stall_timeout: Seconds for which one range may fail or make no progress.
+        random: The source of the retries' jitter.
+        lanes: The number of lanes, if it is less than that of planners: feed ``f`` is then one of
+            lane ``f mod lanes``.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        stores: OpensStores,
+        planners: Sequence[LaneRanges],
+        plan: MemoryPlan,
+        *,
+        concurrency: Concurrency,
+        stall_timeout: float,
+        random: Random,
+        lanes: int | None = None,
+    ) -> None:
+        self._lanes = lanes or len(planners)
+        progress = [Progress(record=plan.first_range / 4) for _ in range(self._lanes)]
+        self.feeds = [
+            RangeQueue(planner, plan.first_range, progress=progress[feed % self._lanes])
+            for feed, planner in enumerate(planners)
+        ]
+        self._prefaulter = Prefaulter()
+        self.pool = Pool(self._released, self._prefaulter.prefault)
+        self.concurrency = concurrency
+        self.reserved = 0
+        """Bytes of the budget that are reserved for decompressed data."""
+        self.on_received: Callable[[int], None] = _nothing
+        """Called with a feed's index when bytes have been received for it."""
+        self._plan = plan
+        self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
+        self._in_flight = 0
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._awaited = -1
+        self._others_do = False
+        self._news = asyncio.Event()
+        self._at_limit = False  # the concurrency kept the last schedule from asking for more
+        self._limited = self._starved = False
+        self._read_ahead = ReadAhead(plan)
+        self._full = False  # a lane had no room in the last schedule
+
+    def __repr__(self) -> str:
+        ahead = sum(feed.ahead for feed in self.feeds)
+        return f"<Fetcher {self._in_flight} in flight, {ahead} bytes ahead, {self.pool!r}>"
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The counters since the start."""
+        return self._downloader.counts
+
+    async def run(self) -> None:
+        """Keep reading until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._adjust_concurrency())
+            while True:
+                self._wake.clear()
+                self._schedule(group)
+                await self._wake.wait()
+
+    def close(self) -> None:
+        """Release all memory; nothing is read afterwards."""
+        for feed in self.feeds:
+            while feed.ranges:
+                feed.drop()
+        self.pool.close()
+        self._prefaulter.close()
+
+    def wake(self) -> None:
+        """Schedule again, since a lane's state or the memory in use has changed."""
+        self._wake.set()
+
+    async def wait_for(self, lane: int, *, or_others: bool = False) -> None:
+        """Wait for news of the lane (or of any): bytes, another range, its end or an error."""
+        self._awaited, self._starved, self._others_do = lane, True, or_others
+        if self._full:
+            self._read_ahead.grow()
+        self._news.clear()
+        self._wake.set()
+        started = self._loop.time()
+        try:
+            await self._news.wait()
+        finally:
+            self._awaited = -1
+            self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
+
+    def awaits(self, lane: int) -> bool:
+        """Return whether the consumer waits for this lane."""
+        return lane == self._awaited
+
+    def notify(self, lane: int) -> None:
+        """Wake up the wait for a lane that has news."""
+        is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
+        if is_awaited or (self._others_do and not self.feeds[lane].ended):
+            self._news.set()
+
+    def acquire(self, lane: int, size: int) -> ByteArray:
+        """Allocate memory for a lane's record that straddles ranges."""
+        return self.pool.acquire(size, self.feeds[lane].account)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters and current sizes; docs/reference/metrics.md explains each."""
+        return {
+            **{name: self.counts[name] for name in COUNTERS},
+            "seconds_waited": self.counts["waited_us"] / 1e6,
+            "in_flight": self._in_flight,
+            "concurrency": self.concurrency.limit,
+            "concurrency_reason": self.concurrency.reason,
+            "bytes_in_memory": self.pool.in_use,
+            "most_bytes_in_memory": self.pool.most_in_use,
+            "bytes_idle": self.pool.idle,
+            "bytes_budgeted": self._plan.for_ranges,
+        }
+
+    # -- what to read next -------------------------------------------------------------------------
+
+    def _schedule(self, group: asyncio.TaskGroup) -> None:
+        self.pool.trim(max(0, self._plan.for_ranges - self.reserved - self.pool.in_use))
+        for lane, feed in enumerate(self.feeds):
+            if feed.repair is not None:
+                self._repair(group, lane, feed.repair)
+        room = self._plan.room(self.reserved, self._read_ahead.size)
+        charged = [feed.charged for feed in self.feeds]
+        beyond = sum(map(room.beyond, charged))
+        nearest = self._nearest(room, charged, beyond)
+        while nearest and self._in_flight < self.concurrency.limit:
+            lane = nearest[0][1]
+            feed = self.feeds[lane]
+            if self._awaits_answer(feed):
+                nearest = [one for one in nearest if not self.feeds[one[1]].ahead]
+                heapify(nearest)
+                continue
+            before = room.beyond(feed.charged)
+            if self._start_next(group, lane, room, beyond):
+                heapreplace(nearest, (feed.distance, lane))
+                beyond += room.beyond(feed.charged) - before
+            else:
+                heappop(nearest)
+        self._at_limit = bool(nearest)
+        self._limited = self._limited or self._at_limit
+
+    def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
+        """Return a heap of the lanes that may ask for more, by how soon they need it."""
+        self._full = False
+        nearest = []
+        # Computed once: this loop runs often, and most lanes have taken their share and more.
+        share, reach_beyond = room.share, room.reach(room.share, beyond)
+        for lane, feed in enumerate(self.feeds):
+            if feed.planner.ended:
+                continue
+            taken = charged[lane]
+            reach = reach_beyond if taken >= share else room.reach(taken, beyond)
+            if not (feed.ranges and feed.answered) or feed.least <= reach:
+                nearest.append((feed.distance, lane))
+            else:
+                self._full = True
+        heapify(nearest)
+        return nearest
+
+    def _awaits_answer(self, feed: RangeQueue) -> bool:
+        """Return whether the request for a lane's head is still without an answer.
+
+        Until then only heads are asked for, so that nothing else delays the first batch.
+        """
+        return not feed.answered and feed.ahead >= self._plan.first_range
+
+    def _start_next(self, group: asyncio.TaskGroup, lane: int, room: Room, beyond: float) -> bool:
+        feed = self.feeds[lane]
+        size = self._allowed_size(lane, feed, room, beyond)
+        if not size:
+            return False
+        request = feed.planner.next(size)
+        if request is None:
+            if feed.ended:  # notified once, not for as long as threads work for it
+                self._lane_changed(lane)
+            return False
+        feed.add(self._start(group, lane, request, size))
+        # A probe of the shard's beginning is not yet the lane's first range.
+        if not feed.planner.probes or feed.planner.guessed:
+            feed.size = max(feed.size, grown(size, self._plan.range_size))
+        return True
+
+    def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:
+        size = request.stop - request.start
+        self.feeds[lane].add_repair(self._start(group, lane, request, size))
+
+    def _start(
+        self, group: asyncio.TaskGroup, lane: int, request: RangeRequest, allowed: int
+    ) -> RangeRead:
+        try:
+            memory = self._memory(lane, request.stop - request.start, allowed)
+        except MemoryError as error:
+            raise self._out_of_memory(error, request) from None
+        read = RangeRead(request, memory)
+        self._in_flight += 1
+        self._lane_changed(lane)
+        group.create_task(self._read(lane, read))
+        return read
+
+    def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
+        url = self._downloader.shards.urls[request.extent.shard]
+        return OutOfMemory.of(error, url=url, offset=request.start)
+
+    def _memory(self, lane: int, size: int, allowed: int) -> ByteArray:
+        """Allocate memory for a range.
+
+        The last range of a shard takes a piece of the usual size, or, where it is much smaller, an
+        idle one. Otherwise every shard's end would free pieces and touch new ones.
+        """
+        taken = allowed if size > allowed // 2 else size
+        return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
+
+    def _allowed_size(self, lane: int, feed: RangeQueue, room: Room, beyond: float) -> int:
+        """Return the bytes that the lane may ask for now.
+
+        The lane that the consumer waits for may have its head whatever the budget says, if nothing
+        of it is in flight: without it no memory would ever come free.
+        """
+        if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
+            return 0
+        reach = room.reach(feed.charged, beyond)
+        if feed.least <= reach:
+            return feed.size if feed.size <= reach else int(feed.planner.rest)
+        self._full = True
+        if feed.ranges:
+            return 0
+        first_range = self._plan.first_range
+        return first_range if lane == self._awaited or first_range <= reach else 0
+
+    def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
+        """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
+        taken = self.pool.in_use + self.reserved
+        # The ranges' part of the budget is full whenever a link is used well, so the total counts.
+        fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
+        awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
+        for feed in self.feeds if fits or awaited else ():
+            if read in feed.ranges:
+                with contextlib.suppress(MemoryError):
+                    return self.pool.acquire(size, feed.account)
+        return None
+
+    # -- reads and their effects -------------------------------------------------------------------
+
+    async def _read(self, lane: int, read: RangeRead) -> None:
+        def moved() -> None:
+            if read.filled == 0:
+                self.feeds[lane].answered = True
+                self._wake.set()  # other ranges may have waited for the shard's size
+            self._lane_changed(lane)
+
+        try:
+            await self._downloader.download(read, moved)
+        except MemoryError as error:
+            raise self._out_of_memory(error, read.request) from None
+        finally:
+            self._in_flight -= 1
+            if self._at_limit:
+                self._wake.set()
+            self._lane_changed(lane)
+
+    async def _adjust_concurrency(self) -> None:
+        """Keep adjusting the number of concurrent requests until cancelled."""
+        before, nbytes, throttled = self._loop.time(), 0, 0
+        while True:
+            await asyncio.sleep(ADJUST_SECONDS)
+            now, counts = self._loop.time(), self.counts
+            self.concurrency.observe(
+                Interval(
+                    now - before,
+                    counts["bytes_read"] - nbytes,
+                    counts["throttled"] - throttled,
+                    limited=self._limited,
+                    starved=self._starved,
+                )
+            )
+            before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
+            self._limited, self._starved = False, self._awaited >= 0
+            self._wake.set()
+
+    def _lane_changed(self, lane: int) -> None:
+        self.on_received(lane)
+        self.notify(lane)
+
+    def _released(self) -> None:
+        """Schedule again when memory has come back; called in any thread."""
+        if not self._wake.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+
+def _nothing(_: int) -> None:
+    """Do nothing: nobody has asked to be notified."""

@@ -1,0 +1,198 @@
+"""The inflater, which decompresses the lanes' ranges in threads before records are read from them.
+
+A lane reads from a :class:`LaneInflater`. Ranges of uncompressed shards pass through it unchanged.
+Those of compressed ones are decompressed in order, while they are received, into memory of the same
+budget. A lane's offsets count decompressed bytes, so orders and positions do not depend on the
+compression. A lane that begins in the middle of a compressed shard therefore reads it from its
+beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamrec.errors import DataError
+from streamrec.flow.pool import Account, Pool, size_class
+from streamrec.pipeline.fetch.lane_bytes import LaneInflater
+from streamrec.plan.ranges import grown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.config import Compression
+    from streamrec.pipeline.fetch.fetcher import Fetcher
+    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.plan.ranges import MemoryPlan
+
+__all__ = ["Inflater"]
+
+log = logging.getLogger("streamrec.pipeline")
+
+MOST_THREADS = 16
+
+
+class Inflater:
+    """A decompressor of the lanes' shards, the soonest needed first, within its part of the budget.
+
+    Args:
+        fetcher: Reads the ranges; the inflater reserves a part of its budget.
+        shards: The shards' names and sizes.
+        plan: The byte budget.
+        setting: The compression, or ``"auto"``.
+        offsets: The byte of its first shard at which each lane begins, decompressed.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        shards: Shards,
+        plan: MemoryPlan,
+        setting: Compression | Literal["auto"],
+        offsets: Sequence[int],
+    ) -> None:
+        self.feeds = [
+            LaneInflater(feed, shards, setting, offset, plan.first_range, self._reread)
+            for feed, offset in zip(fetcher.feeds, offsets, strict=True)
+        ]
+        self.bytes_in = self.bytes_out = 0
+        self._fetcher = fetcher
+        self._plan = plan
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._busy, self._has_said = 0, False
+        self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
+        self.pool = Pool(self._released)
+        self._account = Account()
+        fetcher.on_received = self._on_received
+        if setting != "auto":
+            self._reserve()
+
+    def __repr__(self) -> str:
+        return f"<Inflater {self._busy} at work, {self.pool!r}>"
+
+    async def run(self) -> None:
+        """Keep decompressing until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                self._schedule(group)
+                await self._wake.wait()
+
+    def wake(self) -> None:
+        """Schedule again, since a lane may have become due."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the threads after their current steps and release all memory."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for feed in self.feeds:
+            feed.close()
+        self.pool.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters since the start, and the memory in use."""
+        stored = self._fetcher.pool
+        return {
+            "bytes_in_memory": stored.in_use + self.pool.in_use,
+            "most_bytes_in_memory": stored.most_in_use + self.pool.most_in_use,
+            "bytes_idle": stored.idle + self.pool.idle,
+            "decompressed_from": self.bytes_in,
+            "decompressed_to": self.bytes_out,
+        }
+
+    def _reread(self, url: str) -> None:
+        if not self._has_said:
+            self._has_said = True
+            log.info(
+                "%s is compressed, and the stream begins in the middle of it; such shards are "
+                "read and decompressed from their beginnings",
+                url,
+            )
+
+    def _on_received(self, lane: int) -> None:
+        """Take in the bytes that a lane has received."""
+        if self.feeds[lane].update():
+            self._wake.set()
+
+    def _schedule(self, group: asyncio.TaskGroup) -> None:
+        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
+        for lane in sorted(waiting, key=lambda lane: self.feeds[lane].waiting):
+            if self._busy == self._most:
+                return
+            if self._has_memory(lane, self.feeds[lane]):
+                self._busy += 1
+                self.feeds[lane].busy = True
+                group.create_task(self._inflate(lane))
+
+    def _has_memory(self, lane: int, feed: LaneInflater) -> bool:
+        """Allocate memory for the lane's next step, if the budget has some."""
+        if feed.open_piece is not None:
+            return True
+        size = self._allowed_size(lane, feed)
+        if size:
+            try:
+                feed.begin_piece(self.pool.acquire(size, self._account))
+            except MemoryError as error:
+                raise feed.out_of_memory(error) from None
+            feed.size = grown(feed.size, self._plan.range_size)
+            self._reserve()
+        return size > 0
+
+    def _reserve(self) -> None:
+        """Reserve the inflater's part of the budget, or what it holds beyond it."""
+        share = self._plan.for_inflated
+        self._fetcher.reserved = max(share, self.pool.in_use)
+        self.pool.trim(max(0, share - self.pool.in_use))
+
+    def _allowed_size(self, lane: int, feed: LaneInflater) -> int:
+        """Return the bytes that the lane may have now.
+
+        A lane without any bytes may have a head's whatever the budget says. To go on with a record
+        larger than that, the consumer must wait for the lane: otherwise all might overdraw.
+        """
+        size = min(feed.size, size_class(feed.likely_size()))
+        owed = sum(other.due for other in self.feeds) * self._plan.first_range
+        wanted = self.pool.in_use + size_class(size) + owed
+        # Ranges may have filled this part of the budget before the compression was known.
+        both = wanted + self._fetcher.pool.in_use
+        if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
+            return size
+        overdraws = feed.straddling > self._plan.first_range and not self._fetcher.awaits(lane)
+        return min(size, self._plan.first_range) if feed.due and not overdraws else 0
+
+    async def _inflate(self, lane: int) -> None:
+        feed = self.feeds[lane]
+        stream, source, target = feed.work()
+        error, taken, given = None, 0, 0
+        try:
+            taken, given = await self._loop.run_in_executor(
+                self._threads, stream.fill, source.data, target.data
+            )
+        except DataError as fault:
+            error = fault
+        except MemoryError as fault:
+            raise feed.out_of_memory(fault) from None
+        finally:
+            feed.busy = False
+            self._busy -= 1
+        self.bytes_in += taken
+        self.bytes_out += given
+        if error is not None:
+            feed.fail(error)
+        else:
+            feed.worked(taken, given)
+        self._wake.set()
+        self._fetcher.wake()
+        self._fetcher.notify(lane)
+
+    def _released(self) -> None:
+        """Schedule again when memory has come back; called in any thread."""
+        if not self._wake.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self._wake.set)

@@ -1,0 +1,295 @@
+"""The bytes of one lane: its ranges, or the pieces that are decompressed from them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
+from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
+from streamrec.masking import masked
+from streamrec.pipeline.fetch.range_queue import Piece
+from streamrec.plan.ranges import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamrec.config import Compression
+    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+    from streamrec.plan.order import Extent
+    from streamrec.values.columns import ByteArray
+
+__all__ = ["LaneInflater"]
+
+USUAL_RATIO = 8
+"""Decompressed bytes expected per stored byte, so that small shards get little memory."""
+
+
+class LaneInflater:
+    """A queue of one lane's bytes: plain ranges, or decompressed pieces.
+
+    Args:
+        source: The lane's ranges as they are fetched.
+        shards: The shards' names and sizes.
+        setting: The compression, or ``"auto"``.
+        offset: The byte of the first shard to begin at, decompressed.
+        head: The size in bytes of the first piece of memory.
+        rereads: Called with the shard's URL if ``offset`` needs it to be read from its beginning.
+    """
+
+    def __init__(
+        self,
+        source: RangeQueue,
+        shards: Shards,
+        setting: Compression | Literal["auto"],
+        offset: int,
+        head: int,
+        rereads: Callable[[str], None],
+    ) -> None:
+        self.size = head
+        """The size in bytes of the next piece of memory."""
+        self.busy = False
+        """True while a thread works for the lane."""
+        self._source = source
+        self._shards = shards
+        self._setting = setting
+        self._skip = offset
+        self._rereads = rereads
+        self._pieces: deque[Piece] = deque()
+        self._extent: Extent | None = None
+        self._stream: Decompressor | None = None
+        self._failed = False
+        self._given_up: Extent | None = None
+
+    # -- for the lane ------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> RangeRead | Piece | None:
+        """The range or piece whose records are read next."""
+        if self._pieces:
+            return self._pieces[0]
+        read = self._source.first
+        plain = self._stream is None and read is not None and read.request.extent is self._extent
+        return read if plain else None
+
+    def drop(self) -> None:
+        """Drop the first range or piece, which has been read."""
+        if self._pieces:
+            self._pieces.popleft()
+        else:
+            self._source.drop()
+            self.update()
+
+    @property
+    def ended(self) -> bool:
+        """True when no bytes wait and none will come."""
+        return not self._pieces and self._source.ended
+
+    @property
+    def progress(self) -> Progress:
+        """The lane's progress with its records."""
+        return self._source.progress
+
+    def reread(self, start: int) -> None:
+        """Request the first range of a plain shard again, from byte ``start`` on."""
+        self._source.reread(start)
+
+    def give_up(self) -> None:
+        """Go on with the next shard, as the rest of this one cannot be decompressed."""
+        assert self._extent is not None
+        self._source.planner.leave(self._extent)
+        self._given_up, self._extent, self._stream = self._extent, None, None
+        self._skip, self._failed = 0, False
+        self._pieces.clear()
+        self.update()
+
+    def close(self) -> None:
+        """Release the pieces that wait."""
+        self._pieces.clear()
+
+    # -- for the threads ---------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Decompressed bytes whose records have not been read yet."""
+        return sum(piece.filled - piece.scanned for piece in self._pieces)
+
+    @property
+    def open_piece(self) -> Piece | None:
+        """The piece of memory that is being filled."""
+        return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
+
+    @property
+    def due(self) -> bool:
+        """True while the lane has no bytes at all, so that memory for its head is kept free."""
+        return self.has_work and not (self._pieces or self.progress.ready or self._source.undrawn)
+
+    @property
+    def straddling(self) -> int:
+        """The approximate bytes of the record that is being assembled from several ranges."""
+        return self._source.straddling
+
+    @property
+    def has_work(self) -> bool:
+        """True while there is work for a thread."""
+        if self._stream is None or self.busy or self._failed:
+            return False
+        read = self._source.first
+        received = read is not None and read.scanned < read.filled
+        return self._stream.pending or received
+
+    @property
+    def decompresses(self) -> bool:
+        """True while the lane waits for a thread: one at work, or one still to start."""
+        return self.busy or self.has_work
+
+    def update(self) -> bool:
+        """Take in the received ranges; return whether there is work for a thread."""
+        while not self._failed and (read := self._source.first) is not None:
+            if read.request.extent is self._given_up:
+                self._source.drop()
+                continue
+            if read.request.extent is not self._extent and not self._enter(read):
+                return False
+            if not self._settle():
+                break
+        return self.has_work
+
+    def begin_piece(self, memory: ByteArray) -> None:
+        """Append a piece of memory to be filled next."""
+        assert self._extent is not None
+        start = self._stream.produced if self._stream else 0
+        begin = max(start, self._skip)
+        self._pieces.append(Piece(RangeRequest(self._extent, begin, begin + len(memory)), memory))
+
+    def work(self) -> tuple[Decompressor, ByteArray, ByteArray]:
+        """Return the next work for a thread: the stream, its input and memory for its output."""
+        read, piece, stream = self._source.first, self.open_piece, self._stream
+        assert stream is not None
+        assert piece is not None
+        source = read.memory[read.scanned : read.filled] if read is not None else _NOTHING
+        room = piece.memory[piece.filled :]
+        missing = self._skip - stream.produced  # skipped bytes are written too, then overwritten
+        return stream, source, room[:missing] if missing > 0 else room
+
+    def worked(self, taken: int, given: int) -> None:
+        """Record that a thread took ``taken`` stored bytes and gave ``given`` decompressed ones."""
+        read, piece, stream = self._source.first, self.open_piece, self._stream
+        assert stream is not None
+        assert piece is not None
+        if read is not None:
+            read.scanned += taken
+        if stream.produced > self._skip:
+            piece.filled += given
+        if piece.filled == len(piece.memory):
+            piece.close()
+        self.update()
+
+    def fail(self, error: DataError | StoreError) -> None:
+        """Put an error behind the bytes that wait."""
+        if self.open_piece is None:
+            self.begin_piece(_NOTHING)
+        self._pieces[-1].error = error
+        self._failed = True
+
+    def out_of_memory(self, error: MemoryError) -> OutOfMemory:
+        """Make the error for a failed allocation."""
+        assert self._stream is not None
+        return OutOfMemory.of(error, url=self._stream.url, offset=self._stream.consumed)
+
+    def likely_size(self) -> int:
+        """Estimate the decompressed bytes of the current shard."""
+        assert self._extent is not None
+        return USUAL_RATIO * self._shards.sizes.get(self._extent.shard, 0)
+
+    def _enter(self, read: RangeRead) -> bool:
+        """Begin a shard, unless its compression is still unknown; return whether it was begun."""
+        kind = self._kind(read)
+        if kind is None:
+            return False
+        self._extent = read.request.extent
+        url = masked(self._shards.urls[self._extent.shard])
+        if kind == "none":
+            self._go_on(read, self._skip)
+            self._skip = 0
+            return True
+        if self._skip:
+            self._rereads(url)
+        self._stream = Decompressor(kind, url=url)
+        self._go_on(read, read.request.stop)
+        return True
+
+    def _go_on(self, read: RangeRead, offset: int) -> None:
+        """Continue at ``offset`` if only the shard's first bytes were requested, as a probe.
+
+        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
+        """
+        planner = self._source.planner
+        if not planner.probes or read.error is not None:
+            return
+        planner.go_on(offset)
+        if self._stream is None:
+            self._source.drop()
+            self._source.answered = planner.guessed  # if not, the head is still to be requested
+        elif planner.guessed:
+            self._source.withdraw()
+
+    def _kind(self, read: RangeRead) -> Compression | None:
+        if self._setting != "auto":
+            return self._setting
+        if read.filled < HEAD and not read.done and read.error is None:
+            return None
+        shard = read.request.extent.shard
+        named = of_name(self._shards.urls[shard], self._shards.encodings.get(shard))
+        return detect(read.memory[: min(HEAD, read.filled)].tobytes(), named)
+
+    def _settle(self) -> bool:
+        """Drop the first range if it is used up; return whether the next one can follow."""
+        read, stream = self._source.first, self._stream
+        if stream is None or read is None or self.busy or stream.pending or self._failed:
+            return False
+        if read.scanned < read.filled:
+            return False
+        try:
+            if read.error is not None:
+                raise read.error
+            return read.done and self._leave(read, stream)
+        except (DataError, StoreError) as error:
+            self.fail(error)
+            return read.done
+
+    def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
+        """Drop the first range; the shard's last one only when all is decompressed."""
+        is_last = read.request.stop >= self._shards.sizes[read.request.extent.shard]
+        if is_last:
+            stream.end()
+            if stream.pending:
+                return False
+        self._source.drop()
+        if is_last:
+            self._end_shard(stream)
+        return True
+
+    def _end_shard(self, stream: Decompressor) -> None:
+        stream.finish()
+        if stream.produced < self._skip:
+            raise TruncatedShard(
+                f"the shard has {stream.produced} decompressed bytes, and should be read from byte "
+                f"{self._skip} on; give the offset of a record, or a state of this very shard",
+                url=stream.url,
+                offset=stream.consumed,
+            )
+        if self.open_piece is None:
+            self.begin_piece(_NOTHING)
+        piece = self._pieces[-1]
+        piece.shard_size = stream.produced
+        piece.close()
+        assert self._extent is not None
+        if not stream.produced:
+            self._shards.mark_empty(self._extent.shard)
+        self._stream, self._skip = None, 0
+
+
+_NOTHING = np.empty(0, np.uint8)

@@ -1,0 +1,312 @@
+"""The downloader of single ranges.
+
+It retries, resumes where a body broke off, cuts connections that stall, and hedges slow requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec.errors import StoreError, StoreUnavailable
+from streamrec.flow.cleanup import end
+from streamrec.flow.retry import Backoff, RetryRate
+from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.plan.hedging import Hedging
+from streamrec.plan.ranges import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.stores.base import Store
+    from streamrec.values.columns import ByteArray
+
+__all__ = ["OpensStores", "RangeDownloader"]
+
+PATIENCE_AT_START = 15.0
+"""Seconds for a store that has never answered: it is more likely misnamed than briefly down."""
+SILENCE = 15.0
+"""Seconds after which a connection is cut if it has not brought ``SLOWEST`` bytes."""
+SLOWEST = 16 << 10
+MOVES = 16
+"""The most times that this timer is moved within ``SILENCE``, since moving it costs as much as
+receiving a piece. So a connection may be cut a sixteenth of ``SILENCE`` too early."""
+HEDGE_AGAIN = 0.1
+"""Seconds after which a slow request that could not be hedged is checked again."""
+
+
+_SILENT = "the connection was silent and has been cut"
+
+
+class OpensStores(Protocol):
+    """The part of :class:`streamrec.stores.open.Stores` that the fetcher needs."""
+
+    def store_for(self, url: str) -> Store:
+        """Return the store that serves the URL."""
+        ...
+
+
+@dataclass(eq=False)
+class RangeDownloader:
+    """A downloader of ranges; the caller decides how many are downloaded at a time.
+
+    Args:
+        shards: The facts about the shards; responses add to them.
+        stores: The stores of the shards.
+        stall_timeout: Seconds for which one range may fail or make no progress.
+        random: The source of the retries' jitter.
+        lend: Allocates memory in bytes for the hedge of a range; ``None`` if there is none.
+    """
+
+    shards: Shards
+    stores: OpensStores
+    stall_timeout: float
+    random: Random
+    lend: Callable[[RangeRead, int], ByteArray | None]
+    hedging: Hedging = field(default_factory=Hedging)
+    retries: RetryRate = field(default_factory=RetryRate)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hedges_under_way = 0
+
+    async def download(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        """Fill a range's memory, and set ``read.done`` or ``read.error`` at the end.
+
+        Args:
+            read: The range.
+            moved: Called when bytes have been received or the shard's size is known.
+        """
+        try:
+            await self._race(read, moved)
+        except StoreError as error:
+            read.error = error.at(read.request.start + read.filled)
+        else:
+            read.done = True
+
+    # -- one range, perhaps by two requests --------------------------------------------------------
+
+    async def _race(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        started = read.heard_at = self._loop.time()
+        first = asyncio.create_task(self._fill(read, moved))
+        try:
+            while (hedge := await self._until_slow(first, read, started)) is not None:
+                if await self._hedged(first, hedge):
+                    await end(first)
+                    _take_over(read, hedge)
+                    return
+        finally:
+            await end(first)
+        first.result()
+        if read.last_failure is None:
+            seconds = self._loop.time() - started
+            self.hedging.finished(len(read.memory), seconds, read.silence)
+
+    async def _until_slow(
+        self, first: asyncio.Task[None], read: RangeRead, started: float
+    ) -> RangeRead | None:
+        """Wait until the request ends, or is slow and may be hedged; then return the hedge."""
+        wait = self._slow_in(read, started)
+        while True:
+            due = self._loop.time() + max(0.0, wait)
+            if (await asyncio.wait([first], timeout=max(0.0, wait)))[0]:
+                return None
+            late = self._loop.time() - due
+            started += late
+            # While the loop was busy nothing could be received, so the request gets that time now.
+            late = min(late, self.hedging.silence(len(read.memory)))
+            if (await asyncio.wait([first], timeout=late))[0]:
+                return None
+            wait = self._slow_in(read, started)
+            if wait <= 0:
+                hedge = self._new_hedge(read)
+                if hedge is not None:
+                    return hedge
+                wait = HEDGE_AGAIN
+
+    def _slow_in(self, read: RangeRead, started: float) -> float:
+        """Return the seconds until the request is slow, by its total time or by its silence."""
+        size = len(read.memory)
+        return min(started + self.hedging.patience(size) - self._loop.time(), self._mute_in(read))
+
+    def _mute_in(self, read: RangeRead) -> float:
+        return read.heard_at + self.hedging.silence(len(read.memory)) - self._loop.time()
+
+    def _new_hedge(self, read: RangeRead) -> RangeRead | None:
+        counts, request = self.counts, read.request
+        left = len(read.memory) - read.filled
+        if (
+            not left
+            or read.resting
+            or not self.hedging.allows(
+                self._loop.time(),
+                hedges=counts["hedges"],
+                requests=counts["requests"],
+                under_way=self._hedges_under_way,
+            )
+        ):
+            return None
+        memory = self.lend(read, left)
+        if memory is None:
+            return None
+        counts["hedges"] += 1
+        begin = request.start + read.filled
+        return RangeRead(RangeRequest(request.extent, begin, request.stop), memory)
+
+    async def _hedged(self, first: asyncio.Task[None], hedge: RangeRead) -> bool:
+        """Return whether the hedge, in its one attempt, is complete before the first request.
+
+        A hedge that stalls is given up, so that another one can be sent.
+        """
+        hedge.heard_at = self._loop.time()
+        second = asyncio.create_task(self._receive_all(hedge))
+        self._hedges_under_way += 1
+        try:
+            await self._until_mute(hedge, first, second)
+            won = second.done() and second.result() and not first.done()
+        finally:
+            self._hedges_under_way -= 1
+            await end(second)
+        self.counts["hedges_won" if won else "hedges_lost"] += 1
+        if not won:
+            await asyncio.wait([first], timeout=HEDGE_AGAIN)
+        return won
+
+    async def _until_mute(self, hedge: RangeRead, *tasks: asyncio.Task[Any]) -> None:
+        """Wait for one of the tasks, but no longer than the hedge may be silent."""
+        wait = self._mute_in(hedge)
+        while not (
+            await asyncio.wait(tasks, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
+        )[0]:
+            await asyncio.sleep(0)
+            wait = self._mute_in(hedge)
+            if wait <= 0:
+                return
+
+    # -- one range by as many requests as it takes -------------------------------------------------
+
+    async def _fill(self, read: RangeRead, moved: Callable[[], None]) -> None:
+        """Request the range until it is complete.
+
+        Raises:
+            StoreError: It cannot be retried, or no byte came for ``stall_timeout``.
+        """
+        backoff = Backoff(self.random)
+        filled, since = 0, self._loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(self._left(since, SILENCE)) as silence:
+                    await self._receive(read, silence, moved)
+                return
+            except TimeoutError:
+                self.counts["cut"] += 1
+                read.last_failure = read.last_failure or StoreUnavailable(_SILENT)
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                self._note(error)
+                read.last_failure = _bare(error)
+            if read.filled >= filled + min(SLOWEST, len(read.memory) - filled):
+                filled, since = read.filled, self._loop.time()
+                backoff.reset()
+            self.counts["retries"] += 1
+            wait = backoff.next(getattr(read.last_failure, "retry_after", None))
+            wait = max(wait, self.retries.delay(self._loop.time()))
+            read.resting = True
+            await asyncio.sleep(self._left(since, wait))
+            read.resting = False
+            if self._left(since, 1.0) <= 0:
+                raise self._stalled(read)
+
+    def _note(self, error: StoreError) -> None:
+        if isinstance(error, StoreUnavailable) and error.throttled:
+            self.counts["throttled"] += 1
+            self.hedging.throttled(self._loop.time())
+
+    async def _receive_all(self, read: RangeRead) -> bool:
+        """Make one attempt; return whether it brought everything.
+
+        Its errors are ignored: the first request will meet them too.
+        """
+        try:
+            async with asyncio.timeout(SILENCE) as silence:
+                await self._receive(read, silence, _nobody)
+        except TimeoutError:
+            return False
+        except StoreError as error:
+            self._note(error)
+            return False
+        return True
+
+    async def _receive(
+        self, read: RangeRead, silence: asyncio.Timeout, moved: Callable[[], None]
+    ) -> None:
+        """Make one request for the rest of the range."""
+        self.counts["requests"] += 1
+        read.heard_at = self._loop.time()
+        request, shards, shard = read.request, self.shards, read.shard
+        url = shards.urls[shard]
+        begin = request.start + read.filled
+        opened = self.stores.store_for(url).open_range(
+            url, begin, request.stop, etag=shards.etags.get(shard)
+        )
+        async with opened as body:
+            shards.learn(shard, body.info)
+            moved()  # other ranges of the shard may have waited for its size
+            expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
+            counted, moved_at = read.filled, read.heard_at
+
+            def received(count: int) -> None:
+                nonlocal counted, moved_at
+                read.receive(count, self._loop.time())
+                self.counts["bytes_read"] += count
+                enough = read.filled - counted >= SLOWEST
+                if enough and read.heard_at >= moved_at + SILENCE / MOVES:
+                    counted, moved_at = read.filled, read.heard_at
+                    silence.reschedule(read.heard_at + SILENCE)
+                moved()
+
+            await body.fill(read.memory.data[read.filled : expected], received)
+            if read.filled < expected:
+                raise StoreUnavailable("the response ended early", url=url)
+
+    def _patience(self) -> float:
+        if self.counts["bytes_read"]:
+            return self.stall_timeout
+        return min(self.stall_timeout, PATIENCE_AT_START)
+
+    def _left(self, since: float, wanted: float) -> float:
+        """Limit ``wanted`` seconds to those that the range still has before it stalls."""
+        return max(0.0, min(wanted, since + self._patience() - self._loop.time()))
+
+    def _stalled(self, read: RangeRead) -> StoreUnavailable:
+        failure = read.last_failure
+        return StoreUnavailable(
+            f"fetch stalls: no byte came for {self._patience():g} s"
+            f"{f' ({failure.message})' if failure else ''}; check the endpoint and the network, "
+            "or raise stall_timeout",
+            url=self.shards.urls[read.shard],
+        )
+
+
+def _take_over(read: RangeRead, hedge: RangeRead) -> None:
+    """Copy the hedge's bytes beyond those received; the first request has ended."""
+    begin = read.request.start + read.filled - hedge.request.start
+    count = hedge.filled - begin
+    read.memory[read.filled : read.filled + count] = hedge.memory[begin : hedge.filled]
+    read.filled += count
+
+
+def _bare(error: StoreError) -> StoreError:
+    """Strip the error's traceback: it holds the range, which holds the error and its memory."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _nobody() -> None:
+    """Do nothing: nobody is notified."""

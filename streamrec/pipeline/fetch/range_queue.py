@@ -1,0 +1,274 @@
+"""The state of shards and of lanes' ranges: planned, in flight and received."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ObjectChanged
+from streamrec.flow.pool import Account
+from streamrec.masking import masked_repr
+from streamrec.pipeline.dataset_index import check_version
+from streamrec.plan.position import object_tag
+from streamrec.plan.ranges import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from streamrec.errors import DataError, StoreError
+    from streamrec.plan.ranges import LaneRanges
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.values.columns import ByteArray
+
+__all__ = ["Piece", "Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
+
+
+@dataclass(slots=True)
+class Shards:
+    """The shards' names, and the facts that stores have given about them."""
+
+    urls: Sequence[str]
+    sizes: dict[int, int] = field(default_factory=dict)
+    etags: dict[int, str | None] = field(default_factory=dict)
+    """The pinned version of each object that was listed or read."""
+    encodings: dict[int, str] = field(default_factory=dict)
+    """The Content-Encoding of objects that are stored with one."""
+    expected_tags: dict[int, int] = field(default_factory=dict)
+    """The short tags of the versions that a resumed position was in the middle of."""
+    indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    """Size and version from the index, for shards whose listing lacks them."""
+    _tags: dict[int, int] = field(default_factory=dict)
+    _known_empty: set[int] = field(default_factory=set)
+
+    __repr__ = masked_repr
+
+    def mark_empty(self, shard: int) -> None:
+        """Treat a shard as empty, since it decompressed to nothing."""
+        self._known_empty.add(shard)
+        self.sizes[shard] = 0
+
+    def learn(self, shard: int, info: ObjectInfo) -> None:
+        """Keep the facts of a response, and check that the object's version is the expected one.
+
+        Raises:
+            ObjectChanged: The version is not the one that the resumed position was saved from.
+            StaleIndex: The version is not the one that was indexed.
+        """
+        if shard in self.indexed:
+            check_version(info, *self.indexed[shard])
+            del self.indexed[shard]
+        tag = self.expected_tags.pop(shard, 0)
+        if tag and info.etag is not None and object_tag(info.etag) != tag:
+            raise ObjectChanged(
+                "the position was saved in the middle of another version of this object "
+                f"({tag:05x}) than the store has now (ETag {info.etag}); restore the object, or "
+                "begin anew without a position",
+                url=self.urls[shard],
+            )
+        if info.size is not None and shard not in self._known_empty:
+            self.sizes[shard] = info.size
+        if info.encoding is not None:
+            self.encodings[shard] = info.encoding
+        self.etags.setdefault(shard, info.etag)
+
+    def tag(self, shard: int) -> int:
+        """Return a short tag of the object's version; 0 while it is unknown."""
+        if shard not in self._tags and shard in self.etags:
+            self._tags[shard] = object_tag(self.etags[shard])
+        return self._tags.get(shard, 0)
+
+
+@dataclass(slots=True, eq=False)
+class RangeRead:
+    """A range that is being read into memory."""
+
+    request: RangeRequest
+    memory: ByteArray
+    filled: int = 0
+    """Bytes that have been received."""
+    scanned: int = 0
+    """Bytes whose records have been read."""
+    heard_at: float = 0.0
+    """The event loop's time, in seconds, of the last byte or else of the request."""
+    silence: float = 0.0
+    """The longest time without a byte, in seconds."""
+    done: bool = False
+    resting: bool = False
+    """True while it waits before a retry."""
+    last_failure: StoreError | None = None
+    """The last failure that was retried."""
+    error: StoreError | None = None
+    """The error with which it was given up."""
+
+    @property
+    def shard(self) -> int:
+        """The shard's number."""
+        return self.request.extent.shard
+
+    def receive(self, count: int, now: float) -> None:
+        """Count ``count`` received bytes, at the event loop's time ``now`` in seconds."""
+        self.filled += count
+        self.silence = max(self.silence, now - self.heard_at)
+        self.heard_at = now
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A piece of a shard's decompressed bytes, the counterpart of a plain shard's range."""
+
+    request: RangeRequest
+    """The piece's range within the decompressed bytes."""
+    memory: ByteArray
+    filled: int = 0
+    scanned: int = 0
+    done: bool = False
+    error: DataError | StoreError | None = None
+    shard_size: int | None = None
+    """The shard's decompressed size in bytes, once its end has come."""
+
+    def close(self) -> None:
+        """Mark the piece as complete, with the bytes that have come."""
+        request = self.request
+        self.request = replace(request, stop=request.start + self.filled)
+        self.memory, self.done = self.memory[: self.filled], True
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """A lane's progress with its records, updated by the lane."""
+
+    ready: float = 0
+    """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
+    record: float = 0
+    """The mean size of a record, in bytes."""
+    lacks: int = 0
+    """Bytes that the lane must read before it has records again, if it knows; else 0."""
+
+
+@dataclass(slots=True, eq=False)
+class Turns:
+    """The turns of a lane's feeds, where it reads some of each in turn."""
+
+    feeds: int
+    """The number of feeds."""
+    number: int
+    """The number of the turn, from 0 in each epoch."""
+    taken: int
+    """Bytes that the turn has given."""
+    size: float = 1.0
+    """The approximate bytes of a turn."""
+
+    @property
+    def feed(self) -> int:
+        """The index of the feed whose turn it is."""
+        return self.number % self.feeds
+
+    def go_on(self) -> None:
+        """Begin the next feed's turn."""
+        self.number, self.taken = self.number + 1, 0
+
+    def until(self, feed: int, nbytes: float) -> float:
+        """Estimate the bytes that the lane takes before it has taken ``nbytes`` of a feed."""
+        away = (feed - self.number) % self.feeds
+        rounds, rest = divmod(nbytes + (0 if away else self.taken), self.size)
+        return max(0.0, (rounds * self.feeds + away) * self.size + rest - self.taken)
+
+
+@dataclass(slots=True, eq=False)
+class RangeQueue:
+    """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
+
+    planner: LaneRanges
+    size: int
+    """The size of the next range in bytes."""
+    ranges: deque[RangeRead] = field(default_factory=deque)
+    """The queue itself; only the methods change it, as they count its bytes."""
+    account: Account = field(default_factory=Account)
+    """The lane's memory: ranges, queued or still referred to by rows, and straddling records."""
+    progress: Progress = field(default_factory=Progress)
+    """The lane's progress; all feeds of a lane share it."""
+    share: float = 1.0
+    """The approximate share of the lane's records that come from this feed."""
+    until: Callable[[float], float] | None = None
+    """Estimates the bytes that the lane takes before a number of this feed's, if it takes turns."""
+    undrawn: float = 0
+    """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
+    repair: RangeRequest | None = None
+    """The range to read again, before anything else."""
+    answered: bool = False
+    """True once the store has begun to answer for the lane."""
+    _asked: int = field(init=False)
+    """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
+
+    def __post_init__(self) -> None:
+        """Count the bytes of the given ranges."""
+        self._asked = sum(len(read.memory) for read in self.ranges)
+
+    @property
+    def first(self) -> RangeRead | None:
+        """The range whose records are read next; none while one is still to be read again."""
+        return self.ranges[0] if self.ranges and self.repair is None else None
+
+    def add(self, read: RangeRead) -> None:
+        """Append a range that has been requested."""
+        self.ranges.append(read)
+        self._asked += len(read.memory)
+
+    def add_repair(self, read: RangeRead) -> None:
+        """Put the range that has been requested again in front of the others."""
+        self.repair = None
+        self.ranges.appendleft(read)
+        self._asked += len(read.memory)
+
+    def drop(self) -> RangeRead:
+        """Remove and return the first range, which is used up."""
+        read = self.ranges.popleft()
+        self._asked -= len(read.memory)
+        return read
+
+    def withdraw(self) -> None:
+        """Remove the last range, which is of no use."""
+        self._asked -= len(self.ranges.pop().memory)
+
+    @property
+    def ahead(self) -> int:
+        """Requested bytes whose records are still to be read; only the first range is in use."""
+        return self._asked - (self.ranges[0].scanned if self.ranges else 0)
+
+    @property
+    def straddling(self) -> int:
+        """The approximate bytes of the record that is being assembled from several ranges."""
+        return self.account.in_use - self._asked
+
+    @property
+    def least(self) -> float:
+        """Bytes of memory that the next range needs: fewer than its size only at a shard's end."""
+        # Only a much smaller rest gets a smaller piece: pieces of many sizes are hard to reuse.
+        rest = self.planner.rest
+        return rest if 2 * rest <= self.size else self.size
+
+    @property
+    def charged(self) -> float:
+        """The lane's memory in bytes, with that for records which straddle two of its ranges."""
+        # A record at the end of each range goes on in the next one, so that it must be copied.
+        return self.account.in_use + len(self.ranges) * self.progress.record
+
+    @property
+    def distance(self) -> float:
+        """The bytes that the lane delivers before it needs the next range."""
+        # Bytes that complete a window are all needed at once, when the records before are used up.
+        own = self.undrawn + self.ahead
+        ahead = own / self.share if self.until is None else self.until(own)
+        lacks = self.progress.lacks
+        return self.progress.ready + (ahead - lacks if ahead >= lacks else ahead / lacks - 1)
+
+    @property
+    def ended(self) -> bool:
+        """True when no range waits and none will come."""
+        return not self.ranges and self.repair is None and self.planner.ended
+
+    def reread(self, start: int) -> None:
+        """Drop the first range, and have it read again from byte ``start`` of its shard on."""
+        read = self.drop()
+        self.repair = RangeRequest(read.request.extent, start, read.request.stop)

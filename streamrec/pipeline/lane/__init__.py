@@ -1,0 +1,1 @@
+"""Lanes: records from bytes, in the order of the dataset."""

@@ -1,0 +1,185 @@
+"""The filter of a lane, which threads apply to spans of records without changing their order.
+
+Records that are kept stay references to the bytes that were read, so later stages work as without a
+filter. Features that the function does not use are not parsed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from streamrec import kernel
+from streamrec.errors import DataError, StreamrecError
+from streamrec.formats.examples.descriptions import is_pair
+from streamrec.formats.examples.sequences import parser_of
+from streamrec.pipeline.lane.ordering_stages import Coordinates
+from streamrec.values.batch import Origin
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.functions import Function
+    from streamrec.pipeline.lane.ordering_stages import Records
+    from streamrec.values.columns import Column
+
+__all__ = ["Filter", "FilterStage"]
+
+MOST_WAITING = 2
+"""Spans of a lane that threads may have: one that is being filtered, and the next."""
+
+Columns: TypeAlias = "dict[str, Column]"
+
+
+class Filter:
+    """The user's filter function, called with columns from several threads at once.
+
+    Args:
+        function: The user's.
+        features: The specs in their plain form, or ``None`` for raw records.
+        urls: The shards' URLs, for errors.
+    """
+
+    def __init__(
+        self, function: Function, features: dict[str, Any] | None, urls: Sequence[str]
+    ) -> None:
+        self._function = function
+        self._features = features
+        self._urls = urls
+        self._single = features is not None and not is_pair(features)
+        self._used: tuple[str, ...] = ()
+
+    def apply(self, span: Records, allocate: Allocate) -> Records:
+        """Return the records that the filter keeps; a few are copied, which frees the rest.
+
+        Args:
+            span: Some records.
+            allocate: Allocates memory for the copies.
+
+        Raises:
+            FunctionFailed: The function raised or returned no mask.
+            DataError: A record cannot be parsed.
+        """
+        rows = span.rows
+        origin = Origin(rows.shards, rows.ordinals)
+        mask = self._function.keep(self._columns(rows), origin, self._urls.__getitem__)
+        kept = np.flatnonzero(mask)
+        if len(kept) == len(rows):
+            return span
+        few = rows.take(kept)
+        if few.nbytes < rows.nbytes // 2:
+            column = kernel.gather(few, allocate)
+            few = replace(RecordRows.from_column(column), shards=few.shards, ordinals=few.ordinals)
+        return span.keep(kept, few)
+
+    def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
+        if self._features is None:
+            return {"records": kernel.gather(rows)}
+        if not self._single:
+            return parser_of(self._features, pad=False).parse(rows, self._urls.__getitem__)
+        return _Columns(self._features, rows, self._parse)
+
+    def _parse(self, rows: RecordRows, name: str) -> Columns:
+        """Parse all columns that the function has used so far, and this one."""
+        assert self._features is not None
+        if name not in self._used:
+            self._used = (*self._used, name)
+        features = {used: self._features[used] for used in self._used}
+        return parser_of(features, pad=False).parse(rows, self._urls.__getitem__)
+
+
+class _Columns(Mapping[str, Any]):
+    """A mapping of columns that are parsed at their first use."""
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        rows: RecordRows,
+        parse: Callable[[RecordRows, str], Columns],
+    ) -> None:
+        self._features = features
+        self._rows = rows
+        self._parse = parse
+        self._parsed: Columns = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._features:
+            raise KeyError(name)
+        if name not in self._parsed:
+            self._parsed = self._parse(self._rows, name) | self._parsed
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+
+class FilterStage:
+    """A queue of one lane's spans that threads filter, and of what follows them.
+
+    Args:
+        submit: Gives a span to a thread to filter.
+        patience: The number of extents in a row without a kept record after which the lane fails;
+            ``None``: never, as the run ends by itself.
+    """
+
+    def __init__(
+        self, submit: Callable[[Records], Future[Records]], patience: int | None = None
+    ) -> None:
+        self._submit = submit
+        self._patience = patience
+        self._items: deque[Future[Records] | Coordinates | StreamrecError] = deque()
+        self._fruitful: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def full(self) -> bool:
+        """True while nothing more should be put in."""
+        ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
+        return ended or len(self._items) >= MOST_WAITING
+
+    def put(self, item: Records | Coordinates | StreamrecError) -> None:
+        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
+        if isinstance(item, Coordinates | StreamrecError):
+            self._items.append(item)
+        else:
+            self._items.append(self._submit(item))
+
+    def pop(self) -> Records | Coordinates | None:
+        """Return the next filtered records or coordinates, if they are ready.
+
+        Raises:
+            StreamrecError: The error that ends the lane.
+        """
+        item = self._items[0] if self._items else None
+        if isinstance(item, Future):
+            return self._filtered(item) if item.done() else None
+        if isinstance(item, StreamrecError):
+            raise item
+        if item is not None:
+            self._items.popleft()
+        return item
+
+    def _filtered(self, future: Future[Records]) -> Records:
+        span = future.result()
+        self._items.popleft()
+        number = span.extent.number
+        if len(span) or self._fruitful is None:
+            self._fruitful = number
+        if self._patience is not None and number - self._fruitful >= self._patience:
+            raise DataError(
+                "the filter has kept no record of a lane in several passes over its shards, and "
+                "the run has no end; check the function, or set epochs"
+            )
+        return span

@@ -1,0 +1,116 @@
+"""The sources of a run's lanes: readers, mixes and open shards."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamrec.config.memory_budget import record_limit
+from streamrec.pipeline.lane.mix_source import Component, Mix
+from streamrec.pipeline.lane.open_shards import OpenShard, OpenShards
+from streamrec.pipeline.lane.ordering_stages import Coordinates
+from streamrec.pipeline.lane.quarantine import marks_placeholders
+from streamrec.pipeline.lane.record_reader import RecordReader
+
+if TYPE_CHECKING:
+    from streamrec.pipeline.fetch.fetcher import Fetcher
+    from streamrec.pipeline.fetch.inflater import Inflater
+    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.lane.quarantine import CorruptionLog
+    from streamrec.pipeline.lane.record_reader import Source
+    from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.plan.mixture import Draws
+    from streamrec.plan.window import Windows
+
+__all__ = ["Sources"]
+
+
+class Sources:
+    """A factory of the sources of a run's lanes.
+
+    Args:
+        plan: The run's plan.
+        shards: The shards' names and the facts about them.
+        fetcher: The fetcher of the ranges.
+        inflater: The inflater of compressed ranges; ``None``: no shard is compressed.
+        corruption_log: The log of skipped damage; ``None``: damage ends a lane.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        shards: Shards,
+        fetcher: Fetcher,
+        inflater: Inflater | None,
+        corruption_log: CorruptionLog | None,
+    ) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._fetcher = fetcher
+        self._inflater = inflater
+        self._corruption_log = corruption_log
+        self._points = plan.points
+        self._most = record_limit(plan.settings)
+
+    def start(self, j: int, start: Coordinates) -> Coordinates:
+        """Add to a lane's first coordinates the points in its sources."""
+        if not self._plan.has_sources:
+            return start
+        points = self._points[:, j :: len(self._plan.own_lanes)].T.tolist()
+        return start._replace(sources=tuple(map(tuple, points)))
+
+    def of(self, j: int, start: Coordinates) -> Source:
+        """Make the source of lane ``j`` of the rank, which begins at ``start``."""
+        plan = self._plan
+        if plan.draws is not None:
+            return self._mix(j, start, plan.draws)
+        if plan.turns is not None:
+            return self._open_shards(j, start, plan.turns)
+        return self._reader(j)
+
+    def _feeds(self, j: int) -> range:
+        """Return the feeds of lane ``j`` of the rank, which draws from several."""
+        return range(j, len(self._plan.feeds), len(self._plan.own_lanes))
+
+    def _mix(self, j: int, start: Coordinates, draws: Draws) -> Mix:
+        plan, feeds = self._plan, self._fetcher.feeds
+        assert plan.components is not None
+        own = zip(plan.components.names, self._feeds(j), start.sources, strict=True)
+        parts = [
+            Component(name, self._reader(feed), feeds[feed], point, plan.epoch(feed))
+            for name, feed, point in own
+        ]
+        lane = plan.own_lanes[j]
+        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
+        end, progress = plan.lane_end(lane), feeds[j].progress
+        return Mix(parts, draws, lane, start, end, ends=exhausted, progress=progress)
+
+    def _open_shards(self, j: int, start: Coordinates, turns: Windows) -> OpenShards:
+        plan, feeds = self._plan, self._fetcher.feeds
+        open_shards = [
+            OpenShard(self._reader(feed), feeds[feed], point, partial(plan.epoch_of, feed))
+            for feed, point in zip(self._feeds(j), start.sources, strict=True)
+        ]
+        lane = plan.own_lanes[j]
+        end = None if plan.end_epoch is None else plan.lane_end(lane)
+        return OpenShards(open_shards, turns, lane, start, end, feeds[j].progress)
+
+    def _reader(self, feed: int) -> RecordReader:
+        plan, (order, lane) = self._plan, self._plan.feeds[feed]
+        start = Coordinates(*self._points[:, feed].tolist())
+        return RecordReader(
+            (self._inflater or self._fetcher).feeds[feed],
+            self._shards,
+            start,
+            plan.feed_end(order, lane),
+            check_crc=plan.settings.check_crc,
+            leaves_large=plan.checks_late,
+            allocate=partial(self._fetcher.acquire, feed),
+            share=plan.memory.total // plan.memory.lanes,
+            most=self._most,
+            corruption_log=self._corruption_log,
+            keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
+            notify=partial(self._fetcher.notify, feed),
+            reach=order.reach(lane),
+            epoch=plan.epoch(feed),
+        )

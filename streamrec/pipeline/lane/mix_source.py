@@ -1,0 +1,358 @@
+"""The source of a lane of a mix, which draws records from its components one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from streamrec.errors import DataError, StreamrecError
+from streamrec.pipeline.lane.ordering_stages import OWN, Coordinates, RecordSpan
+from streamrec.plan.mixture import NOTHING
+from streamrec.plan.order import Extent
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue
+    from streamrec.pipeline.lane.record_reader import RecordReader
+    from streamrec.plan.mixture import Draws
+    from streamrec.values.columns import Indices
+
+__all__ = ["Mix", "MixedSpan"]
+
+AT_ONCE = 1024
+"""The most records that are drawn at a time; many at once cost less for each."""
+LEAST_SHARE = 1e-4
+"""The share that a component has at least, for how soon its ranges are needed."""
+
+Point: TypeAlias = tuple[int, ...]
+"""Extent, byte offset and record number of a component's next record."""
+
+
+class Component:
+    """One component of a lane's mix, with the records that wait to be drawn.
+
+    Args:
+        name: The component's name.
+        reader: The reader of its records.
+        feed: The queue of its ranges.
+        point: The point in it that the lane has reached.
+        epoch: The epoch of that point.
+    """
+
+    def __init__(
+        self, name: str, reader: RecordReader, feed: RangeQueue, point: Point, epoch: int
+    ) -> None:
+        self.name = name
+        self.reader = reader
+        self.point = point
+        """The point behind the last record that was drawn."""
+        self.epoch = epoch
+        """The epoch of the last record that was drawn; before any draw, that of the start."""
+        self.waiting = 0
+        """The number of records that wait to be drawn."""
+        self._feed = feed
+        self._parts: deque[RecordSpan] = deque()
+        self._error: StreamrecError | None = None
+
+    def has_ended(self) -> bool:
+        """Return whether no record waits and none will come.
+
+        Raises:
+            StreamrecError: The error that ends the lane.
+        """
+        if self._error is not None and not self.waiting:
+            raise self._error
+        return self.reader.ended and not self.waiting
+
+    def fill(self, wanted: int) -> None:
+        """Read received records until ``wanted`` of them wait."""
+        try:
+            while self.waiting < wanted and self._error is None:
+                item = self.reader.pop()
+                if item is None:
+                    return
+                # Coordinates are left out: they end an epoch of the component, not of the mix.
+                if isinstance(item, RecordSpan):
+                    self._parts.append(item)
+                    self.waiting += len(item)
+                    self._feed.undrawn += item.rows.nbytes
+        except StreamrecError as error:
+            self._error = error  # the records before it come first
+
+    def take(self, count: int) -> list[RecordSpan]:
+        """Take the next ``count`` records and move the component's point behind them."""
+        parts = []
+        self.waiting -= count
+        while count:
+            part = self._parts.popleft()
+            if len(part) > count:
+                self._parts.appendleft(part.cut(count, None))
+                part = part.cut(0, count)
+            parts.append(part)
+            count -= len(part)
+            self._feed.undrawn -= part.rows.nbytes
+        if parts:
+            after = parts[-1].after(len(parts[-1]) - 1)
+            self.point = after.extent, after.offset, after.record
+            self.epoch = parts[-1].extent.epoch
+        return parts
+
+    def expect(self, share: float) -> None:
+        """Set the share of the lane's coming records that are drawn from this component."""
+        self._feed.share = max(share, LEAST_SHARE)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedSpan:
+    """Records of several components in the order of their draws, some of them filtered out."""
+
+    extent: Extent
+    rows: RecordRows
+    lengths: Indices
+    draws: Drawn
+    places: Indices
+    """int64 ``[rows]``: the number of each record's draw."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def before(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose next record is this one."""
+        return self.draws.at(int(self.places[row]), self.extent.epoch)
+
+    def after(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose last record was this one."""
+        return self.draws.at(int(self.places[row]) + 1, self.extent.epoch)
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
+        return self.draws.behind(self.places, self.extent.epoch)
+
+    def cut(self, first: int, last: int, extent: Extent) -> MixedSpan:
+        """Return the records from ``first`` to before ``last``, as ones of ``extent``."""
+        places = slice(first, last)
+        rows = self.rows.part(first, last)
+        return MixedSpan(extent, rows, self.lengths[places], self.draws, self.places[places])
+
+    def keep(self, kept: Indices, rows: RecordRows) -> MixedSpan:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        return MixedSpan(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The points of all components after each of some draws."""
+
+    first: int
+    """The number of the first draw."""
+    starts: list[Point]
+    """The point of each component before the first draw."""
+    start_epochs: list[int]
+    """The epoch of each component before the first draw."""
+    choices: Indices
+    """int64 ``[draws]``: the component of each draw."""
+    ends: Indices
+    """int64 ``[draws, 3]``: the drawn component's point behind the record."""
+    epochs: Indices
+    """int64 ``[draws]``: the drawn record's epoch in its component."""
+
+    @cached_property
+    def _latest(self) -> Indices:
+        """int64 ``[components, draws + 1]``: each one's last draw after ``d`` draws; -1 if none."""
+        count = len(self.choices)
+        components = np.arange(len(self.starts))[:, None]
+        drawn = np.where(self.choices == components, np.arange(count), -1)
+        none = np.full((len(components), 1), -1)
+        return np.maximum.accumulate(np.hstack([none, drawn]), axis=1)
+
+    def lowest_epochs(self, weighted: npt.NDArray[np.bool_]) -> Indices:
+        """Return int64 ``[draws]``: the lowest epoch of the weighted components after each draw."""
+        latest = self._latest[:, 1:]
+        starts = np.array(self.start_epochs)[:, None]
+        epochs = np.where(latest < 0, starts, self.epochs[latest])
+        lowest: Indices = np.where(weighted, epochs, epochs.max()).min(axis=0)
+        return lowest
+
+    def at(self, count: int, epoch: int) -> Coordinates:
+        """Return the lane's coordinates after ``count`` draws, in that epoch of the mix."""
+        sources = tuple(
+            tuple(self.ends[last].tolist()) if last >= 0 else start
+            for start, last in zip(self.starts, self._latest[:, count].tolist(), strict=True)
+        )
+        return Coordinates(epoch, 0, self.first + count, sources=sources)
+
+    def behind(self, draws: Indices, epoch: int) -> Indices:
+        """Return int64 ``[draws, numbers]``: the lane's coordinates after each of these draws."""
+        latest = self._latest[:, draws + 1].T[:, :, None]
+        points = np.where(latest < 0, np.array(self.starts), self.ends[latest[:, :, 0]])
+        own = np.zeros((len(draws), OWN), np.int64)
+        own[:, 0] = epoch
+        own[:, 2] = self.first + 1 + draws
+        return np.hstack([own, points.reshape(len(draws), -1)])
+
+
+class Mix:
+    """The source of one lane of a mix.
+
+    Args:
+        components: The components, in the order of their names.
+        draws: Give the component of each record.
+        lane: The lane's number.
+        start: The coordinates that it begins at.
+        end: The coordinates at which a finite run leaves it.
+        ends: The lane's way when a component has ended: ``"stop"``, or go on with the ``"rest"``;
+            ``None``: no component ever ends.
+        progress: The lane's progress.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        draws: Draws,
+        lane: int,
+        start: Coordinates,
+        end: Coordinates,
+        *,
+        ends: str | None,
+        progress: Progress,
+    ) -> None:
+        self.ended = False
+        """True when no more records will come."""
+        self.component = 0
+        """The component of the next record."""
+        self.progress = progress
+        """The lane's progress, updated by the lane."""
+        self._components = components
+        self._draws = draws
+        self._lane = lane
+        self._epoch, self._number = start.extent, start.record
+        self._epochs = 0  # changes of the epoch since the start; each may be by more than one
+        self._seed_epoch = start.extent if ends else 0
+        self._end = end
+        self._ends = ends
+        self._gone: set[int] = set()
+        self._upcoming = _NONE
+        self._ready: deque[MixedSpan | Coordinates] = deque()
+
+    @property
+    def refetched(self) -> int:
+        """The number of faults that were gone when the bytes were read again."""
+        return sum(component.reader.refetched for component in self._components)
+
+    @property
+    def waits_for(self) -> str:
+        """The name of the stage that the next records are in."""
+        return self._components[self.component].reader.waits_for
+
+    def pop(self) -> MixedSpan | Coordinates | None:
+        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
+
+        Raises:
+            StreamrecError: The error that ends the lane.
+        """
+        while not self._ready and not self.ended:
+            count = self._ready_draws()
+            if count:
+                self._part(self._drawn(count))
+            elif not self._drop_ended():
+                return None
+            elif self.ended:
+                self._ready.append(self._end)
+        return self._ready.popleft() if self._ready else None
+
+    def _ready_draws(self) -> int:
+        """Count the next draws for which the records have been received."""
+        if not len(self._upcoming):
+            self._look_ahead()
+        count = len(self._upcoming)
+        for number, component in enumerate(self._components):
+            draws = np.flatnonzero(self._upcoming == number)
+            component.fill(len(draws))
+            if len(draws) > component.waiting:
+                count = min(count, int(draws[component.waiting]))
+        if self._upcoming.min(initial=0) == NOTHING:
+            count = min(count, int(np.argmin(self._upcoming)))
+        self.component = max(0, int(self._upcoming[min(count, len(self._upcoming) - 1)]))
+        return count
+
+    def _look_ahead(self) -> None:
+        """Draw the next components, and set the share of each."""
+        self._upcoming = self._draws.choices(
+            self._lane, self._seed_epoch, self._number, AT_ONCE, self._gone
+        )
+        shares = self._draws.shares(self._lane, self._number)
+        for component, share in zip(self._components, shares, strict=True):
+            component.expect(share)
+
+    def _drop_ended(self) -> bool:
+        """Return whether the next component has ended; later draws are then made without it.
+
+        Raises:
+            StreamrecError: It failed, or it repeats for ever without any record.
+        """
+        number = int(self._upcoming[0])
+        if number == NOTHING:
+            self.ended = True
+            return True
+        component = self._components[number]
+        if not component.has_ended():
+            return False
+        if self._ends is None:
+            raise DataError(
+                f"no shard of the component {component.name!r} that this lane ever reads holds a "
+                "record, so there is nothing to repeat; check the shards, or set lanes to less"
+            )
+        self._gone.add(number)
+        self._upcoming = _NONE
+        self.ended = self._ends == "stop"
+        return True
+
+    def _drawn(self, count: int) -> MixedSpan:
+        choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
+        starts = [component.point for component in self._components]
+        start_epochs = [component.epoch for component in self._components]
+        taken = np.bincount(choices, minlength=len(starts)).tolist()
+        parts = [
+            part
+            for component, rows in zip(self._components, taken, strict=True)
+            for part in component.take(rows)
+        ]
+        order = np.empty(count, np.int64)
+        order[np.argsort(choices, kind="stable")] = np.arange(count)
+        ends = np.concatenate([part.ends[:, :3] for part in parts])[order]
+        epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
+        drawn = Drawn(self._number, starts, start_epochs, choices, ends, epochs[order])
+        self._number += count
+        return MixedSpan(
+            Extent(0, self._epoch, -1),
+            RecordRows.concatenate([part.rows for part in parts]).reorder(order),
+            np.concatenate([part.lengths for part in parts])[order],
+            drawn,
+            np.arange(count),
+        )
+
+    def _part(self, drawn: MixedSpan) -> None:
+        """Split the drawn records where the mix's epoch, its components' lowest, rises."""
+        weighted = self._draws.weighted(self._lane, drawn.draws.first, len(drawn))
+        lowest = drawn.draws.lowest_epochs(weighted)
+        epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))
+        begins = np.flatnonzero(np.diff(epochs, prepend=self._epoch)).tolist()
+        for first, last in pairwise(sorted({0, *begins, len(drawn)})):
+            epoch = int(epochs[first])
+            is_next = epoch != self._epoch
+            self._epoch, self._epochs = epoch, self._epochs + is_next
+            part = drawn.cut(first, last, Extent(self._epochs, epoch, -1))
+            self._ready += [part.before(0), part] if is_next else [part]
+
+
+_NONE = np.empty(0, np.int64)

@@ -1,0 +1,343 @@
+"""The ordering stages of a lane: records keep their order, or each window is shuffled.
+
+With length buckets, a window's records are also put to places whose batches have like lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
+
+import numpy as np
+
+from streamrec.errors import MalformedPosition
+from streamrec.formats.shards.tfrecord import HEADER
+from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from streamrec.pipeline.column_rows import Rows
+    from streamrec.plan.buckets import Buckets
+    from streamrec.plan.order import Extent
+    from streamrec.plan.record_order import ChunkWindows
+    from streamrec.plan.window import Windows
+    from streamrec.values.columns import Indices
+    from streamrec.values.records import RecordBlock
+
+__all__ = [
+    "Coordinates",
+    "InOrder",
+    "RecordSpan",
+    "Records",
+    "Segment",
+    "Segments",
+    "Stage",
+    "WindowShuffle",
+    "check_delivered",
+]
+
+
+class Coordinates(NamedTuple):
+    """The coordinates of a lane's next record, as a position's arrays have them."""
+
+    extent: int
+    offset: int
+    record: int
+    window: int = 0
+    row: int = 0
+    part: int = 0
+    """With packs, the part that is delivered of those that begin here; else the number of the
+    ``row`` rows that were damaged records and were not given."""
+    sources: tuple[tuple[int, ...], ...] = ()
+    """Extent, offset and record of each component of a mix, or of each open shard.
+
+    The lane's own three numbers are then the epoch and, for a mix, 0 and the number in it of the
+    mix's record; for open shards, the bytes that the turn has given and the turn's number in the
+    epoch.
+    """
+
+    @property
+    def numbers(self) -> list[int]:
+        """All coordinates in one list, with those of the sources at its end."""
+        *own, sources = self
+        return [*own, *chain.from_iterable(sources)]
+
+
+BEGINNING = Coordinates(0, 0, 0)
+OWN = len(BEGINNING.numbers)
+"""The number of a lane's own coordinates; three of each source follow them."""
+EXTENT, ROW, PART = (Coordinates._fields.index(name) for name in ("extent", "row", "part"))
+
+
+class Records(Protocol):
+    """Records in a lane's order, some of them perhaps filtered out."""
+
+    @property
+    def extent(self) -> Extent:
+        """The extent that the records belong to."""
+        ...
+
+    @property
+    def rows(self) -> RecordRows:
+        """References to the records."""
+        ...
+
+    @property
+    def lengths(self) -> Indices:
+        """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
+        ...
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def before(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose next record is this one."""
+        ...
+
+    def after(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose last record was this one."""
+        ...
+
+    def keep(self, kept: Indices, rows: RecordRows) -> Records:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordSpan:
+    """Records of one extent in their order, some of them perhaps filtered out."""
+
+    extent: Extent
+    rows: RecordRows
+    begins: Indices
+    """int64 ``[rows]``: the offsets of the records' frames in the shard, in bytes."""
+    lengths: Indices
+    """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
+
+    @classmethod
+    def of(cls, extent: Extent, block: RecordBlock) -> Self:
+        """Make a span of all records of a block."""
+        begins = block.offsets + (block.base - HEADER)
+        return cls(extent, RecordRows.from_block(block), begins, block.lengths)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ends(self) -> Indices:
+        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
+        ends = np.empty((len(self), OWN), np.int64)
+        ordinals = self.rows.ordinals
+        ends[:, 0] = self.extent.number
+        ends[:, 1] = self.begins + self.lengths + FRAME_OVERHEAD
+        ends[:, 2] = np.maximum(ordinals, ~ordinals) + 1
+        ends[:, 3:] = 0
+        return ends
+
+    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        return RecordSpan(self.extent, rows, self.begins[kept], self.lengths[kept])
+
+    def cut(self, first: int, last: int | None) -> RecordSpan:
+        """Return the records from ``first`` to before ``last``."""
+        places = slice(first, last)
+        rows = self.rows.part(first, last)
+        return RecordSpan(self.extent, rows, self.begins[places], self.lengths[places])
+
+    def before(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose next record is this one."""
+        return Coordinates(self.extent.number, self.begins.item(row), self._ordinal(row))
+
+    def after(self, row: int) -> Coordinates:
+        """Return the coordinates of a lane whose last record was this one."""
+        end = self.begins.item(row) + self.lengths.item(row) + FRAME_OVERHEAD
+        return Coordinates(self.extent.number, end, self._ordinal(row) + 1)
+
+    def _ordinal(self, row: int) -> int:
+        ordinal: int = self.rows.ordinals.item(row)
+        return ordinal if ordinal >= 0 else ~ordinal
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Rows of one epoch that are ready, in the order of delivery."""
+
+    rows: Rows
+    epoch: int
+    end: Callable[[int], Sequence[int] | Indices]
+    """Returns the lane's coordinates behind a row, as numbers."""
+    merged: int = 0
+    """The number of rows that the round robin has taken."""
+    delivered: int = 0
+    """The number of rows that are in a batch."""
+    row_bytes: float = 0
+    """The mean size of a row's payload in bytes."""
+
+
+Segments: TypeAlias = Iterator[Segment]
+
+
+class Stage(Protocol):
+    """A stage that orders a lane's records."""
+
+    @property
+    def lacks(self) -> int:
+        """The bytes that the stage needs before it gives records again."""
+        ...
+
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return those that are ready."""
+        ...
+
+    def end_epoch(self, following: Coordinates) -> Segments:
+        """Return the rest of an epoch's records; the lane goes on at ``following``."""
+        ...
+
+
+def check_delivered(row: int, rows: int) -> None:
+    """Refuse a position that lies behind the end of its window.
+
+    Raises:
+        MalformedPosition: The window has fewer rows than the position says were delivered.
+    """
+    if row > rows:
+        raise MalformedPosition(
+            f"the state says that {row} records of a window were delivered, but it holds {rows}; "
+            "load a state that was saved by this stream"
+        )
+
+
+class InOrder:
+    """A stage in which records keep their order.
+
+    Args:
+        row: The number of first records to drop, since they were delivered before.
+    """
+
+    lacks = 0
+
+    def __init__(self, row: int = 0) -> None:
+        self._row = row
+
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return those that are ready."""
+        first = min(self._row, len(span))
+        self._row -= first
+        if first < len(span):
+            rows = span.rows.part(first, None) if first else span.rows
+            yield Segment(rows, span.extent.epoch, span.ends[first:].__getitem__)
+
+    def end_epoch(self, following: Coordinates) -> Segments:  # noqa: ARG002 - nothing is held
+        """Return nothing, as no record is ever held."""
+        return iter(())
+
+
+class WindowShuffle:
+    """A stage that shuffles each window, or orders it for length buckets.
+
+    A damaged record keeps its place in a window, whether or not it is given as a row. So a position
+    in the window means the same to a run that skips the record and to one that does not know of it.
+
+    Args:
+        windows: The sizes of windows, and their permutations.
+        lane: The lane's number.
+        epoch: The epoch that the lane begins in.
+        start: The coordinates to begin at; the first window's first ``row`` rows are dropped.
+        buckets: The length buckets; ``None``: there are none.
+        taken: The number of records that the lane has given before.
+        keeps_placeholders: Whether damaged records are given as rows without bytes.
+    """
+
+    def __init__(
+        self,
+        windows: Windows | ChunkWindows,
+        lane: int,
+        epoch: int = 0,
+        start: Coordinates = BEGINNING,
+        buckets: Buckets | None = None,
+        taken: int = 0,
+        *,
+        keeps_placeholders: bool = False,
+    ) -> None:
+        self._windows = windows
+        self._lane = lane
+        self._buckets = buckets
+        self._taken = taken
+        self._row, self._damaged = start.row, start.part
+        self._keeps_placeholders = keeps_placeholders
+        self._parts: list[RecordRows] = []
+        self._lengths: list[Indices] = []
+        self._start: Coordinates | None = None
+        self._epoch = epoch
+        self._open(start.window)
+
+    @property
+    def lacks(self) -> int:
+        """The bytes that the window still lacks."""
+        return self._windows.lacks(max(0, self._missing))
+
+    def add(self, span: Records) -> Segments:
+        """Take the next records and return the windows that they fill."""
+        if span.extent.epoch != self._epoch:
+            self._epoch = span.extent.epoch
+            self._open(0)
+        first = 0
+        while first < len(span):
+            count, weight = self._windows.takes(span.lengths[first:], self._missing)
+            self._start = self._start or span.before(first)
+            self._parts.append(span.rows.part(first, first + count))
+            self._lengths.append(span.lengths[first : first + count])
+            self._missing -= weight
+            first += count
+            if self._missing <= 0:
+                number = self._number + 1
+                yield from self._close(span.after(first - 1)._replace(window=number))
+                self._open(number)
+
+    def end_epoch(self, following: Coordinates) -> Segments:
+        """Return the last, short window."""
+        if self._parts:
+            yield from self._close(following)
+            self._open(0)
+
+    def _open(self, number: int) -> None:
+        self._number = number
+        self._missing = self._windows.opens(self._lane, self._epoch, number)
+        self._parts, self._lengths = [], []
+        self._start = None
+
+    def _close(self, following: Coordinates) -> Segments:
+        """Return the window's records that were not delivered before."""
+        rows = RecordRows.concatenate(self._parts)
+        done, damaged = self._row, self._damaged
+        check_delivered(done, len(rows))
+        order = self._order(rows)[done:]
+        kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_placeholders)
+        assert self._start is not None
+        start = self._start._replace(window=self._number).numbers
+
+        def end(row: int) -> list[int]:
+            if row == len(kept) - 1:
+                return following.numbers
+            numbers, before = start.copy(), kept.item(row)
+            numbers[ROW] = done + before + 1
+            numbers[PART] = damaged + before - row
+            return numbers
+
+        self._row, self._damaged, self._taken = 0, 0, self._taken + len(kept)
+        if len(kept):
+            yield Segment(rows.take(order[kept]), self._epoch, end)
+
+    def _order(self, rows: RecordRows) -> Indices:
+        """Return the order in which the window's records leave it."""
+        drawn = self._windows.permutation(self._lane, self._epoch, self._number, rows.shards)
+        if self._buckets is None:
+            return drawn
+        first = self._taken - self._row + self._damaged
+        return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)

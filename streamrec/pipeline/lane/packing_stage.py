@@ -1,0 +1,179 @@
+"""The packing stage of a lane: threads parse, map and pack its records in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.errors import DataError, StreamrecError
+from streamrec.pipeline.column_rows import ColumnRows
+from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Coordinates, Segment
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from streamrec.formats.examples.packing import Packer, Packs
+    from streamrec.values.columns import Indices
+
+__all__ = ["Packing"]
+
+PIECE = 64 << 10
+"""Bytes of records that are packed at a time. Their packs are several times as large, and every
+lane holds some."""
+MOST_WAITING = 2
+"""The number of waiting segments at which the lane reads no further."""
+
+
+class _Run(NamedTuple):
+    """A run of documents that were given to the packer, by their numbers."""
+
+    number: int
+    size: int
+    end: Callable[[int], Sequence[int] | Indices]
+    """Returns the lane's coordinates behind a document; in an empty run, those it goes on at."""
+    shards: Any
+    ordinals: Any
+
+
+class Packing:
+    """The packing stage of one lane.
+
+    Args:
+        packer: Packs the documents.
+        columns: Parses and maps records; called in threads.
+        submit: Runs a function in a thread, and notifies the lane when it is done.
+        start: The coordinates that the lane begins at.
+        patience: The number of extents in a row without a pack after which the lane fails;
+            ``None``: never, as the run ends by itself.
+    """
+
+    def __init__(
+        self,
+        packer: Packer,
+        columns: Callable[[RecordRows], Mapping[str, Any]],
+        submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]],
+        start: Coordinates,
+        patience: int | None = None,
+    ) -> None:
+        self._packer = packer
+        self._columns = columns
+        self._submit = submit
+        self._patience = patience
+        self._waiting: deque[Segment | Coordinates | StreamrecError] = deque()
+        self._first = 0  # the first segment's first row that is not packed yet
+        self._job: Future[Packs | None] | None = None
+        self._epoch = 0
+        self._number = 0
+        self._runs = [_no_documents(0, start._replace(part=0))]
+        self._fruitful = start.extent
+
+    def __len__(self) -> int:
+        return len(self._waiting) + (self._job is not None)
+
+    @property
+    def full(self) -> bool:
+        """True while nothing more should be put in."""
+        ended = bool(self._waiting) and isinstance(self._waiting[-1], StreamrecError)
+        return ended or len(self._waiting) >= MOST_WAITING
+
+    def put(self, item: Segment | Coordinates | StreamrecError) -> None:
+        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
+        self._waiting.append(item)
+
+    def pop(self) -> Segment | None:
+        """Return the next packs, if they are ready.
+
+        Raises:
+            StreamrecError: The error that ends the lane.
+        """
+        while True:
+            if self._job is None and not self._start():
+                return None
+            assert self._job is not None
+            if not self._job.done():
+                return None
+            packs = self._job.result()
+            self._job = None
+            if packs:
+                return self._segment(packs)
+
+    def _start(self) -> bool:
+        """Have a thread pack the next records; return whether there are any."""
+        if not self._waiting:
+            return False
+        item = self._waiting[0]
+        if isinstance(item, StreamrecError):
+            raise item
+        if isinstance(item, Coordinates):
+            self._waiting.popleft()
+            self._job = self._submit(self._packer.flush)
+            self._runs.append(_no_documents(self._number, item))
+            return True
+        rows = self._next_rows(item)
+        self._job = self._submit(lambda: self._packer.add(self._columns(rows)))
+        return True
+
+    def _next_rows(self, segment: Segment) -> RecordRows:
+        rows, first = segment.rows, self._first
+        assert isinstance(rows, RecordRows)
+        within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
+        last = min(len(rows), first + max(1, int(within)))
+        part = rows.part(first, last)
+        run = _Run(
+            self._number, last - first, lambda k: segment.end(first + k), part.shards, part.ordinals
+        )
+        self._note(run)
+        self._epoch = segment.epoch
+        self._check_hope(int(segment.end(last - 1)[EXTENT]))
+        if last == len(rows):
+            self._waiting.popleft()
+            last = 0
+        self._first = last
+        return part
+
+    def _note(self, run: _Run) -> None:
+        """Remember the place of these documents, and forget those that no later pack needs."""
+        held = self._packer.first_held
+        self._runs = [known for known in self._runs if known.number + known.size >= held]
+        self._runs.append(run)
+        self._number += run.size
+
+    def _check_hope(self, extent: int) -> None:
+        if self._patience is not None and extent - self._fruitful >= self._patience:
+            raise DataError(
+                "a lane gave no pack in several passes over its shards, and the run has "
+                "no end; check the features that are packed, or set epochs"
+            )
+
+    def _segment(self, packs: Packs) -> Segment:
+        ends = np.array([self._at(number) for number in packs.next.tolist()], np.int64)
+        ends[:, PART] = packs.part
+        origins = [self._origin(number) for number in packs.first.tolist()]
+        shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
+        self._fruitful = ends.item(-1, EXTENT)
+        rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
+        return Segment(rows, self._epoch, ends.__getitem__)
+
+    def _at(self, number: int) -> Sequence[int] | Indices:
+        """Return the coordinates of a document, which begins behind the one before it."""
+        run = next(
+            run
+            for run in reversed(self._runs)
+            if run.number < number <= run.number + run.size
+            or (not run.size and run.number == number)
+        )
+        at: Sequence[int] | Indices = run.end(number - run.number - 1)
+        return at
+
+    def _origin(self, number: int) -> tuple[int, int]:
+        run = next(r for r in reversed(self._runs) if r.number <= number < r.number + r.size)
+        return int(run.shards[number - run.number]), int(run.ordinals[number - run.number])
+
+
+def _no_documents(number: int, place: Coordinates) -> _Run:
+    nothing = np.empty(0, np.int64)
+    return _Run(number, 0, lambda _: place.numbers, nothing, nothing)

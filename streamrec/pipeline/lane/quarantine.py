@@ -1,0 +1,288 @@
+"""The log of damaged spans, which counts them against the budget, and their quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streamrec.errors import CorruptBudgetExceeded
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.masking import masked
+from streamrec.plan.fingerprint import digest, relative_names
+from streamrec.stores.base import bare_url
+from streamrec.stores.targets import write_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamrec.config import DatasetSettings
+    from streamrec.formats.shards.tfrecord import DamagedSpan
+    from streamrec.plan.order import Extent
+
+__all__ = [
+    "CorruptionLog",
+    "Quarantine",
+    "QuarantineSink",
+    "corruption_log_of",
+    "keeps_placeholders",
+    "marks_placeholders",
+    "object_name",
+]
+
+log = logging.getLogger("streamrec.pipeline")
+
+FEW = 1000
+"""The least number of records that a fractional budget is a fraction of: one damaged record among
+the first ten does not mean that a tenth of all are damaged."""
+
+
+class QuarantineSink(Protocol):
+    """A store for the spans that are skipped."""
+
+    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
+        """Begin to store a span; the future is done when it is stored."""
+        ...
+
+    def close(self) -> None:
+        """Wait until all spans are stored."""
+        ...
+
+
+class CorruptionLog:
+    """The log of all damage that one run skips.
+
+    Args:
+        urls: The shards' URLs.
+        budget: ``corrupt_budget``: a number of records, or a fraction of those read.
+        sink: Stores the skipped spans; ``None``: they are not stored.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], budget: float, sink: QuarantineSink | None = None
+    ) -> None:
+        self.met = 0
+        """The number of records that the lanes have read, damaged ones included."""
+        self._urls = urls
+        self._budget = budget
+        self._sink = sink
+        self._records = self._bytes = self._quarantined = 0
+        self._known: set[tuple[int, int]] = set()
+        self._different = 0
+
+    def skip(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None] | None:
+        """Count, log and store a span that is about to be skipped.
+
+        Returns:
+            A future that is done when the span is stored; nothing that follows it may be delivered
+            before. ``None``: it is not stored, or was before.
+
+        Raises:
+            CorruptBudgetExceeded: The run has skipped more than the budget allows.
+        """
+        self._records += damaged.records
+        self._bytes += len(damaged.content) + damaged.unread
+        self.met += damaged.records
+        self._log(shard, damaged)
+        key = shard, damaged.offset
+        is_new = key not in self._known
+        if is_new:
+            self._known.add(key)
+            self._different += damaged.records
+        if damaged.records and self._exceeded:
+            raise self._error(shard, damaged.offset, damaged.record, damaged.fault.message)
+        if self._sink is None or not is_new:
+            return None
+        self._quarantined += 1
+        return self._sink.store(shard, damaged)
+
+    def miss(self, extent: Extent, records: int) -> None:
+        """Count and log records that a chunk lacks, beyond those that damaged spans counted as.
+
+        Raises:
+            CorruptBudgetExceeded: The run has skipped more than the budget allows.
+        """
+        if records <= 0:
+            return
+        self._records += records
+        self.met += records
+        key = extent.shard, ~extent.begin
+        if key not in self._known:
+            self._known.add(key)
+            self._different += records
+        url = masked(self._urls[extent.shard])
+        log.warning(
+            "%s: the chunk at byte %d lacks %d more records; they are skipped",
+            url,
+            extent.begin,
+            records,
+        )
+        if self._exceeded:
+            raise self._error(
+                extent.shard,
+                extent.begin,
+                extent.first_record,
+                f"{records} more are missing from the chunk that begins there",
+            )
+
+    def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
+        """Make the error for an endless lane that would never deliver anything."""
+        return CorruptBudgetExceeded(
+            f"a lane read {extents} shards or chunks in a row without an intact record, and "
+            "has no others; replace the damaged shards, or set lanes to less",
+            url=self._urls[shard],
+            skipped_records=self._records,
+            skipped_bytes=self._bytes,
+        )
+
+    def statistics(self) -> dict[str, int]:
+        """Return counters since the start of the run."""
+        return {
+            "skipped_records": self._records,
+            "skipped_bytes": self._bytes,
+            "quarantined": self._quarantined,
+        }
+
+    def close(self) -> None:
+        """Wait until all spans are stored."""
+        if self._sink is not None:
+            self._sink.close()
+
+    @property
+    def _exceeded(self) -> bool:
+        """True if more records are damaged than the budget allows."""
+        if isinstance(self._budget, int):  # each damaged record counts once, however often read
+            return self._different > self._budget
+        return self._records > self._budget * max(FEW, self.met)
+
+    def _error(self, shard: int, offset: int, record: int, last: str) -> CorruptBudgetExceeded:
+        return CorruptBudgetExceeded(
+            f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
+            f"{self._budget} allows to skip; the last one: {last}; replace the damaged "
+            "shards, or raise the budget",
+            url=self._urls[shard],
+            offset=offset,
+            record=record,
+            skipped_records=self._records,
+            skipped_bytes=self._bytes,
+        )
+
+    def _log(self, shard: int, damaged: DamagedSpan) -> None:
+        count = "1 record" if damaged.exact else "an unknown number of records"
+        url = masked(self._urls[shard])
+        where = f"bytes {damaged.offset} to {damaged.end} from record {damaged.record} on"
+        if damaged.unread:
+            where += f", and the last {damaged.unread} bytes of the compressed object,"
+        log.warning("%s: %s are skipped (%s): %s", url, where, count, damaged.fault.message)
+
+
+class Quarantine:
+    """A sink that writes each span to an object of its own: a TFRecord shard of one Example.
+
+    A thread writes. The name follows from the shard and the offsets, so that a span that is skipped
+    again, after a resume or by another run, overwrites its object.
+
+    Args:
+        url: The URL below which the objects are written.
+        urls: The shards' URLs.
+        storage_options: fsspec's options for the URL's filesystem.
+    """
+
+    def __init__(self, url: str, urls: Sequence[str], storage_options: Mapping[str, Any]) -> None:
+        self._url = url.rstrip("/")
+        self._urls = urls
+        self._names = _names_of(urls)
+        self._options = storage_options
+        self._threads = ThreadPoolExecutor(1, "streamrec-quarantine")
+
+    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
+        """Begin to store a span; the future is done when it is stored."""
+        url = f"{self._url}/{object_name(self._names[shard], damaged)}"
+        content = example_of(masked(self._urls[shard]), damaged)
+        loop = asyncio.get_running_loop()
+        write = partial(write_object, url, content, self._options, make_directory=True)
+        writing = loop.run_in_executor(self._threads, write)
+        writing.add_done_callback(_retrieve)
+        return writing
+
+    def close(self) -> None:
+        """Wait until all spans are stored."""
+        self._threads.shutdown(wait=True)
+
+
+def _names_of(urls: Sequence[str]) -> list[str]:
+    """Make different names for the shards; the secret parts of URLs become digests."""
+    bare = [bare_url(url).removesuffix("?...") for url in urls]
+    times = Counter(bare)
+    names = zip(relative_names(bare), bare, urls, strict=True)
+    return [name if times[one] == 1 else f"{name}.{digest(url)}" for name, one, url in names]
+
+
+def object_name(name: str, damaged: DamagedSpan) -> str:
+    """Return the name of a span's object, below the quarantine's URL.
+
+    Args:
+        name: The shard's name below the directory that all shards share.
+        damaged: The damaged span.
+    """
+    return f"{name}.{damaged.offset:015}-{damaged.end:015}.tfrecord"
+
+
+def example_of(url: str, damaged: DamagedSpan) -> bytes:
+    """Encode a span and all facts about it as one framed Example."""
+    values = {
+        "url": url,
+        "begin": damaged.offset,
+        "end": damaged.end,
+        "record": damaged.record,
+        "unread": damaged.unread,
+        "is_one_record": int(damaged.exact),
+        "reason": f"{type(damaged.fault).__name__}: {damaged.fault.message}",
+        "bytes": damaged.content.tobytes(),
+    }
+    return frame(encode_example(values))
+
+
+def keeps_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Return whether damaged records leave masked rows, so that all others keep their places."""
+    is_counted = settings.steps_per_epoch is not None or settings.index is not None
+    return is_counted and batch_size is not None and _has_places(settings)
+
+
+def marks_placeholders(settings: DatasetSettings, batch_size: int | None) -> bool:
+    """Return whether a reader marks damaged records, for rows or for their places in windows."""
+    return _has_places(settings) and (
+        settings.has_windows or keeps_placeholders(settings, batch_size)
+    )
+
+
+def _has_places(settings: DatasetSettings) -> bool:
+    """Return whether a damaged record has a place; with a filter or packs it has none."""
+    return settings.on_corrupt != "raise" and settings.filter is None and settings.pack is None
+
+
+def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> CorruptionLog | None:
+    """Make the log that the settings ask for; ``None``: damage ends the run."""
+    if settings.on_corrupt == "raise":
+        return None
+    sink = None
+    if settings.quarantine is not None:
+        same = _scheme(settings.quarantine) == _scheme(urls[0])
+        options = settings.storage_options or {} if same else {}
+        sink = Quarantine(settings.quarantine, urls, options)
+    return CorruptionLog(urls, settings.corrupt_budget, sink)
+
+
+def _scheme(url: str) -> str:
+    scheme = url.partition("://")[0].lower() if "://" in url else "file"
+    return "gs" if scheme == "gcs" else scheme
+
+
+def _retrieve(writing: asyncio.Future[None]) -> None:
+    """Retrieve a write's exception, so that asyncio does not warn if nobody waits for it."""
+    if not writing.cancelled():
+        writing.exception()

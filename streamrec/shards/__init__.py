@@ -1,0 +1,1 @@
+"""Whole shards: writing one, and checking a dataset."""

@@ -1,0 +1,190 @@
+"""The writer of one shard, which appears whole under its name or not at all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
+
+from streamrec import kernel
+from streamrec.config import Compression, compression_name
+from streamrec.config.arguments import options_of, place_text
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.encode import encode_examples
+from streamrec.formats.examples.example import encode_example
+from streamrec.formats.shards.compression import Compressor, of_name
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.masking import masked
+from streamrec.stores.targets import open_target, translated
+from streamrec.values.columns import Bytes, BytesColumn
+from streamrec.values.records import RecordRows
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+    from streamrec.stores.targets import Target
+
+__all__ = ["TFRecordWriter"]
+
+Record: TypeAlias = Bytes | Mapping[str, Any]
+
+
+class TFRecordWriter:
+    """A writer of one TFRecord shard.
+
+    The bytes go to a temporary file; only :meth:`close` makes them appear under the shard's name.
+    A local file is then renamed, and for a URL the bytes are uploaded. An exception inside ``with``
+    discards them.
+
+    Args:
+        path: A local path, ``file://``, or a URL of any fsspec filesystem.
+        compression: ``None``, ``"gzip"``, ``"zlib"``, ``"zstd"``, or ``"auto"``: by the path's
+            suffix (``.gz``, ``.zst``, ...). TensorFlow's names are taken too.
+        storage_options: The options for fsspec, for a URL.
+
+    Raises:
+        ConfigError: The scheme or the compression is not known.
+        ObjectNotFound: The directory does not exist.
+        AccessDenied: It may not be written to.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        compression: str | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._target: Target | None = None
+        self.url = place_text(path)
+        self._compressor = _compressor(compression, self.url)
+        self.records = 0
+        """The number of records written."""
+        self.nbytes = 0
+        """The number of bytes written, frames included, before compression."""
+        with translated(self.url):
+            self._target = open_target(self.url, options_of(storage_options))
+
+    def __repr__(self) -> str:
+        state = "open" if self._target else "closed"
+        written = f"{self.records} records, {self.nbytes} bytes"
+        return f"<TFRecordWriter {masked(self.url)}, {state}: {written}>"
+
+    def write(self, record: Record) -> None:
+        """Append one record.
+
+        Args:
+            record: Bytes as they are, or a mapping, which :func:`encode_example` serializes.
+
+        Raises:
+            WrongFeatureType: A value of the mapping has no representation.
+            TypeError: Neither bytes nor a mapping.
+        """
+        self._append(frame(_payload(record)), 1)
+
+    def write_many(self, records: Iterable[Record] | BytesColumn | Mapping[str, Any]) -> None:
+        """Append records.
+
+        Args:
+            records: One by one, as :meth:`write` takes them: if one is refused, those before it
+                have been written. Faster, as a whole: a :class:`BytesColumn` of records; or a
+                mapping of columns or a batch, which :func:`encode_examples` serializes.
+        """
+        if isinstance(records, Mapping):
+            records = encode_examples(records)
+        if isinstance(records, BytesColumn):
+            frames = kernel.frame_records(RecordRows.from_column(records))
+            self._append(frames.data, len(records.offsets) - 1)
+            return
+        for record in records:
+            self.write(record)
+
+    def flush(self) -> None:
+        """Hand buffered bytes to the operating system; the shard still does not appear."""
+        file = self._open_target().file
+        with translated(self.url):
+            if self._compressor is not None:
+                file.write(self._compressor.flush())
+            file.flush()
+
+    def close(self) -> None:
+        """Make the shard appear under its name; a second call does nothing.
+
+        Raises:
+            StoreError: It cannot be stored; what was written is discarded.
+        """
+        if self._target is None:
+            return
+        target, self._target = self._target, None
+        try:
+            with translated(self.url):
+                if self._compressor is not None:
+                    target.file.write(self._compressor.finish())
+                target.commit()
+        finally:
+            target.discard()
+
+    def discard(self) -> None:
+        """Discard the bytes written; an older shard of the same name stays as it is."""
+        if self._target is not None:
+            target, self._target = self._target, None
+            target.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        if getattr(self, "_target", None) is not None:
+            self.discard()
+            message = (
+                f"{self!r} was never closed, so its records are discarded; call close(), or use "
+                "it in a with statement"
+            )
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def _open_target(self) -> Target:
+        if self._target is None:
+            raise ValueError(f"{self!r} takes no more records; make a new writer")
+        return self._target
+
+    def _append(self, frames: Bytes, records: int) -> None:
+        file = self._open_target().file
+        with translated(self.url):
+            file.write(frames if self._compressor is None else self._compressor.compress(frames))
+        self.records += records
+        self.nbytes += len(frames)
+
+
+def _compressor(name: Any, url: str) -> Compressor | None:
+    kind: Any = compression_name(name) if name is None or isinstance(name, str) else name
+    if kind == "auto":
+        kind = of_name(url)
+    if kind not in get_args(Compression):
+        known = ", ".join(map(repr, get_args(Compression)))
+        raise ConfigError(f"there is no compression {name!r}; choose 'auto', {known} or None")
+    return None if kind == "none" else Compressor(kind)
+
+
+def _payload(record: Record) -> Bytes:
+    if isinstance(record, bytes | bytearray):
+        return record
+    if isinstance(record, memoryview):
+        return record.cast("B")
+    if isinstance(record, Mapping):
+        return encode_example(record)
+    raise TypeError(
+        f"a record must be bytes or a mapping of features, not {type(record).__name__}; "
+        "serialize it, or give its features as a dict"
+    )

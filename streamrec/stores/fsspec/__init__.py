@@ -1,0 +1,1 @@
+"""The store over fsspec's filesystems."""

@@ -1,0 +1,224 @@
+"""The store over fsspec's filesystems, for schemes without a store of their own: az, hdfs, hf, ….
+
+A filesystem has no conditional reads as HTTP has. The version is therefore looked up when a range
+begins, unless it is known, and again after the last byte. Each piece is read into memory of its
+own, and copied from there.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import (
+    ObjectNotFound,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+)
+from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
+from streamrec.stores.fsspec.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
+from streamrec.stores.fsspec.filesystem_errors import translated as translated_by_type
+from streamrec.stores.fsspec.filesystem_info import size_of, version_of
+from streamrec.stores.source_text import split_chain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from streamrec.stores.source_text import ChainedURL
+
+__all__ = ["FilesystemStore"]
+
+PIECE_BYTES = 8 << 20
+"""Bytes of one read. They are held in addition to the buffer that they are copied to."""
+MAX_KNOWN = 8192
+"""Number of objects whose size and version are remembered."""
+
+
+class FilesystemBody(PiecewiseBody):
+    """A range read piece by piece; the last piece is returned only after a check of the version."""
+
+    def __init__(self, store: FilesystemStore, info: ObjectInfo, start: int, stop: int) -> None:
+        self.info = info
+        self._store = store
+        self._at = start
+        self._stop = stop
+        self._ready = memoryview(b"")
+
+    async def readinto(self, view: memoryview) -> int:
+        """Copy bytes of the current piece, or of the next one; see :class:`RangeBody`."""
+        if view and not self._ready and self._at < self._stop:
+            stop = min(self._at + PIECE_BYTES, self._stop)
+            data = await self._store.read(self.info, self._at, stop, last=stop == self._stop)
+            self._at, self._ready = stop, memoryview(data)
+        count = min(len(view), len(self._ready))
+        view[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+
+class FilesystemStore:
+    """A store of objects of one scheme, read through its fsspec filesystem.
+
+    An asynchronous filesystem is called in the running loop. Any other is called in threads, each
+    with its own instance, because fsspec's instances are not thread-safe.
+
+    Args:
+        scheme: fsspec's name of the scheme: the first of a chain such as
+            ``zip://x::s3://bucket/a.zip``.
+        storage_options: The filesystem's options; for a chain, by the scheme of each link.
+        translated: Returns a context that raises streamrec's errors in place of the filesystem's,
+            given a URL.
+
+    Raises:
+        ConfigError: The filesystem's package is not installed.
+    """
+
+    def __init__(
+        self,
+        scheme: str,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        translated: Callable[[str], AbstractContextManager[None]] = translated_by_type,
+    ) -> None:
+        options = dict(storage_options or {})
+        self._translated = translated
+        self._async_caller = AsyncCaller(options) if filesystem_class(scheme).async_impl else None
+        self._threaded_caller = ThreadedCaller(options)
+        self._known: dict[str, ObjectInfo] = {}
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[FilesystemBody]:
+        """Read a range; see :class:`Store`.
+
+        The version is the filesystem's ETag, hash or mtime. If it has none of these, a change of
+        the object is not detected.
+        """
+        check_range(start, stop)
+        info = self._known.get(url)
+        # An empty range has no last byte after which the version would be checked.
+        if (
+            info is None
+            or etag is None
+            or info.etag != etag
+            or not start < min(stop, info.size or 0)
+        ):
+            info = await self._stat(url)
+        check_pin(url, etag, info.etag)
+        yield FilesystemBody(self, info, start, min(stop, info.size or 0))
+
+    async def read(self, info: ObjectInfo, start: int, stop: int, *, last: bool) -> bytes:
+        """Return a piece of an object; check the object's version after the last one of a range.
+
+        Raises:
+            ObjectChanged: It is no longer the version that ``info`` names.
+            StoreError: The read failed.
+        """
+        try:
+            _, data = await self._call(info.url, "cat_file", start=start, end=stop)
+            _check_length(info.url, len(data), stop - start)
+        except StoreError:
+            await self._check_version(info)  # if the object has changed, that is the error to raise
+            raise
+        if last:
+            await self._check_version(info)
+        return bytes(data)
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        """List directories, with one call for each; see :class:`Store`.
+
+        A missing bucket is empty too, because filesystems do not tell it from a missing directory.
+        """
+        comparable = None
+        async for info in self._walk(split_chain(prefix), recursive=recursive):
+            if comparable is None:
+                # Some filesystems list another kind of version than they report for one object.
+                comparable = (await self._stat(info.url)).etag == info.etag
+            yield info if comparable else ObjectInfo(info.url, info.size)
+
+    async def _walk(self, prefix: ChainedURL, *, recursive: bool) -> AsyncIterator[ObjectInfo]:
+        pending = [prefix.link[: prefix.link.rfind("/") + 1]]
+        while pending:
+            directory = pending.pop()
+            for entry in await self._entries(prefix._replace(link=directory)):
+                link = directory + entry["name"]
+                if entry["type"] != "directory":
+                    if link.startswith(prefix.link):
+                        url = "".join(prefix._replace(link=link))
+                        yield ObjectInfo(url, size_of(entry), version_of(entry))
+                elif recursive and _related(f"{link}/", prefix.link):
+                    pending.append(f"{link}/")
+
+    async def aclose(self) -> None:
+        """Drop every filesystem, and close its connections where it has a method for that."""
+        self._known.clear()
+        if self._async_caller is not None:
+            await self._async_caller.aclose()
+        await self._threaded_caller.aclose()
+
+    async def _entries(self, directory: ChainedURL) -> Sequence[dict[str, Any]]:
+        """Return the entries of a directory, each named by the last part of its path."""
+        try:
+            path, found = await self._call("".join(directory), "ls", detail=True)
+        except ObjectNotFound:
+            return []
+        own = path.strip("/")
+        # Listing a file gives the file.
+        inside = [entry for entry in found if entry["name"].strip("/") != own]
+        return [{**entry, "name": _last_part(entry["name"])} for entry in inside]
+
+    async def _stat(self, url: str) -> ObjectInfo:
+        _, entry = await self._call(url, "info")
+        if entry.get("type") == "directory":
+            hint = "this is a directory; name its shards, as in …/*.tfrecord"
+            raise StoreError(hint, url=url)
+        size = size_of(entry)
+        if size is None:
+            raise StoreMisbehaved(
+                "the filesystem does not report the object's size; copy the shards to another "
+                "store",
+                url=url,
+            )
+        self._known.pop(url, None)
+        if len(self._known) >= MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[url] = ObjectInfo(url, size, version_of(entry))
+        return self._known[url]
+
+    async def _check_version(self, info: ObjectInfo) -> None:
+        if info.etag is not None:
+            check_pin(info.url, info.etag, (await self._stat(info.url)).etag)
+
+    async def _call(self, url: str, method: str, **named: object) -> tuple[str, Any]:
+        """Call a method of the filesystem; return its path for the URL, and the method's result."""
+        place = split_chain(url)
+        chained = place.before or place.after
+        calls = (
+            self._threaded_caller if chained or self._async_caller is None else self._async_caller
+        )
+        with self._translated(url):
+            return await calls.call(place, method, **named)
+
+
+def _check_length(url: str, count: int, wanted: int) -> None:
+    if count < wanted:
+        raise StoreUnavailable(
+            f"the read ended {wanted - count} bytes early; check the network", url=url
+        )
+    if count > wanted:
+        raise StoreMisbehaved(
+            f"a read of {wanted} bytes returned {count}, so the filesystem does not support "
+            "ranges; copy the shards to another store",
+            url=url,
+        )
+
+
+def _last_part(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2]
+
+
+def _related(directory: str, prefix: str) -> bool:
+    """Return whether a path below the directory may begin with the prefix."""
+    return directory.startswith(prefix) or prefix.startswith(directory)

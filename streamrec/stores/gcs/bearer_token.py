@@ -1,0 +1,122 @@
+"""The bearer token of Google's credentials, renewed before it expires."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
+from streamrec.stores.base import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["BearerToken"]
+
+MARGIN = 225.0
+"""Seconds before its expiry at which a token is renewed, as in google-auth: a machine's metadata
+server returns the old token until 240 s before its expiry."""
+TOKEN_SECONDS = 10.0
+"""Timeout of a request for a token, in seconds. google-auth's default is two minutes, which cannot
+be interrupted."""
+PAUSE = 10.0
+"""Seconds between attempts to renew a token that is still valid."""
+
+
+class BearerToken:
+    """The authorization headers of one credential, for use in one event loop.
+
+    Args:
+        credentials: google-auth's credentials; ``None``: anonymous.
+        clock: Returns seconds since 1970.
+    """
+
+    def __init__(self, credentials: Any | None, clock: Callable[[], float]) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._renewing = asyncio.Lock()
+        self._wait_until = 0.0
+
+    def __repr__(self) -> str:
+        kind = type(self._credentials).__name__ if self._credentials else "anonymous"
+        return f"<BearerToken {kind}>"
+
+    async def headers(self, url: str) -> Mapping[str, str]:
+        """Return the headers to send now; see ``http_store.Authorization``."""
+        if self._is_due():
+            async with self._renewing:
+                if self._is_due():  # another task may have renewed it meanwhile
+                    await self._renew_in_time(url)
+        return self._applied()
+
+    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return new headers; see ``http_store.Authorization``."""
+        if self._credentials is None:
+            return None
+        async with self._renewing:
+            if self._applied() == refused:
+                await self._refresh(url)
+            return self._applied()
+
+    def _applied(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        if self._credentials is not None:
+            self._credentials.apply(headers)
+        return headers
+
+    def _is_due(self) -> bool:
+        if self._credentials is None:
+            return False
+        left = self._seconds_left()
+        return left <= 0 or (left < MARGIN and self._clock() >= self._wait_until)
+
+    def _seconds_left(self) -> float:
+        credentials = self._credentials
+        if credentials is None or not credentials.token:
+            return 0.0
+        expiry = credentials.expiry  # UTC, but without a time zone
+        if expiry is None:
+            return float("inf")
+        return float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
+
+    async def _renew_in_time(self, url: str) -> None:
+        try:
+            await self._refresh(url)
+        except StoreError:
+            if self._seconds_left() <= 0:
+                raise
+        # If it failed, or the new token expires as soon, the token is used until the next attempt.
+        self._wait_until = self._clock() + PAUSE
+
+    async def _refresh(self, url: str) -> None:
+        from google.auth.exceptions import GoogleAuthError, TransportError
+
+        try:
+            await in_thread(_refresh, self._credentials)
+        except GoogleAuthError as error:
+            # Its text may quote the server's response, which may hold a token.
+            kind = type(error).__name__
+            if isinstance(error, TransportError) or error.retryable:
+                raise StoreUnavailable(
+                    f"the access token cannot be renewed ({kind}); check the network", url=url
+                ) from None
+            raise AccessDenied(
+                f"the access token is not valid, and cannot be renewed ({kind}); log in again, or "
+                "give other credentials as 'token' in storage_options",
+                url=url,
+            ) from None
+
+
+def _refresh(credentials: Any) -> None:
+    """Renew the credentials. Blocks on Google's servers, or on the machine's metadata server."""
+    import requests
+    from google.auth.transport.requests import Request
+
+    class Bounded(Request):
+        def __call__(self, *args: Any, **values: Any) -> Any:
+            given = {"timeout": TOKEN_SECONDS, **values}
+            return super().__call__(*args, **given)  # type: ignore[no-untyped-call]
+
+    with requests.Session() as session:
+        credentials.refresh(Bounded(session))

@@ -1,0 +1,235 @@
+"""The store of Google Cloud Storage: gcsfs finds credentials and endpoint, aiohttp reads and lists.
+
+gcsfs does not list, because it would repeat a request with a refused token for 30 s, renew the
+token in the event loop, and ignore ``Retry-After``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
+from streamrec.stores.base import ObjectInfo, check_range, in_thread
+from streamrec.stores.gcs.bearer_token import BearerToken
+from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.transport import OPTIONS, transport_of
+from streamrec.stores.pages import Page, walk, with_retries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from gcsfs.core import GCSFileSystem
+
+    from streamrec.stores.http.http_body import HttpBody
+
+__all__ = ["GCSStore", "split_url"]
+
+FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
+"""Fields to request in a listing; by default, each entry has two dozen more."""
+_AS_STORED = {"Accept-Encoding": "gzip"}
+"""Header without which GCS decompresses gzip-encoded objects and ignores the range.
+https://cloud.google.com/storage/docs/transcoding"""
+
+_URL = re.compile(r"(?si:gc?s://([^/]+)(?:/(.*))?)")
+
+
+class GCSStore:
+    """The store of Google Cloud Storage; an object's version is its generation.
+
+    Args:
+        storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
+            and those of :mod:`streamrec.stores.http.transport`.
+        read_seconds: Seconds that the store may send nothing in the middle of a response.
+        ahead: Number of connections to open during the first listing.
+        clock: Returns seconds since 1970.
+        sleep: Waits that many seconds before a page of a listing is requested again.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        ahead: int = 0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        given = dict(storage_options or {})
+        self._transport = transport_of(given)
+        self._options = {name: given[name] for name in given if name not in OPTIONS}
+        self._read_seconds, self._ahead = read_seconds, ahead
+        self._clock, self._sleep = clock, sleep
+        self._opening = asyncio.Lock()
+        self._service: _Service | None = None
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[HttpBody]:
+        """Read a range; see :class:`Store`."""
+        check_range(start, stop)
+        body = await self._open(url, start, stop, etag)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        """List a bucket, page by page; see :class:`Store`."""
+        bucket, name = split_url(prefix)
+        if name is None:
+            raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
+        head = prefix[: len(prefix) - len(name)]
+        query = {"prefix": name, "fields": FIELDS} | ({} if recursive else {"delimiter": "/"})
+
+        async def fetch(after: str, token: str) -> Page:
+            more = {"startOffset": after.removeprefix(head)} if after else {}
+            more |= {"pageToken": token} if token else {}
+            page = await self._page(prefix, head, bucket, query | more)
+            # startOffset is inclusive: the first object may be the one that is already known.
+            known = bool(page.objects) and page.objects[0].url == after
+            return page._replace(objects=page.objects[known:])
+
+        async with aclosing(walk(fetch, prefix)) as listing:
+            async for info in listing:
+                yield info
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        service, self._service = self._service, None
+        if service is not None:
+            await service.client.aclose()
+
+    async def _connect(self) -> _Service:
+        async with self._opening:
+            if self._service is None:
+                self._service = await self._open_service()
+            return self._service
+
+    async def _open_service(self) -> _Service:
+        from streamrec.stores.gcs.google_credentials import filesystem
+
+        found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
+        if set(found.session_kwargs) - {"trust_env"}:
+            raise ConfigError(
+                "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
+                "read shards; set proxies and certificates by 'proxy' and 'verify'"
+            )
+        bearer = BearerToken(found.credentials.credentials, self._clock)
+        # No redirects: another host must not see the token.
+        client = RangeClient(
+            read_seconds=self._read_seconds,
+            follow=False,
+            transport=self._transport,
+            authorization=bearer,
+            ahead=self._ahead,
+        )
+        return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
+
+    async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
+        bucket, name = split_url(url)
+        if not name:
+            raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
+        service = await self._connect()
+        latest = RangeRequest(
+            url,
+            service.media(bucket, name),
+            start,
+            stop,
+            etag,
+            _AS_STORED,
+            version_header="x-goog-generation",
+        )
+        if etag is None:
+            return await service.client.open(latest)
+        pinned = replace(latest, address=service.media(bucket, name, generation=etag))
+        try:
+            return await service.client.open(pinned)
+        except ObjectNotFound:
+            # That generation is gone; the response for the latest one names the new generation.
+            return await service.client.open(latest)
+
+    async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
+        service = await self._connect()
+        address = service.listing(bucket, query)
+        first = not query.keys() & {"startOffset", "pageToken"}
+        document = await with_retries(
+            lambda: service.client.read_document(url, address), self._sleep, first=first
+        )
+        return _parse_page(url, head, document)
+
+
+class _Service:
+    """The API's client and addresses, and the project that pays for requests."""
+
+    def __init__(self, client: RangeClient, endpoint: str, payer: Mapping[str, str]) -> None:
+        self.client = client
+        self._endpoint = endpoint.rstrip("/")
+        self._payer = payer
+
+    def media(self, bucket: str, name: str, **query: str) -> str:
+        """Return the address of an object's content."""
+        # The API wants slashes in names percent-encoded as well.
+        path = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+        return self._address(path, {"alt": "media", **query})
+
+    def listing(self, bucket: str, query: Mapping[str, str]) -> str:
+        """Return the address of a page of a listing."""
+        return self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
+
+    def _address(self, path: str, query: Mapping[str, str]) -> str:
+        return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """Split a URL into the bucket and the object's name; ``None`` if no slash follows the bucket.
+
+    Raises:
+        ConfigError: The URL names no bucket.
+    """
+    found = _URL.fullmatch(url)
+    if not found:
+        raise ConfigError(f"{url}: this names no bucket; write gs://bucket/object")
+    return found[1], found[2]
+
+
+def _payer(filesystem: GCSFileSystem) -> dict[str, str]:
+    """Return the query parameter for the project that pays, if the bucket's requesters pay."""
+    payer = filesystem.requester_pays
+    if not payer:
+        return {}
+    project = payer if isinstance(payer, str) else filesystem.project
+    if not project:
+        raise ConfigError(
+            "storage_options: 'requester_pays' names no project; set it to the project that pays, "
+            "or set 'project'"
+        )
+    return {"userProject": project}
+
+
+def _parse_page(url: str, head: str, document: bytes) -> Page:
+    try:
+        page = json.loads(document)
+    except ValueError:
+        page = None
+    if not isinstance(page, dict):
+        raise StoreMisbehaved("the response is no listing of GCS; check endpoint_url", url=url)
+    objects = [_describe(head, entry) for entry in page.get("items", [])]
+    return Page(objects, page.get("nextPageToken"))
+
+
+def _describe(head: str, entry: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(
+        head + entry["name"],
+        int(entry["size"]),
+        entry.get("generation"),
+        entry.get("contentEncoding") or None,
+    )

@@ -1,0 +1,353 @@
+"""The client of ranged GETs over aiohttp, for http, S3 and GCS, and the store of http(s) URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.request import getproxies_environment
+
+import aiohttp
+from yarl import URL
+
+from streamrec.errors import (
+    ConfigError,
+    ObjectChanged,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+)
+from streamrec.masking import masked
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
+from streamrec.stores.http.connections import EagerConnector
+from streamrec.stores.http.http_body import HttpBody, give_back, raise_unavailable
+from streamrec.stores.http.range_requests import (
+    RangeRequest,
+    RangeResponse,
+    check_response,
+    size_from_416,
+)
+from streamrec.stores.http.transport import OPTIONS, Transport, transport_of
+from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+__all__ = ["Authorization", "HttpStore", "RangeClient"]
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+DOCUMENT_SECONDS = 15.0
+"""Timeout of a page of a listing in seconds, from the request to its last byte."""
+BUFFER_BYTES = 16 << 10
+"""Bytes of a body that aiohttp buffers before it pauses the socket (it takes twice as many). Few,
+because they are copied once more, and are not counted in the memory budget."""
+ERROR_BYTES = 4096
+"""Bytes read of an error document; S3's code stands within them."""
+
+
+class Authorization(Protocol):
+    """A source of authorization headers that expire."""
+
+    async def headers(self, url: str) -> Mapping[str, str]:
+        """Return the headers to send now; ``url`` is for errors.
+
+        Raises:
+            AccessDenied: The credentials are not valid any more.
+            StoreUnavailable: The server that renews them cannot be reached.
+        """
+        ...
+
+    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return headers to send in place of those that the store refused (401).
+
+        Returns:
+            The headers; ``None`` if there are no others.
+        """
+        ...
+
+
+class RangeClient:
+    """A client of ranged GETs over one aiohttp session, without a limit on concurrent requests.
+
+    Args:
+        read_seconds: Seconds that a server may send nothing in the middle of a response.
+        follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
+            does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
+        transport: Certificates and proxy.
+        authorization: Headers sent with every request, and renewed once if the response is 401.
+        ahead: Number of connections to open together with that of a document, if one is read
+            before any range.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_seconds: float = READ_SECONDS,
+        follow: bool = True,
+        transport: Transport | None = None,
+        authorization: Authorization | None = None,
+        ahead: int = 0,
+    ) -> None:
+        self._read_seconds = read_seconds
+        self._follow = follow
+        self._transport = transport or Transport()
+        self._authorization = authorization
+        self._ahead = ahead
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self, request: RangeRequest) -> HttpBody:
+        """Send the request, check the response's head, and return the body, which must be closed.
+
+        Raises:
+            StoreError: Any store error, retryable or not.
+        """
+        response = await self._get(request, request.headers())
+        try:
+            return HttpBody(await self._read_head(request, response), response, self._read_seconds)
+        except BaseException:
+            response.close()
+            raise
+
+    async def read_document(
+        self, url: str, address: str, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Read a short document as a whole, such as a page of a listing.
+
+        Args:
+            url: The URL for errors.
+            address: The URL to fetch, percent-encoded.
+            headers: The headers to send.
+
+        Raises:
+            StoreError: Any store error, retryable or not.
+        """
+        request = RangeRequest(url, address, 0, 0)
+        if self._session is None:
+            self._connect(self._ahead)
+        seconds = min(self._read_seconds, DOCUMENT_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read_document(request, headers or {})
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"a page of the listing did not arrive within {seconds:g} s; check the store and "
+                "the network",
+                url=url,
+            ) from None
+
+    async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
+        response = await self._get(request, headers)
+        try:
+            if response.status != 200:
+                raise await self._read_refusal(request, response)
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, OSError) as error:
+                raise_unavailable(request.url, error)
+        finally:
+            give_back(response)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await self._connector.stop()
+            await session.close()
+
+    async def _read_head(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> RangeResponse:
+        if response.status in (200, 206):
+            return check_response(request, response.status, response.headers)
+        if response.status == 416:
+            return await self._past_the_end(request, response)
+        raise await self._refusal(request, response)
+
+    async def _get(
+        self, request: RangeRequest, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        if self._authorization is None:
+            return await self._send(request, headers)
+        sent = await self._authorization.headers(request.url)
+        response = await self._send(request, {**headers, **sent})
+        if response.status != 401:
+            return response
+        try:
+            renewed = await self._authorization.renew(request.url, sent)
+        except BaseException:
+            response.close()
+            raise
+        if renewed is None:
+            return response
+        response.close()
+        return await self._send(request, {**headers, **renewed})
+
+    async def _send(
+        self, request: RangeRequest, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        session = self._session or self._connect()
+        # A redirect may lead from http to https.
+        secure = self._follow or request.address.startswith("https:")
+        try:
+            return await session.get(
+                URL(request.address, encoded=True),
+                headers=headers,
+                allow_redirects=self._follow,
+                ssl=self._transport.tls if secure else True,
+                proxy=self._transport.proxy,
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise_unavailable(request.url, error)
+
+    def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
+        """Make the session, at the first request, since it belongs to the running loop."""
+        self._connector = EagerConnector(ahead)
+        self._session = aiohttp.ClientSession(
+            connector=self._connector,
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                connect=CONNECT_SECONDS,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=self._read_seconds,
+            ),
+            # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity", "User-Agent": "streamrec"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=BUFFER_BYTES,
+            # Only if the environment names a proxy: aiohttp then reads .netrc for every request.
+            trust_env=bool(getproxies_environment()),
+        )
+        return self._session
+
+    async def _past_the_end(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> RangeResponse:
+        """Return the empty result of a 416: the range begins at or past the end."""
+        size, etag = size_from_416(response.headers), request.version(response.headers)
+        if size is None or (request.etag is not None and etag is None):
+            now = await self._current_info(request)
+            size, etag = now.size or 0, now.etag
+        check_pin(request.url, request.etag, etag)
+        if request.start < size:
+            raise StoreMisbehaved(
+                f"the server refuses byte {request.start} of {size} as past the end; check the "
+                "server and any proxy before it",
+                url=request.url,
+            )
+        return RangeResponse(ObjectInfo(request.url, size, etag), 0, 0)
+
+    async def _current_info(self, request: RangeRequest) -> ObjectInfo:
+        """Return the object's current size and ETag, from the head of a plain GET."""
+        # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
+        response = await self._get(request, request.extra)
+        try:
+            if response.status != 200:
+                raise await self._read_refusal(request, response)
+            plain = replace(request, start=0, stop=0, etag=None)
+            return check_response(plain, 200, response.headers).info
+        finally:
+            response.close()
+
+    async def _refusal(self, request: RangeRequest, response: aiohttp.ClientResponse) -> StoreError:
+        error = await self._read_refusal(request, response)
+        if not isinstance(error, ObjectChanged) or request.etag is None:
+            return error
+        found = request.version(response.headers) or (await self._current_info(request)).etag
+        if found is not None and same_version(found, request.etag):
+            return StoreMisbehaved(
+                f"the store refuses version {found}, although it is the current one (412); check "
+                "that the store supports If-Match",
+                url=error.url,
+            )
+        try:
+            check_pin(request.url, request.etag, found)
+        except ObjectChanged as changed:
+            return changed
+        return error
+
+    async def _read_refusal(
+        self, request: RangeRequest, response: aiohttp.ClientResponse
+    ) -> StoreError:
+        try:
+            document = await response.content.read(ERROR_BYTES)
+        except (aiohttp.ClientError, OSError):
+            document = b""  # the status suffices
+        return refusal(
+            request.url,
+            response.status,
+            code=code_of(document),
+            region=response.headers.get("x-amz-bucket-region"),
+            retry_after=seconds_to_wait(response.headers.get("Retry-After")),
+            signed=not self._follow,
+        )
+
+
+class HttpStore:
+    """The store of plain http(s) URLs, which cannot be listed.
+
+    Args:
+        storage_options: ``headers``: a mapping, sent with every request; ``verify``,
+            ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.http.transport.transport_of`.
+        read_seconds: Seconds that a server may send nothing in the middle of a response.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        options = storage_options or {}
+        self._headers = _headers_of(options)
+        self._client = RangeClient(read_seconds=read_seconds, transport=transport_of(options))
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[HttpBody]:
+        """Read a range; see :class:`Store`."""
+        check_range(start, stop)
+        request = RangeRequest(url, _address(url), start, stop, etag, self._headers)
+        body = await self._client.open(request)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        recursive: bool = True,  # noqa: ARG002 - the protocol's signature
+    ) -> AsyncIterator[ObjectInfo]:
+        """Raise ConfigError, since http has no listings."""
+        raise ConfigError(
+            f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
+            "such as shard-{00000..00127}.tfrecord, or name@128"
+        )
+        yield  # makes this an async generator, like the other stores' method
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+
+def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
+    known = sorted({"headers", *OPTIONS})
+    for name in sorted(set(options) - set(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        nearest = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
+        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {nearest}")
+    return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
+
+
+def _address(url: str) -> str:
+    """Percent-encode a URL; characters that are already encoded stay as they are."""
+    try:
+        return str(URL(url))
+    except ValueError:
+        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None

@@ -1,0 +1,1 @@
+"""The store over obstore, an optional reader in Rust."""

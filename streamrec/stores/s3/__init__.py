@@ -1,0 +1,1 @@
+"""The store of S3 and compatible services."""

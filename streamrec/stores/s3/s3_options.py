@@ -1,0 +1,111 @@
+"""The handling of s3fs's options: used, ignored, refused, or a reason to read through s3fs. Pure.
+
+Most options go to s3fs and botocore, which sign with them: endpoints, credentials, regions,
+addressing, requester pays, encryption with a customer's key. Those about blocks, caches and uploads
+(``default_block_size``, ``default_cache_type``, ``fixed_upload_size``, ``max_concurrency``,
+``cache_regions``, …) have no effect on reading ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError
+from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, transport_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["check_options", "mapping_of", "reason_to_fall_back", "s3_transport", "sdk_options"]
+
+_OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
+_OUR_PARAMETERS = frozenset(
+    {"IfMatch", "IfModifiedSince", "IfNoneMatch", "IfUnmodifiedSince", "PartNumber", "Range"}
+)
+"""GetObject's parameters that streamrec sets itself: the range and the version to read."""
+_DIRECTORY_BUCKET = "--x-s3"
+"""The suffix of names of S3 Express One Zone's buckets."""
+_MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
+"""Multi-region access points, which need another kind of signature (SigV4A)."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check that no option is set that would break reading.
+
+    Raises:
+        ConfigError: Such an option is set.
+    """
+    for name in sorted(_OURS.intersection(options)):
+        raise ConfigError(f"storage_options: {name!r} is streamrec's own affair; leave it out")
+    for name in sorted(_OUR_PARAMETERS.intersection(mapping_of(options, "s3_additional_kwargs"))):
+        raise ConfigError(
+            f"storage_options: {name!r} in 's3_additional_kwargs' would change what is read; leave "
+            "it out"
+        )
+
+
+def reason_to_fall_back(options: Mapping[str, Any], bucket: str) -> str | None:
+    """Return the reason why a bucket cannot be read by presigned URLs, or ``None``."""
+    if options.get("version_aware"):
+        return "version_aware lets names end in ?versionId="
+    if bucket.endswith(_DIRECTORY_BUCKET):
+        return "requests to a directory bucket need sessions of its own"
+    if _MULTI_REGION.match(bucket):
+        return "requests to a multi-region access point are signed in another way"
+    return None
+
+
+def sdk_options(options: Mapping[str, Any], *, region: str | None = None) -> dict[str, Any]:
+    """Return the options of s3fs for signing, without retries.
+
+    Args:
+        options: The user's options, which take precedence.
+        region: The bucket's region; ``None``: that of the options and the environment.
+    """
+    config = {
+        "signature_version": "s3v4",  # the default for URLs is SigV2, which S3 now refuses
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        **mapping_of(options, "config_kwargs"),
+    }
+    client = mapping_of(options, "client_kwargs")
+    if region is not None:
+        client["region_name"] = region
+    transport = s3_transport(options)
+    if transport.authority is not None or not transport.check:
+        client["verify"] = transport.authority or False
+    if transport.proxy is not None:
+        config["proxies"] = dict.fromkeys(("http", "https"), transport.proxy)
+    own = {name: value for name, value in options.items() if name not in OPTIONS}
+    return {**own, "config_kwargs": config, "client_kwargs": client}
+
+
+def s3_transport(options: Mapping[str, Any]) -> Transport:
+    """Return the transport to the endpoint, from streamrec's and botocore's options.
+
+    Raises:
+        ConfigError: A file does not exist, or the proxy is no http URL.
+    """
+    config = mapping_of(options, "config_kwargs")
+    proxies = mapping_of(config, "proxies")
+    botocore = {
+        "verify": mapping_of(options, "client_kwargs").get("verify"),
+        "proxy": proxies.get("https", proxies.get("http")),
+    }
+    named = {name: value for name, value in botocore.items() if value is not None}
+    own = {name: value for name, value in options.items() if name in OPTIONS}
+    certificate = config.get("client_cert")
+    return transport_of({**named, **own}, ("AWS_CA_BUNDLE", *AUTHORITIES), certificate=certificate)
+
+
+def mapping_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a copy of an option that is a mapping itself, such as ``client_kwargs``.
+
+    Raises:
+        ConfigError: The option is no mapping.
+    """
+    value = options.get(name) or {}
+    try:
+        return dict(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"storage_options: {name!r} should be a mapping") from None

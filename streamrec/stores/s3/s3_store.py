@@ -1,0 +1,230 @@
+"""The store of S3 and compatible services: botocore signs, aiohttp reads and lists.
+
+A presigned URL does not sign Range and If-Match, so that one signature serves every range of an
+object. Reading through aiohttp takes a third of the CPU time of the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streamrec.errors import AccessDenied, ConfigError, StoreError
+from streamrec.stores.base import check_range
+from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
+from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.pages import walk, with_retries
+from streamrec.stores.refusals import Expired, WrongRegion
+from streamrec.stores.s3.boto_errors import translated
+from streamrec.stores.s3.presign import Presigner
+from streamrec.stores.s3.s3_calls import GetObject, ListObjects
+from streamrec.stores.s3.s3_listing import parse_page
+from streamrec.stores.s3.s3_options import (
+    check_options,
+    reason_to_fall_back,
+    s3_transport,
+    sdk_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.http.http_body import HttpBody
+    from streamrec.stores.pages import Page
+    from streamrec.stores.s3.presign import SignedUrl
+    from streamrec.stores.s3.s3_calls import Call
+
+__all__ = ["S3Store", "split_url"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
+
+
+class S3Store:
+    """The store of S3 and of compatible gateways and services.
+
+    Args:
+        storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
+            ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
+            ``verify``, ``ca_bundle``, ``proxy``, as for http.
+        read_seconds: Seconds that the store may send nothing in the middle of a response.
+        ahead: Number of connections to open during the first listing.
+        clock: Returns seconds since 1970.
+        sleep: Waits that many seconds before a page of a listing is requested again.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        read_seconds: float = READ_SECONDS,
+        ahead: int = 0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._options = dict(storage_options or {})
+        check_options(self._options)
+        self._clock, self._sleep = clock, sleep
+        self._signers: dict[str | None, Presigner] = {}
+        self._regions: dict[str, str] = {}
+        """The regions of buckets that are not in the region of the options."""
+        self._s3fs_store: FilesystemStore | None = None
+        self._warned_of: set[str] = set()
+        """The buckets for which the log has said that they are read through s3fs."""
+        # No redirects: the signature is not valid for another host.
+        transport = s3_transport(self._options)
+        self._client = RangeClient(
+            read_seconds=read_seconds, follow=False, transport=transport, ahead=ahead
+        )
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[HttpBody | FilesystemBody]:
+        """Read a range; see :class:`Store`."""
+        check_range(start, stop)
+        s3fs_store = self._fall_back(split_url(url)[0], self._options)
+        if s3fs_store is not None:
+            async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
+                yield slow
+            return
+        body = await self._open(url, start, stop, etag)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        """List a bucket, page by page; see :class:`Store`."""
+        bucket, key = split_url(prefix)
+        if key is None:
+            raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
+        s3fs_store = self._fall_back(bucket, {})  # listed names hold no versions
+        if s3fs_store is not None:
+            async for info in s3fs_store.list(prefix, recursive=recursive):
+                yield info
+            return
+        head, first = (
+            prefix[: len(prefix) - len(key)],
+            ListObjects(bucket, key, "" if recursive else "/"),
+        )
+
+        async def fetch(after: str, token: str) -> Page:
+            call = replace(first, token=token, after="" if token else after.removeprefix(head))
+            return await self._page(prefix, head, call)
+
+        async with aclosing(walk(fetch, prefix)) as listing:
+            async for info in listing:
+                yield info
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        try:
+            while self._signers:
+                _, signer = self._signers.popitem()
+                await signer.aclose()
+            if self._s3fs_store is not None:
+                await self._s3fs_store.aclose()
+        finally:
+            await self._client.aclose()
+
+    def _fall_back(self, bucket: str, options: Mapping[str, Any]) -> FilesystemStore | None:
+        """Return the store over s3fs if presigned URLs cannot be used; log it once a bucket."""
+        reason = reason_to_fall_back(options, bucket)
+        if reason is None:
+            return None
+        if bucket not in self._warned_of:
+            self._warned_of.add(bucket)
+            logger.warning(
+                "s3://%s is read through s3fs, which takes several times the CPU time: %s",
+                bucket,
+                reason,
+            )
+        if self._s3fs_store is None:
+            once = sdk_options(self._options)
+            self._s3fs_store = FilesystemStore("s3", once, translated=translated)
+        return self._s3fs_store
+
+    def _signer(self, bucket: str) -> Presigner:
+        region = self._regions.get(bucket)
+        if region not in self._signers:
+            self._signers[region] = Presigner(self._options, region=region, clock=self._clock)
+        return self._signers[region]
+
+    async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
+        bucket, key = split_url(url)
+        if not key:
+            raise ConfigError(f"{url}: this names no object; write s3://bucket/key")
+
+        async def get(signed: SignedUrl) -> HttpBody:
+            request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
+            return await self._client.open(request)
+
+        return await self._request(url, GetObject(bucket, key), get)
+
+    async def _page(self, url: str, head: str, call: ListObjects) -> Page:
+        async def get(signed: SignedUrl) -> bytes:
+            return await self._client.read_document(url, signed.address, signed.headers)
+
+        first = not (call.after or call.token)
+        document = await with_retries(
+            lambda: self._request(url, call, get), self._sleep, first=first
+        )
+        return parse_page(url, head, document)
+
+    async def _request(
+        self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
+    ) -> _T:
+        """Send a request; if the bucket is in another region, send it there."""
+        # Regions are not looked up beforehand, since most buckets are in that of the options.
+        try:
+            return await self._signed(url, call, send)
+        except WrongRegion as wrong:
+            self._regions[call.bucket] = wrong.region
+        try:
+            return await self._signed(url, call, send)
+        except WrongRegion as wrong:
+            raise StoreError(wrong.message, url=wrong.url) from None
+
+    async def _signed(self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]) -> _T:
+        """Sign and send a request.
+
+        If the credentials have expired, or a kept signature is refused, sign and send it again.
+        """
+        signer = self._signer(call.bucket)
+        signed, fresh = await signer.sign(url, call)
+        try:
+            return await send(signed)
+        except Expired:
+            await signer.renew(signed)
+        except AccessDenied:
+            if fresh:
+                raise
+            signer.forget(call)
+        signed, _ = await signer.sign(url, call)
+        try:
+            return await send(signed)
+        except Expired as expired:
+            raise AccessDenied(expired.message, url=expired.url) from None
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """Split a URL into bucket (or access point's ARN) and key; ``None`` if no slash follows.
+
+    Raises:
+        ConfigError: The URL names no bucket.
+    """
+    found = _URL.fullmatch(url)
+    if not found:
+        raise ConfigError(f"{url}: this names no bucket; write s3://bucket/key")
+    return found[1], found[2]

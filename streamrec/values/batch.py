@@ -1,0 +1,102 @@
+"""Batches, and the origin of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamrec.values.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from streamrec.plan.position import Position
+    from streamrec.values.columns import Column, Indices
+
+__all__ = ["Batch", "Components", "Origin"]
+
+
+class Origin(NamedTuple):
+    """The shard and the record that each row of a batch came from."""
+
+    shards: npt.NDArray[np.int32]
+    """int32 ``[n]``: the shard's number in ``stream.shards``; -1 for padding."""
+    records: Indices
+    """int64 ``[n]``: the record's number in its shard; -1 for padding."""
+
+
+class Components(NamedTuple):
+    """The components of a mix, sorted by name; each has a range of consecutive shard numbers."""
+
+    names: tuple[str, ...]
+    first_shards: tuple[int, ...]
+    """The number of each component's first shard, in ascending order."""
+
+    def of(self, shards: npt.NDArray[np.int32]) -> Indices:
+        """Return the index of the component that each shard belongs to; -1 for shard -1."""
+        return np.searchsorted(np.array(self.first_shards), shards, "right") - 1
+
+    def rows_of(self, shards: npt.NDArray[np.int32]) -> dict[str, int]:
+        """Count the rows of each component, given the shard of every row."""
+        counts = np.bincount(self.of(shards) + 1, minlength=len(self.names) + 1)
+        return dict(zip(self.names, counts[1:].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch(Mapping[str, Any]):
+    """A batch: a mapping from feature name to column, in memory that is the user's own.
+
+    ``len(batch)`` is the number of rows; raw streams have the one column ``records``.
+    """
+
+    columns: Mapping[str, Column]
+    rows: int
+    epoch: int
+    """The lowest epoch of the rows, from 0."""
+    origin: Origin
+    next_position: Position
+    """The position of what comes after this batch; ``next_position.to_dict()`` is a checkpoint."""
+    mask: npt.NDArray[np.bool_] | None = None
+    """bool ``[rows]``: False where a row is padding, or takes the place of a damaged record, which
+    ``origin`` then names; ``None`` where nothing is ever padded."""
+    components: Components | None = None
+    """The components of a mix; ``None`` where nothing is mixed."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def records(self) -> BytesColumn:
+        """The serialized records of a raw stream (``features=None``)."""
+        column = self.columns["records"]
+        if not isinstance(column, BytesColumn):
+            raise AttributeError(  # noqa: TRY004 - the attribute is not there
+                "this batch is parsed into features and has no raw records; "
+                "open the stream with features=None, or take a feature by its name"
+            )
+        return column
+
+    @property
+    def source(self) -> npt.NDArray[np.str_]:
+        """``[rows]``: the name of the component that each row came from; ``""`` for padding."""
+        if self.components is None:
+            raise AttributeError(
+                "this batch is of a stream with one source, so its rows name none; "
+                "only streams of streamrec.mix have batch.source"
+            )
+        names = np.array([*self.components.names, ""])
+        return names[self.components.of(self.origin.shards)]
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self.rows} rows: {', '.join(self.columns)}>"

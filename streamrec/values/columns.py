@@ -1,0 +1,274 @@
+"""The column types: the values of one feature for all rows of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+__all__ = [
+    "ByteArray",
+    "Bytes",
+    "BytesColumn",
+    "Column",
+    "Indices",
+    "Pictures",
+    "Ragged",
+    "Sparse",
+    "Values",
+    "cut",
+    "offsets_of",
+]
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+ByteArray: TypeAlias = "npt.NDArray[np.uint8]"
+Values: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged"
+Column: TypeAlias = "npt.NDArray[Any] | BytesColumn | Pictures | Ragged | Sparse"
+
+
+def rising(first: int, count: int) -> Indices:
+    """Return int64 ``[count]``: the numbers from ``first`` on."""
+    # np.arange releases the GIL, however few the numbers are; to have it back takes long where
+    # other threads want it.
+    if count > len(_NUMBERS):
+        return np.arange(first, first + count)
+    return _NUMBERS[:count] + first
+
+
+def offsets_of(lengths: Indices) -> Indices:
+    """Return running sums with a leading 0: of ``[n]`` lengths ``[n + 1]`` offsets."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesColumn:
+    """Byte strings end to end in one buffer; indexing gives ``bytes``.
+
+    Args:
+        values: uint8, all strings joined.
+        offsets: int64 ``[count + 1]``: string ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+        item_shape: With ``(k,)``, row ``i`` is the list of strings ``i*k … i*k+k-1``; more
+            dimensions nest lists; ``()`` means one string a row.
+        rows: How many rows there are, where none holds a string (``k`` is 0); else they follow from
+            the offsets.
+    """
+
+    values: ByteArray
+    offsets: Indices
+    item_shape: tuple[int, ...] = ()
+    rows: int = 0
+
+    @classmethod
+    def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
+        """Join strings into a column of its own memory."""
+        lengths = np.fromiter((len(string) for string in strings), np.int64, len(strings))
+        values = np.frombuffer(bytearray(b"").join(strings), np.uint8)
+        return cls(values, offsets_of(lengths), item_shape)
+
+    @property
+    def strings_per_row(self) -> int:
+        """The number of strings in one row."""
+        return int(np.prod(self.item_shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        per_row = self.strings_per_row
+        return (len(self.offsets) - 1) // per_row if per_row else self.rows
+
+    def __getitem__(self, row: int) -> Any:
+        if not -len(self) <= row < len(self):
+            raise _no_row(row, len(self))
+        first = (row % len(self)) * self.strings_per_row
+        return _nest(self._strings(first, first + self.strings_per_row), self.item_shape)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def to_list(self) -> list[Any]:
+        """Return all rows: ``bytes``, or nested lists of them."""
+        return list(self) if self.item_shape else self._strings(0, len(self))
+
+    def _strings(self, first: int, last: int) -> list[bytes]:
+        bounds = self.offsets[first : last + 1].tolist()
+        view = self.values.data
+        return [bytes(view[a:b]) for a, b in pairwise(bounds)]
+
+
+def _no_row(row: int, rows: int) -> IndexError:
+    return IndexError(f"there is no row {row} in a column of {rows}")
+
+
+def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
+    if not shape:
+        return strings[0]
+    if len(shape) == 1:
+        return strings
+    step = len(strings) // shape[0] if shape[0] else 0
+    return [_nest(strings[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pictures:
+    """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
+
+    Args:
+        values: uint8, all pictures end to end, row by row.
+        offsets: int64 ``[count + 1]``: picture ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+        shapes: int64 ``[count, 3]``: the heights, widths and channels.
+    """
+
+    values: ByteArray
+    offsets: Indices
+    shapes: Indices
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, row: int) -> ByteArray:
+        if not -len(self) <= row < len(self):
+            raise _no_row(row, len(self))
+        first, last = self.offsets[row % len(self) :][:2].tolist()
+        return self.values[first:last].reshape(self.shapes[row])
+
+    def __iter__(self) -> Iterator[ByteArray]:
+        return (self[row] for row in range(len(self)))
+
+    def to_list(self) -> list[ByteArray]:
+        """Return all pictures, as views."""
+        return list(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Rows of different lengths.
+
+    Args:
+        values: All rows' values end to end: an array, a :class:`BytesColumn`, :class:`Pictures`,
+            or a :class:`Ragged` where the values are of different lengths too.
+        row_splits: int64 ``[rows + 1]``: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
+    """
+
+    values: Values
+    row_splits: Indices
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    def __getitem__(self, row: int) -> Any:
+        if not -len(self) <= row < len(self):
+            raise _no_row(row, len(self))
+        first, last = self.row_splits[row % len(self) :][:2].tolist()
+        part = cut(self.values, first, last)
+        return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def to_list(self) -> list[list[Any]]:
+        """Return the rows as lists, at every depth."""
+        first = int(self.row_splits[0])
+        values = cut(self.values, first, int(self.row_splits[-1]))
+        items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
+        return [items[a:b] for a, b in pairwise((self.row_splits - first).tolist())]
+
+    def to_dense(self, default: Any = None, width: int | None = None) -> npt.NDArray[Any]:
+        """Return one array ``[rows, width, ...]``, with short rows filled up at every depth.
+
+        Args:
+            default: The filling; ``None`` means 0 for numbers and ``b""`` for strings.
+            width: Values a row; ``None`` means those of the longest row. Longer rows are cut.
+                Dimensions further in are always as long as their longest row.
+        """
+        first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
+        values = _array(cut(self.values, first, int(self.row_splits[-1])), default)
+        places = np.arange(int(lengths.max(initial=0)) if width is None else width)
+        dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
+        taken = places < lengths[:, None]
+        dense[taken] = values[(self.row_splits[:-1, None] - first + places)[taken]]
+        return dense
+
+
+def cut(values: Values, first: int, last: int) -> Values:
+    """Return the values ``first … last-1`` as views of the same memory."""
+    if isinstance(values, Ragged):
+        return Ragged(values.values, values.row_splits[first : last + 1])
+    if isinstance(values, BytesColumn):
+        strings = values.strings_per_row
+        offsets = values.offsets[first * strings : last * strings + 1]
+        return BytesColumn(values.values, offsets, values.item_shape, last - first)
+    if isinstance(values, Pictures):
+        return Pictures(values.values, values.offsets[first : last + 1], values.shapes[first:last])
+    return values[first:last]
+
+
+def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
+    """Return the values as a NumPy array: strings become objects, ragged rows are filled up."""
+    if isinstance(values, Ragged):
+        return values.to_dense(default)
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, Pictures):
+        raise TypeError(
+            "pictures of different sizes do not fit into one array; give sr.Image a shape"
+        )
+    objects = np.empty(len(values.offsets) - 1, object)
+    objects[:] = BytesColumn(values.values, values.offsets).to_list()
+    return objects.reshape(len(values), *values.item_shape)
+
+
+def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
+    """Make an array of the values' dtype, filled with ``default`` (``None``: 0 or ``b""``)."""
+    none = b"" if values.dtype == object else 0
+    return np.full(shape, none if default is None else default, values.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sparse:
+    """A sparse column: the coordinates of its values, and the values.
+
+    Args:
+        indices: int64 ``[count, dimensions]``, sorted.
+        values: ``[count]``: an array or a :class:`BytesColumn`.
+        dense_shape: The shape of the whole; rows first.
+    """
+
+    indices: Indices
+    values: npt.NDArray[Any] | BytesColumn
+    dense_shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.dense_shape[0]
+
+    def __getitem__(self, row: int) -> Sparse:
+        if not -len(self) <= row < len(self):
+            raise _no_row(row, len(self))
+        places = np.flatnonzero(self.indices[:, 0] == row % len(self))
+        return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
+
+    def __iter__(self) -> Iterator[Sparse]:
+        return (self[row] for row in range(len(self)))
+
+    def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
+        """Return one array of ``dense_shape``; places without a value get ``default``."""
+        values = _array(self.values)
+        dense = _filled(self.dense_shape, values, default)
+        dense[tuple(self.indices.T)] = values
+        return dense
+
+
+def _pick(values: npt.NDArray[Any] | BytesColumn, places: Indices) -> Any:
+    if isinstance(values, np.ndarray):
+        return values[places]
+    return BytesColumn.of([values[place] for place in places.tolist()])
+
+
+_NUMBERS = np.arange(500)

@@ -1,0 +1,165 @@
+"""Blocks and rows of records: references into buffers of encoded records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamrec.values.columns import BytesColumn, offsets_of, rising
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from streamrec.values.columns import ByteArray, Bytes, Indices
+
+__all__ = ["RecordBlock", "RecordRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordBlock:
+    """Consecutive records of one shard in one buffer: the unit in which records travel.
+
+    The arrays that view ``buffer`` keep it, and the pooled memory behind it, alive; when the last
+    of them is gone the memory goes back to its pool.
+    """
+
+    buffer: ByteArray
+    """uint8, one dimension; holds at least the frames of all records of the block."""
+    offsets: Indices
+    """int64 ``[n]``: the byte in ``buffer`` at which each record's payload begins."""
+    lengths: Indices
+    """int64 ``[n]``: the payloads' sizes in bytes."""
+    shard: int
+    """The shard's number in the dataset."""
+    first_ordinal: int
+    """The number of the block's first record in its shard."""
+    base: int
+    """The offset in the shard, in bytes, of ``buffer[0]``."""
+    lost: bool = False
+    """True for damaged records, of which only the numbers are kept; ``buffer`` is then empty."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordRows:
+    """Records in the order in which they are delivered, as references into buffers.
+
+    The arrays are contiguous.
+    """
+
+    buffers: tuple[ByteArray, ...]
+    buffer_index: npt.NDArray[np.int32]
+    """int32 ``[n]``: the buffer of each row."""
+    offsets: Indices
+    """int64 ``[n]``: the byte at which each payload begins in its buffer."""
+    lengths: Indices
+    """int64 ``[n]``: the payloads' sizes in bytes."""
+    shards: npt.NDArray[np.int32]
+    """int32 ``[n]``: the shard that each row came from."""
+    ordinals: Indices
+    """int64 ``[n]``: the number of each row in its shard, or ``~number`` where a record is lost."""
+
+    @classmethod
+    def of(cls, records: Sequence[Bytes]) -> RecordRows:
+        """Copy records into one buffer, and number them from 0."""
+        lengths = np.fromiter((len(record) for record in records), np.int64, len(records))
+        joined = np.frombuffer(b"".join(records), np.uint8)
+        return cls.from_column(BytesColumn(joined, offsets_of(lengths)))
+
+    @classmethod
+    def from_column(cls, column: BytesColumn) -> RecordRows:
+        """Refer to a column of serialized records, numbered from 0."""
+        n = len(column.offsets) - 1
+        return cls(
+            (column.values,),
+            np.zeros(n, np.int32),
+            column.offsets[:-1],
+            np.diff(column.offsets),
+            np.zeros(n, np.int32),
+            np.arange(n, dtype=np.int64),
+        )
+
+    @classmethod
+    def from_block(cls, block: RecordBlock, first: int = 0, last: int | None = None) -> RecordRows:
+        """Refer to the records ``first … last-1`` of a block, in their order."""
+        lengths, offsets = block.lengths[first:last], block.offsets[first:last]
+        n = len(lengths)
+        ordinals = rising(block.first_ordinal + first, n)
+        if block.lost:
+            lengths, offsets, ordinals = np.zeros_like(lengths), np.zeros_like(offsets), ~ordinals
+        shards = np.full(n, block.shard, np.int32)
+        return cls((block.buffer,), np.zeros(n, np.int32), offsets, lengths, shards, ordinals)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RecordRows]) -> RecordRows:
+        """Join the rows of all parts, in that order."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.fromiter((len(part.buffers) for part in parts), np.int32, len(parts))
+        first_buffer = (np.cumsum(counts) - counts).tolist()
+        indices = [part.buffer_index + k for part, k in zip(parts, first_buffer, strict=True)]
+        return cls(
+            tuple(buffer for part in parts for buffer in part.buffers),
+            np.concatenate(indices or [np.empty(0, np.int32)]).astype(np.int32, copy=False),
+            np.concatenate([part.offsets for part in parts] or [np.empty(0, np.int64)]),
+            np.concatenate([part.lengths for part in parts] or [np.empty(0, np.int64)]),
+            np.concatenate([part.shards for part in parts] or [np.empty(0, np.int32)]),
+            np.concatenate([part.ordinals for part in parts] or [np.empty(0, np.int64)]),
+        )
+
+    def part(self, first: int, last: int | None) -> RecordRows:
+        """Return the rows ``first … last-1`` as views; the result holds all buffers."""
+        return self._pick(slice(first, last))
+
+    def take(self, rows: Indices) -> RecordRows:
+        """Return some rows, in the order of the indices; the result holds their buffers alone."""
+        return self._pick(rows).prune()
+
+    def reorder(self, order: Indices) -> RecordRows:
+        """Return all rows in another order; ``order`` is a permutation of their indices."""
+        return self._pick(order)
+
+    def prune(self) -> RecordRows:
+        """Return the same rows without the buffers that no row refers to."""
+        if len(self.buffers) <= 1 and len(self):
+            return self
+        # NumPy releases the GIL to convert any other index type, and waits to have it back.
+        index = self.buffer_index.astype(np.intp)
+        used = np.zeros(len(self.buffers), np.bool_)
+        used[index] = True
+        buffers = tuple(self.buffers[k] for k in np.flatnonzero(used).tolist())
+        index = (np.cumsum(used) - 1)[index]
+        return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
+
+    def _pick(self, rows: Indices | slice) -> RecordRows:
+        return RecordRows(
+            self.buffers,
+            self.buffer_index[rows],
+            self.offsets[rows],
+            self.lengths[rows],
+            self.shards[rows],
+            self.ordinals[rows],
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all payloads, in bytes."""
+        return int(self.lengths.sum())
+
+    def payloads(self) -> Iterator[memoryview]:
+        """Yield each row's payload, without a copy."""
+        views = [buffer.data for buffer in self.buffers]
+        rows = zip(
+            self.buffer_index.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True
+        )
+        for index, offset, length in rows:
+            yield views[index][offset : offset + length]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.config import memory_budget as memory
+from streamrec.config.memory_budget import memory_budget, record_limit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    automatic = validate(DatasetSettings, {"source": "x"})
+    explicit = validate(DatasetSettings, {"source": "x", "memory_budget": "64MiB"})
+    assert memory_budget(explicit) == 64 << 20
+    monkeypatch.setattr(memory, "_memory_limit", lambda: 2 << 30)
+    assert memory_budget(automatic) == 512 << 20
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert memory_budget(automatic) == 128 << 20
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "four")
+    assert memory_budget(automatic) == 512 << 20
+    monkeypatch.setattr(memory, "_memory_limit", lambda: 1 << 40)
+    assert memory_budget(automatic) == 1 << 30
+
+
+def test_the_memory_limit_is_a_number_of_this_machine() -> None:
+    assert 1 << 26 < memory._memory_limit() < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("version", "limit", "found"),
+    [
+        ("memory.max", "1048576\n", 1 << 20),
+        ("memory/memory.limit_in_bytes", "2097152\n", 2 << 20),
+        ("memory.max", "max\n", None),
+        ("memory.max", f"{1 << 62}\n", None),
+        ("none", "1", None),
+    ],
+)
+def test_a_container_has_less_than_its_machine(
+    version: str,
+    limit: str,
+    found: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / version
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(limit)
+    monkeypatch.setattr(memory, "Path", lambda _, name: tmp_path / name)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096}.get(name, 1 << 20))
+    assert memory._memory_limit() == (found or 4096 << 20)
+
+
+def test_the_longest_record_is_as_long_as_the_budget_or_as_is_set() -> None:
+    values = {"source": "x", "memory_budget": "64MiB"}
+    assert record_limit(validate(DatasetSettings, values)) == 64 << 20
+    values["max_record_bytes"] = "1GiB"
+    assert record_limit(validate(DatasetSettings, values)) == 1 << 30

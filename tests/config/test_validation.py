@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.errors import ConfigError
+
+
+def test_sizes_are_read_with_their_units() -> None:
+    settings = validate(DatasetSettings, {"source": "x", "shuffle_window": "1.5GiB"})
+    assert settings.shuffle_window == 3 << 29
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batchsize": 3}, "no setting 'batchsize'; did you mean 'batch_size'?"),
+        ({"zzz": 3}, "no setting 'zzz'; there are batch_size, "),
+        ({"batch_size": 0}, "'batch_size' is 0 and should be greater than 0"),
+        ({"batch_size": "many"}, "'batch_size' is 'many' and should be a valid integer"),
+        ({"seed": -1}, "'seed'"),
+        ({"length_buckets": 1}, "'length_buckets' is 1 and should be greater than or equal to 2"),
+        ({"length_buckets": 4, "pack": {"length": 8}}, "'length_buckets' has no effect on packs"),
+        ({"length_buckets": 4, "ordered": False}, "'length_buckets' needs all lanes in step"),
+        ({"remainder": "kep"}, "'remainder' is 'kep' and should be 'keep', 'drop' or 'pad'"),
+        ({"max_record_bytes": 0}, "'max_record_bytes' is 0 and should be greater than 0 or 'auto'"),
+        ({"memory_budget": "1MiB"}, "'memory_budget' is less than the 8 MiB"),
+        ({"source": []}, "'source' names no shard"),
+        ({"source": ["a", ""]}, "'source' names no shard"),
+        (
+            {"lanes": 0, "epochs": 0},
+            "'lanes' is 0 and should be greater than 0 or 'auto'; the setting 'epochs' is 0",
+        ),
+    ],
+)
+def test_every_wrong_setting_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        validate(DatasetSettings, {"source": "x", **values})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_setting() -> None:
+    with pytest.raises(ConfigError, match=r"^the setting 'source' is missing; add it$"):
+        validate(DatasetSettings, {})

@@ -1,0 +1,108 @@
+"""Conversions that test_example.py leaves out: values of this package and of ml_dtypes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.formats.examples.coerce import (
+    as_array,
+    as_feature,
+    as_float32,
+    as_int64,
+    is_floats,
+    is_integers,
+)
+from streamrec.values.columns import BytesColumn, Ragged
+
+
+def held(value: Any) -> tuple[str | None, list[Any]]:
+    feature = as_feature(value)
+    kind = feature.WhichOneof("kind")
+    return kind, list(getattr(feature, kind).value) if kind else []
+
+
+def ragged(values: Any, *splits: int) -> Ragged:
+    return Ragged(values, np.array(splits, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (BytesColumn.of([b"a", b"", b"c\0"]), ("bytes_list", [b"a", b"", b"c\0"])),
+        (BytesColumn.of([b"a", b"b", b"c", b"d"], (2,)), ("bytes_list", [b"a", b"b", b"c", b"d"])),
+        (BytesColumn.of([]), (None, [])),
+        (ragged(np.arange(9), 2, 4, 4, 7), ("int64_list", [2, 3, 4, 5, 6])),
+        (
+            ragged(ragged(np.arange(9.0), 0, 1, 5, 9), 1, 2, 3),
+            ("float_list", [1, 2, 3, 4, 5, 6, 7, 8]),
+        ),
+        (ragged(BytesColumn.of([b"a", b"b", b"c"]), 1, 2, 3), ("bytes_list", [b"b", b"c"])),
+        (ragged(np.array([], np.int64), 0), ("int64_list", [])),
+    ],
+)
+def test_columns_are_stored_flat(value: Any, expected: Any) -> None:
+    assert held(value) == expected
+
+
+def test_a_nan_keeps_its_bits() -> None:
+    octets = struct.pack("<2I", 0x7FA00001, 0xFFC12345)
+    feature = as_feature(np.frombuffer(octets, np.float32))
+    assert feature.SerializeToString().endswith(octets)
+
+
+def test_other_byte_orders() -> None:
+    assert held(np.array([1, 300], ">i4")) == ("int64_list", [1, 300])
+    assert held(np.array([0.5, -2], ">f8")) == ("float_list", [0.5, -2.0])
+    assert held(np.array([0.5, -2], ">f4")) == ("float_list", [0.5, -2.0])
+
+
+def test_floats_are_rounded_to_the_nearest() -> None:
+    assert as_float32(np.array([1 + 2**-24, 1 + 2**-23])).tolist() == [1.0, 1 + 2**-23]
+    largest = float(np.finfo(np.float32).max)
+    assert as_float32(np.array([largest])).tolist() == [largest]
+    with pytest.raises(OverflowError, match="range of float32"):
+        as_float32(np.array([0.0, largest * (1 + 2**-24)]))
+
+
+def test_integers_are_not_wrapped() -> None:
+    assert as_int64(np.array([2**63 - 1], np.uint64)).tolist() == [2**63 - 1]
+    assert as_int64(np.array([True, False])).tolist() == [1, 0]
+    with pytest.raises(OverflowError, match="range of int64"):
+        as_int64(np.array([1, 2**63], np.uint64))
+
+
+@pytest.mark.parametrize("dtype", ["V4", "datetime64[s]", "c8", "U1", "O", [("a", "i4")]])
+def test_neither_integers_nor_floats(dtype: Any) -> None:
+    assert not is_integers(np.dtype(dtype))
+    assert not is_floats(np.dtype(dtype))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_the_floats_of_ml_dtypes(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([0.5, -1.0, 2.0]).astype(getattr(ml_dtypes, name))
+    assert held(array) == held(array[:]) == ("float_list", [0.5, -1.0, 2.0])
+
+
+def test_the_integers_of_ml_dtypes() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert held(np.array([-3, 7]).astype(ml_dtypes.int4)) == ("int64_list", [-3, 7])
+
+
+def test_a_tensor_that_gives_no_array_but_a_scalar() -> None:
+    class Scalar:
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+            return np.int16(5)
+
+        def numpy(self) -> Any:
+            return np.int16(5)
+
+    assert as_array(Scalar()) == 5
+    assert held(Scalar()) == ("int64_list", [5])
+    del Scalar.numpy
+    with pytest.raises(ValueError, match="__array__"):
+        as_array(Scalar())

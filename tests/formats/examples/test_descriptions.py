@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import streamrec.formats.examples.specs as sr
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.descriptions import (
+    as_python,
+    describe,
+    from_description,
+    is_pair,
+    pair_from_description,
+)
+from streamrec.formats.examples.specs import (
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    Image,
+    RaggedFeature,
+    SparseFeature,
+    VarLenFeature,
+)
+from tests.formats.counted import CountedName
+from tests.formats.drawn import FEATURES, STEPS
+
+pytestmark = pytest.mark.both_kernels
+
+RAGGED = {"kind": "ragged", "dtype": "int64"}
+
+
+class TestPlainForm:
+    @given(features=FEATURES)
+    def test_round_trip(self, features: dict[str, Any]) -> None:
+        plain = describe(features)
+        assert plain is not None
+        assert from_description(json.loads(json.dumps(plain))) == features
+
+    def test_raw_records_have_none(self) -> None:
+        assert describe(None) is None
+
+    def test_reads_well(self) -> None:
+        assert describe(
+            {
+                "a": FixedLenFeature((), int),
+                "b": FixedLenFeature((2,), bytes, ["ü", b"\xff"]),
+                "c": VarLenFeature(float),
+            }
+        ) == {
+            "a": {"kind": "fixed", "shape": [], "dtype": "int64"},
+            "b": {
+                "kind": "fixed",
+                "shape": [2],
+                "dtype": "bytes",
+                "default": ["ü", {"base64": "/w=="}],
+            },
+            "c": {"kind": "varlen", "dtype": "float32"},
+        }
+
+    def test_comes_from_toml(self) -> None:
+        plain = tomllib.loads(
+            """
+            image = { dtype = "bytes" }
+            label = { kind = "fixed", shape = [], dtype = "int64", default = -1 }
+            tokens = { kind = "varlen", dtype = "int64" }
+            frames = { kind = "sequence", shape = [2], dtype = "float16", allow_missing = true }
+            pixels = { shape = [2, 2], dtype = "uint8", raw = true }
+            words = { kind = "ragged", dtype = "bytes", partitions = [
+                { row_lengths = "n" }, { uniform_row_length = 2 },
+            ] }
+            hot = { kind = "sparse", index_key = "i", value_key = "v", dtype = "bool", size = 9 }
+            photo = { kind = "image" }
+            thumb = { kind = "image", shape = [32, 32], channels = 1 }
+            """
+        )
+        assert from_description(plain) == {
+            "image": FixedLenFeature((), bytes),
+            "label": FixedLenFeature((), int, -1),
+            "tokens": VarLenFeature(int),
+            "frames": FixedLenSequenceFeature((2,), "float16", allow_missing=True),
+            "pixels": FixedLenFeature((2, 2), "uint8", raw=True),
+            "words": RaggedFeature(
+                bytes, None, [RaggedFeature.RowLengths("n"), RaggedFeature.UniformRowLength(2)]
+            ),
+            "hot": SparseFeature("i", "v", bool, 9),
+            "photo": Image(),
+            "thumb": Image((32, 32), 1),
+        }
+
+    @pytest.mark.parametrize(
+        ("plain", "message"),
+        [
+            ({"a": {"kind": "fixd", "dtype": "int64"}}, "no kind 'fixd'; did you mean 'fixed'"),
+            ({"a": {"kind": "?", "dtype": "int64"}}, "there are fixed, sequence, varlen, ragged"),
+            ({"a": {"kind": [], "dtype": "int64"}}, "no kind"),
+            ({"a": {"dtyp": "int64"}}, "no key 'dtyp'; did you mean 'dtype'"),
+            ({"a": {"kind": "varlen", "dtype": "int64", "shape": []}}, "no key 'shape'"),
+            ({"a": {"kind": "fixed"}}, "the key 'dtype' is missing"),
+            (
+                {"a": {"dtype": "int46"}},
+                "feature 'a': no feature can have the dtype 'int46'.* 'int64'",
+            ),
+            ({"a": {"dtype": "int64", "shape": [-1]}}, "feature 'a': shape"),
+            ({"a": {"dtype": "bytes", "default": {"base64": "?"}}}, "feature 'a'"),
+            ({"a": "int64"}, "a table with kind and dtype"),
+            ({3: {"dtype": "int64"}}, "name must be a str"),
+            ([], "features must be a table"),
+            ({"a": {"kind": "sparse", "dtype": "int64"}}, "the key 'index_key' is missing"),
+            ({"a": {**RAGGED, "partitions": [{"row_split": "s"}]}}, "did you mean 'row_splits'"),
+            ({"a": {**RAGGED, "partitions": ["s"]}}, "a partition must be a table such as"),
+            ({"a": {**RAGGED, "partitions": "s"}}, "partitions must be a list"),
+            ({"a": {**RAGGED, "partitions": [{"uniform_row_length": 0}]}}, "from 1 to"),
+            ({"a": {"dtype": "int64", "raw": 3}}, "raw must be True or False"),
+            ({"a": {"kind": "image", "dtype": "uint8"}}, "no key 'dtype'; there are kind, shape"),
+            ({"a": {"kind": "image", "shape": []}}, "feature 'a': a picture's shape must be"),
+        ],
+    )
+    def test_faults_name_the_feature(self, plain: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            from_description(plain)
+
+
+class TestPairs:
+    @given(context=FEATURES, sequence=STEPS)
+    def test_round_trip(self, context: Any, sequence: Any) -> None:
+        plain = json.loads(json.dumps(describe((context, sequence))))
+        assert is_pair(plain)
+        assert pair_from_description(plain) == (context, sequence)
+
+    @given(features=FEATURES)
+    def test_features_are_never_taken_for_a_pair(self, features: dict[str, Any]) -> None:
+        assert not is_pair(describe(features))
+
+    def test_features_named_context_and_sequence_are_no_pair(self) -> None:
+        features = {"context": VarLenFeature(int), "sequence": FixedLenFeature((), int)}
+        plain = describe(features)
+        assert plain is not None
+        assert not is_pair(plain)
+        assert from_description(plain) == features
+
+    def test_features_of_pictures_are_no_pair(self) -> None:
+        assert not is_pair(describe({"context": Image(), "sequence": Image()}))
+
+    def test_comes_from_toml(self) -> None:
+        plain = tomllib.loads(
+            """
+            context.dtype = { dtype = "bytes" }
+            sequence.frames = { kind = "sequence", dtype = "float32" }
+            """
+        )
+        assert is_pair(plain)
+        assert pair_from_description(plain) == (
+            {"dtype": FixedLenFeature((), bytes)},
+            {"frames": FixedLenSequenceFeature((), float)},
+        )
+
+    def test_many_names_are_each_looked_at_a_few_times(self) -> None:
+        names = [CountedName(f"f{number}") for number in range(1000)]
+        CountedName.compared = 0
+        describe((None, dict.fromkeys(names, VarLenFeature(int))))
+        assert CountedName.compared < 20 * len(names)
+
+    def test_either_part_may_lack(self) -> None:
+        assert describe((None, {})) == {"context": {}, "sequence": {}}
+        assert is_pair({"sequence": {}})
+        assert pair_from_description({"sequence": {}}) == ({}, {})
+
+    @pytest.mark.parametrize(
+        ("context", "sequence", "name"),
+        [
+            (VarLenFeature(int), {"a": VarLenFeature(int)}, "a"),
+            (VarLenFeature(int), {"a": FixedLenSequenceFeature((), int)}, "a"),
+        ],
+    )
+    def test_two_columns_of_one_name(self, context: Any, sequence: Any, name: str) -> None:
+        with pytest.raises(ConfigError, match="feature 'a': the context and the sequence both"):
+            describe(({"a": context}, sequence))
+        plain = {"context": describe({"a": context}), "sequence": describe(sequence)}
+        with pytest.raises(ConfigError, match="leave one of them out"):
+            pair_from_description(plain)
+
+    def test_the_lengths_have_a_name_too(self) -> None:
+        pair = ({"a/length": VarLenFeature(int)}, {"a": FixedLenSequenceFeature((), int)})
+        with pytest.raises(ConfigError, match="feature 'a/length': the context"):
+            describe(pair)
+
+    @pytest.mark.parametrize("features", [({},), ({}, {}, {}), [{}]])
+    def test_what_is_no_pair(self, features: Any) -> None:
+        with pytest.raises(ConfigError, match=r"a pair \(context, sequence\)"):
+            describe(features)
+
+    def test_faults_name_the_feature(self) -> None:
+        with pytest.raises(ConfigError, match="feature 'x': there is no kind"):
+            pair_from_description({"sequence": {"x": {"kind": "steps", "dtype": "int64"}}})
+
+
+class TestAsPython:
+    def test_reads_well(self) -> None:
+        features = {
+            "id": FixedLenFeature((), int, 3),
+            "x y": VarLenFeature(bytes),
+            "r": RaggedFeature(int, "v", [RaggedFeature.RowSplits("s")]),
+            "i": Image((4, 5)),
+        }
+        assert as_python(features) == (
+            "features = {\n"
+            "    'id': sr.FixedLenFeature((), 'int64', default_value=3),\n"
+            "    'x y': sr.VarLenFeature('bytes'),\n"
+            "    'r': sr.RaggedFeature('int64', value_key='v', "
+            "partitions=[sr.RaggedFeature.RowSplits('s')]),\n"
+            "    'i': sr.Image(shape=(4, 5)),\n"
+            "}"
+        )
+
+    @given(context=FEATURES, sequence=STEPS)
+    def test_pairs_evaluate_to_the_same(self, context: Any, sequence: Any) -> None:
+        scope: dict[str, Any] = {"sr": sr}
+        exec(as_python((context, sequence)), scope)
+        assert scope["features"] == (context, sequence)
+
+    @given(features=FEATURES)
+    def test_evaluates_to_the_same(self, features: dict[str, Any]) -> None:
+        scope: dict[str, Any] = {"sr": sr}
+        exec(as_python(features), scope)
+        assert scope["features"] == features

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
+from streamrec.flow.work_sharing import WorkSharing
+from streamrec.formats.examples.descriptions import describe
+from streamrec.formats.examples.example import (
+    SequenceExample,
+    encode_example,
+    encode_sequence_example,
+)
+from streamrec.formats.examples.features import FeatureParser, parse_example, parse_single_example
+from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
+from streamrec.formats.examples.sequences import (
+    parse_sequence_example,
+    parse_single_sequence_example,
+)
+from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeature
+from streamrec.formats.images.image import encode_png
+from streamrec.values.columns import Pictures, Ragged
+from streamrec.values.records import RecordRows
+from tests.formats.pictures.made import animation, noise, saved, smooth
+
+pytestmark = pytest.mark.both_kernels
+
+SIZES = [(4, 5), (1, 1), (7, 2)]
+ARRAYS = [noise((*size, 3), seed=k).astype(np.uint8) for k, size in enumerate(SIZES)]
+PNGS = [encode_png(array) for array in ARRAYS]
+
+
+def examples(pictures: list[Any]) -> list[bytes]:
+    return [encode_example({"p": picture}) for picture in pictures]
+
+
+class TestOfAnySize:
+    def test_a_column(self) -> None:
+        column: Any = parse_example(examples(PNGS), {"p": Image()})["p"]
+        assert isinstance(column, Pictures)
+        assert column.shapes.tolist() == [[4, 5, 3], [1, 1, 3], [7, 2, 3]]
+        assert column.offsets.tolist() == [0, 60, 63, 105]
+        for got, expected in zip(column, ARRAYS, strict=True):
+            np.testing.assert_array_equal(got, expected)
+        assert column.values.flags.writeable
+
+    def test_a_single_record(self) -> None:
+        got = parse_single_example(examples(PNGS)[2], {"p": Image()})["p"]
+        np.testing.assert_array_equal(got, ARRAYS[2])
+
+    @pytest.mark.parametrize(
+        ("channels", "shape"), [(0, (4, 5, 3)), (1, (4, 5, 1)), (4, (4, 5, 4))]
+    )
+    def test_channels(self, channels: int, shape: tuple[int, ...]) -> None:
+        got = parse_single_example(examples(PNGS)[0], {"p": Image(channels=channels)})["p"]
+        assert got.shape == shape
+
+    def test_of_animations_the_first_frame(self) -> None:
+        got = parse_single_example(examples([animation("GIF")])[0], {"p": Image()})["p"]
+        assert got.shape == (29, 37, 3)
+
+    def test_no_rows(self) -> None:
+        column: Any = parse_example([], {"p": Image()})["p"]
+        assert (len(column), column.to_list(), column.shapes.shape) == (0, [], (0, 3))
+
+
+class TestOfOneSize:
+    def test_a_column(self) -> None:
+        column: Any = parse_example(examples(PNGS[:1] * 3), {"p": Image((4, 5))})["p"]
+        np.testing.assert_array_equal(column, np.stack(ARRAYS[:1] * 3))
+        assert column.flags.writeable
+
+    def test_channels_of_the_shape(self) -> None:
+        column: Any = parse_example(examples(PNGS[:1]), {"p": Image((4, 5, 1))})["p"]
+        assert column.shape == (1, 4, 5, 1)
+
+    def test_no_rows(self) -> None:
+        column: Any = parse_example([], {"p": Image((4, 5))})["p"]
+        assert column.shape == (0, 4, 5, 3)
+
+    def test_another_size_is_refused(self) -> None:
+        with pytest.raises(
+            WrongFeatureType, match=r"7 x 2 pixels, but the spec says 4 x 5; res"
+        ) as e:
+            parse_example(examples([PNGS[0], PNGS[2]]), {"p": Image((4, 5))})
+        assert (e.value.record, e.value.feature) == (1, "p")
+
+
+@pytest.mark.parametrize("spec", [Image(), Image((4, 5))], ids=["any", "one"])
+class TestFaults:
+    def test_a_corrupt_picture(self, spec: Image) -> None:
+        records = examples([PNGS[0], PNGS[0][:-20], PNGS[0][:-30]])
+        with pytest.raises(MalformedImage, match="truncated") as caught:
+            FeatureParser({"p": spec}).parse(RecordRows.of(records), lambda shard: f"u{shard}")
+        assert caught.value.fields() == {"url": "u0", "record": 1, "feature": "p"}
+
+    def test_corrupt_pixels(self, spec: Image) -> None:
+        # The shape is that of the JPEG's header; what is missing is seen later.
+        jpeg = saved(smooth(4, 5), "JPEG")
+        with pytest.raises(MalformedImage, match="cannot be decoded") as caught:
+            parse_example(examples([jpeg, jpeg[:-9], jpeg[:-8]]), {"p": spec})
+        assert caught.value.record == 1
+
+    def test_channels_that_are_not_given(self, spec: Image) -> None:
+        four = Image(spec.shape, 4)
+        with pytest.raises(WrongFeatureType, match="this JPEG picture gives channels") as caught:
+            parse_example(examples([PNGS[0], saved(smooth(), "JPEG")]), {"p": four})
+        assert caught.value.record == 1
+
+    def test_the_first_of_many_is_named_whoever_decodes(self, spec: Image) -> None:
+        records = examples([PNGS[0]] * 20 + [b"x"] * 20)
+        with ThreadPoolExecutor(3) as threads:
+            parser = FeatureParser({"p": spec}, share=WorkSharing(threads, 3).share)
+            for _ in range(5):
+                with pytest.raises(MalformedImage) as caught:
+                    parser.parse(RecordRows.of(records))
+                assert caught.value.record == 20
+
+    @pytest.mark.parametrize(
+        ("held", "kind", "words"),
+        [
+            ([], MissingFeature, r"no such feature \(it has 'p'\); correct the name, or leave the"),
+            ([b"a", b"b"], WrongFeatureType, "holds 2 byte strings, but Image takes one"),
+            ([1], WrongFeatureType, "holds int64, but Image takes one byte string; use another"),
+            ([b""], MalformedImage, "no picture of a format that is known"),
+        ],
+    )
+    def test_a_record_without(self, spec: Image, held: Any, kind: Any, words: str) -> None:
+        with pytest.raises(kind, match=words) as caught:
+            parse_example(examples([PNGS[0], held]), {"p": spec})
+        assert (caught.value.record, caught.value.feature) == (1, "p")
+
+
+def test_the_encoded_picture_can_be_had_instead() -> None:
+    features = {"p": FixedLenFeature((), bytes)}
+    assert parse_single_example(examples(PNGS)[0], features)["p"] == PNGS[0]
+
+
+def test_it_cannot_be_parsed_in_another_way_beside_it() -> None:
+    with pytest.raises(ConfigError, match="is needed as fixed bytes and as varlen bytes"):
+        parse_example(examples(PNGS), {"p": Image(), "q": RaggedFeature(bytes, "p")})
+
+
+def test_threads_give_the_same() -> None:
+    records = examples(PNGS * 10)
+    with ThreadPoolExecutor(3) as threads:
+        parser = FeatureParser({"p": Image()}, share=WorkSharing(threads, 3).share)
+        column: Any = parser.parse(RecordRows.of(records))["p"]
+    alone: Any = parse_example(records, {"p": Image()})["p"]
+    np.testing.assert_array_equal(column.values, alone.values)
+
+
+class TestSequences:
+    RECORDS = (
+        encode_sequence_example({"p": PNGS[1]}, {"v": [PNGS[0], PNGS[2]]}),
+        encode_sequence_example({"p": PNGS[1]}, {"v": []}),
+        encode_sequence_example({"p": PNGS[1]}, {"v": [PNGS[1]]}),
+    )
+
+    def test_of_any_size(self) -> None:
+        got = parse_sequence_example(self.RECORDS, {"p": Image((1, 1))}, {"v": Image()})
+        assert np.asarray(got.context["p"]).shape == (3, 1, 1, 3)
+        column: Any = got.sequences["v"]
+        assert isinstance(column, Ragged)
+        shapes = [[frame.shape for frame in row] for row in column.to_list()]
+        assert shapes == [[(4, 5, 3), (7, 2, 3)], [], [(1, 1, 3)]]
+        np.testing.assert_array_equal(column[0][1], ARRAYS[2])
+
+    def test_of_one_size(self) -> None:
+        record = encode_sequence_example({}, {"v": [PNGS[0]] * 3})
+        got = parse_sequence_example([record, record], None, {"v": Image((4, 5))})
+        column: Any = got.sequences["v"]
+        assert column.values.shape == (6, 4, 5, 3)
+        np.testing.assert_array_equal(column[1][2], ARRAYS[0])
+        assert column.to_dense().shape == (2, 3, 4, 5, 3)
+        _, lists = parse_single_sequence_example(record, None, {"v": Image((4, 5))})
+        assert lists["v"].shape == (3, 4, 5, 3)
+
+    def test_a_single_record_of_any_size(self) -> None:
+        _, lists = parse_single_sequence_example(self.RECORDS[0], None, {"v": Image()})
+        np.testing.assert_array_equal(lists["v"][1], ARRAYS[2])
+
+    def test_a_corrupt_frame(self) -> None:
+        records = [*self.RECORDS, encode_sequence_example({}, {"v": [PNGS[0], b"x"]})]
+        with pytest.raises(MalformedImage, match="step 1: this is no picture") as caught:
+            parse_sequence_example(records, None, {"v": Image()})
+        assert (caught.value.record, caught.value.feature) == (3, "v")
+
+    def test_a_step_without_one(self) -> None:
+        message = SequenceExample.FromString(self.RECORDS[0])
+        message.feature_lists.feature_list["v"].feature.add()
+        records = [self.RECORDS[2], message.SerializeToString()]
+        with pytest.raises(WrongFeatureType, match="step 2: it holds 0 byte strings") as caught:
+            parse_sequence_example(records, None, {"v": Image()})
+        assert caught.value.record == 1
+
+    def test_no_such_feature_list(self) -> None:
+        with pytest.raises(MissingFeature, match=r"no such feature list.*or leave the spec out"):
+            parse_sequence_example(self.RECORDS, None, {"w": Image()})
+
+
+@pytest.mark.parametrize("features", [{"p": Image()}, ({}, {"p": Image()})], ids=["one", "pair"])
+def test_without_pillow_it_is_said_before_anything_is_read(
+    features: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamrec.streams.opening import open as open_stream
+
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+        open_stream("no-such-shard", features)
+
+
+@pytest.mark.parametrize(
+    ("features", "row", "factor"),
+    [
+        (None, 0, 1),
+        ({"a": FixedLenFeature((), int)}, 0, 1),
+        ({"a": Image((4, 5)), "b": Image((2, 2, 1))}, 64, 1),
+        ({"a": Image((4, 5)), "b": Image()}, 60, USUAL_GROWTH),
+        (({"a": Image((4, 5))}, {}), 60, 1),
+        (({}, {"a": Image((4, 5))}), 0, USUAL_GROWTH),
+    ],
+)
+def test_how_records_grow(features: Any, row: int, factor: int) -> None:
+    growth = growth_of(describe(features))
+    assert growth == (row, factor)
+    assert growth.size(3, 100) == 3 * row + 100 * factor

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import MalformedImage, WrongFeatureType
+from streamrec.formats.images import bmp
+from tests.formats.pictures.made import noise, saved
+
+
+def made(stored: Any, *, top_down: bool = False, begin: int = 54) -> bytes:
+    """A BMP of pixels as they are stored, from the top."""
+    height, width, held = stored.shape
+    rows = [row.tobytes().ljust((held * width + 3) // 4 * 4, b"-") for row in stored]
+    size = -height if top_down else height
+    head = struct.pack("<2s8xi4xiihh", b"BM", begin, width, size, 1, 8 * held)
+    return head.ljust(begin, b"\0") + b"".join(rows if top_down else rows[::-1])
+
+
+def read(contents: bytes, channels: int = 0) -> Any:
+    picture = bmp.read(memoryview(contents), channels)
+    decoded = picture.decode()
+    assert decoded.shape == picture.shape
+    return decoded
+
+
+PIXELS = noise((5, 3, 4)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("top_down", [False, True])
+@pytest.mark.parametrize("held", [1, 3, 4])
+def test_pixels(held: int, top_down: bool) -> None:
+    stored = PIXELS[..., :held]
+    expected = stored if held == 1 else stored[..., [2, 1, 0, 3][:held]]
+    contents = made(stored, top_down=top_down)
+    np.testing.assert_array_equal(read(contents), expected)
+    np.testing.assert_array_equal(
+        read(contents, 3), np.broadcast_to(expected, (5, 3, max(held, 3)))[..., :3]
+    )
+    opaque = expected[..., 3] if held == 4 else 255
+    assert (read(contents, 4)[..., 3] == opaque).all()
+
+
+def test_what_others_write() -> None:
+    np.testing.assert_array_equal(read(saved(PIXELS[..., :3], "BMP")), PIXELS[..., :3])
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (made(PIXELS)[:31], "ends inside its header"),
+        (made(PIXELS)[:-1], "has 113 bytes"),
+        (made(PIXELS) + b"x", "has 115 bytes"),
+        (made(PIXELS[:, :0]), "0 x 5 pixels"),
+        (made(PIXELS[:0]), "3 x 0 pixels"),
+        (made(PIXELS[..., :2]), "16 bits"),
+        (made(PIXELS, begin=54).replace(b"\x36\0\0\0", b"\xff\xff\xff\xff", 1), "not supported"),
+    ],
+)
+def test_what_is_refused(contents: bytes, words: str) -> None:
+    with pytest.raises(MalformedImage, match=words):
+        read(contents)
+
+
+def test_a_size_that_is_not_there_sets_nothing_aside() -> None:
+    contents = struct.pack("<2s8xi4xiihh", b"BM", 54, 2**31 - 1, 2**31 - 1, 1, 32).ljust(60)
+    with pytest.raises(MalformedImage, match="truncated or compressed"):
+        read(contents)
+
+
+def test_channels_that_are_not_given() -> None:
+    with pytest.raises(WrongFeatureType, match="0 or 3 or 4, not 1"):
+        read(made(PIXELS), 1)

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from PIL import Image
+
+from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
+from streamrec.formats.images import image
+from streamrec.formats.images.image import (
+    decode_and_crop_jpeg,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    encode_jpeg,
+    encode_png,
+)
+from tests.formats.pictures.made import animation, header, of_chunks, saved, smooth
+
+PICTURES = {
+    "JPEG": saved(smooth(), "JPEG"),
+    "PNG": saved(smooth(), "PNG"),
+    "GIF": saved(smooth(), "GIF"),
+    "BMP": saved(smooth(), "BMP"),
+    "WebP": saved(smooth(), "WEBP", lossless=True),
+}
+MOVING = animation("GIF")
+STILL = ["JPEG", "PNG", "GIF"]
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_every_format(kind: str) -> None:
+    decoded = decode_image(PICTURES[kind], 3, expand_animations=False)
+    assert decoded.shape == (29, 37, 3)
+    assert np.abs(decoded.astype(int) - smooth()).mean() < 8
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WebP"])
+def test_formats_with_animations_have_four_dimensions(kind: str) -> None:
+    frames = decode_image(PICTURES[kind])
+    assert frames.shape == (1, 29, 37, 3)
+    np.testing.assert_array_equal(frames[0], decode_image(PICTURES[kind], 0, False))
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_what_is_decoded_is_the_callers_own(kind: str) -> None:
+    decoded = decode_image(PICTURES[kind])
+    assert decoded.flags.writeable
+    assert decoded.flags.c_contiguous
+    decoded[:] = 0
+    assert decode_image(PICTURES[kind]).any()
+
+
+@pytest.mark.parametrize("take", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, "u1")])
+def test_all_kinds_of_bytes_are_taken(take: Any) -> None:
+    np.testing.assert_array_equal(
+        decode_image(take(PICTURES["PNG"])), decode_image(PICTURES["PNG"])
+    )
+
+
+@pytest.mark.parametrize("kind", STILL)
+def test_decode_jpeg_and_decode_png_take_each_others(kind: str) -> None:
+    expected = decode_image(PICTURES[kind], 3, expand_animations=False)
+    np.testing.assert_array_equal(decode_jpeg(PICTURES[kind], 3), expected)
+    np.testing.assert_array_equal(decode_png(PICTURES[kind], 3), expected)
+    wide = decode_png(PICTURES[kind], 3, "uint16")
+    np.testing.assert_array_equal(wide, expected * np.uint16(257 if kind == "PNG" else 256))
+
+
+@pytest.mark.parametrize("kind", ["BMP", "WebP"])
+@pytest.mark.parametrize("decode", [decode_jpeg, decode_png])
+def test_but_not_others(kind: str, decode: Any) -> None:
+    with pytest.raises(MalformedImage, match=f"this is {kind}; of JPEG, PNG, GIF pictures"):
+        decode(PICTURES[kind])
+
+
+@pytest.mark.parametrize("decode", [decode_jpeg, decode_png])
+def test_nor_animations(decode: Any) -> None:
+    with pytest.raises(MalformedImage, match="3 frames; decode it with decode_image"):
+        decode(MOVING)
+
+
+class TestCrop:
+    def test_a_window(self) -> None:
+        whole = decode_jpeg(PICTURES["JPEG"])
+        cropped = decode_and_crop_jpeg(PICTURES["JPEG"], [5, 9, 7, 11])
+        np.testing.assert_array_equal(cropped, whole[5:12, 9:20])
+        assert cropped.base is None
+        np.testing.assert_array_equal(
+            decode_and_crop_jpeg(PICTURES["JPEG"], np.array([0, 0, 29, 37])), whole
+        )
+
+    @pytest.mark.parametrize(
+        "window", [[0, 0, 30, 1], [0, 1, 1, 37], [-1, 0, 2, 2], [0, 0, 0, 1], [0, 0, 1, -1]]
+    )
+    def test_one_that_is_not_inside(self, window: list[int]) -> None:
+        with pytest.raises(WrongFeatureType, match="29 x 37 pixels, which do not hold"):
+            decode_and_crop_jpeg(PICTURES["JPEG"], window)
+
+    @pytest.mark.parametrize("window", [[1, 2, 3], [[1, 2, 3, 4]], [0.0, 0, 1, 1], "abcd"])
+    def test_none(self, window: Any) -> None:
+        with pytest.raises(ConfigError, match="crop_window is"):
+            decode_and_crop_jpeg(PICTURES["JPEG"], window)
+
+    def test_of_another_format(self) -> None:
+        with pytest.raises(MalformedImage, match="this is PNG; of JPEG pictures"):
+            decode_and_crop_jpeg(PICTURES["PNG"], [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("contents", [b"", b"GIF", b"II*\0 a TIFF", b"RIFF1234WAVE", b"\xff\xd8"])
+def test_no_picture(contents: bytes) -> None:
+    with pytest.raises(MalformedImage, match="no picture of a format that is known"):
+        decode_image(contents)
+
+
+@pytest.mark.parametrize("contents", ["text", 7, None])
+def test_no_bytes(contents: Any) -> None:
+    with pytest.raises(ConfigError, match="contents is bytes, not"):
+        decode_image(contents)
+
+
+@pytest.mark.parametrize("channels", [2, 5, -1, True, "3", None])
+def test_no_number_of_channels(channels: Any) -> None:
+    with pytest.raises(ConfigError, match="channels is 0, 1, 3 or 4"):
+        decode_image(PICTURES["PNG"], channels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "nonsense", np.int8])
+def test_no_dtype_of_a_png(dtype: Any) -> None:
+    with pytest.raises(ConfigError, match="dtype is 'uint8' or 'uint16'"):
+        decode_png(PICTURES["PNG"], dtype=dtype)
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_the_limit_of_pixels(kind: str) -> None:
+    assert decode_image(PICTURES[kind], max_pixels=29 * 37).size
+    with pytest.raises(MalformedImage, match="raise max_pixels"):
+        decode_image(PICTURES[kind], max_pixels=29 * 37 - 1)
+
+
+def test_bombs_are_refused_before_memory_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any) -> Any:
+        raise AssertionError("memory is set aside")
+
+    jpeg = PICTURES["JPEG"]
+    at = jpeg.index(b"\xff\xc0")
+    bombs = [
+        jpeg[: at + 5] + b"\xff\xff\xff\xff" + jpeg[at + 9 :],
+        of_chunks((b"IHDR", header(1 << 30, 1 << 30)), (b"IDAT", b""), (b"IEND", b"")),
+        PICTURES["GIF"][:6] + b"\xff\xff\xff\xff" + PICTURES["GIF"][10:],
+        PICTURES["WebP"][:21] + b"\xff\xff\xff\x0f" + PICTURES["WebP"][25:],
+        PICTURES["BMP"][:18] + b"\xff\xff\xff\x7f\xff\xff\xff\x7f" + PICTURES["BMP"][26:],
+    ]
+    monkeypatch.setattr(np, "zeros", never)
+    monkeypatch.setattr(np, "empty", never)
+    monkeypatch.setattr(np, "full", never)
+    monkeypatch.setattr("PIL.Image.new", never)
+    monkeypatch.setattr("PIL.WebPImagePlugin.WebPImageFile", never)
+    for bomb in bombs:
+        with pytest.raises(MalformedImage):
+            decode_image(bomb)
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_pillows_own_limit_is_at_most_one_more(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 1)
+    try:
+        decode_image(PICTURES[kind])
+    except MalformedImage as error:
+        assert kind == "WebP"
+        assert "could be decompression bomb" in str(error)
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+@given(data=st.data())
+def test_mutations_raise_nothing_else(kind: str, data: st.DataObject) -> None:
+    octets = bytearray(PICTURES[kind])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(octets) - 1))
+        replacement = data.draw(st.binary(max_size=4))
+        octets[at : at + data.draw(st.integers(0, 4))] = replacement
+    channels = data.draw(st.sampled_from([0, 1, 3, 4]))
+    with contextlib.suppress(DataError):
+        decode_image(bytes(octets), channels, max_pixels=1 << 18)
+
+
+ARRAYS = st.sampled_from([np.uint8, np.uint16]).flatmap(
+    lambda dtype: npst.arrays(
+        dtype, st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+    )
+)
+
+
+class TestEncodePng:
+    @given(array=ARRAYS, compression=st.integers(-1, 9))
+    def test_round_trip(self, array: Any, compression: int) -> None:
+        decoded = decode_png(encode_png(array, compression), dtype=array.dtype)
+        np.testing.assert_array_equal(decoded, array)
+
+    def test_other_readers_read_it(self) -> None:
+        opened = Image.open(io.BytesIO(encode_png(smooth())))
+        np.testing.assert_array_equal(np.asarray(opened), smooth())
+
+    def test_it_compresses(self) -> None:
+        assert len(encode_png(smooth(200, 300))) < 0.6 * smooth(200, 300).size
+        assert len(encode_png(smooth(), 9)) <= len(encode_png(smooth(), 1))
+
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.zeros((2, 2), np.uint8),
+            np.zeros((2, 2, 5), np.uint8),
+            np.zeros((2, 2, 3), np.int16),
+            np.zeros((0, 2, 3), np.uint8),
+            [[[1.5]]],
+        ],
+    )
+    def test_no_picture(self, array: Any) -> None:
+        with pytest.raises(ConfigError, match="image"):
+            encode_png(array)
+
+    def test_no_compression(self) -> None:
+        with pytest.raises(ConfigError, match="compression is a number from -1 to 9"):
+            encode_png(smooth(), 10)
+
+
+class TestEncodeJpeg:
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_round_trip(self, channels: int) -> None:
+        array = smooth()[..., :channels]
+        decoded = decode_jpeg(encode_jpeg(array))
+        assert decoded.shape == array.shape
+        assert np.abs(decoded.astype(int) - array).mean() < 4
+
+    def test_quality(self) -> None:
+        sizes = [len(encode_jpeg(smooth(), quality)) for quality in (0, 50, 95, 100)]
+        assert sizes == sorted(set(sizes))
+
+    @pytest.mark.parametrize("quality", [-1, 101])
+    def test_no_quality(self, quality: int) -> None:
+        with pytest.raises(ConfigError, match="quality is a number from 0 to 100"):
+            encode_jpeg(smooth(), quality)
+
+    @pytest.mark.parametrize("channels", [2, 4])
+    def test_no_picture(self, channels: int) -> None:
+        with pytest.raises(ConfigError, match="of 1 to 3 channels"):
+            encode_jpeg(np.zeros((2, 2, channels), np.uint8))
+
+    def test_a_side_that_no_jpeg_has(self) -> None:
+        with pytest.raises(ConfigError, match="more than 65500 pixels"):
+            encode_jpeg(np.zeros((1, 65501, 1), np.uint8))
+
+
+class TestWithoutPillow:
+    @pytest.fixture(autouse=True)
+    def no_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "PIL", None)
+
+    @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WebP"])
+    def test_the_error_says_what_to_install(self, kind: str) -> None:
+        with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+            decode_image(PICTURES[kind])
+
+    def test_so_does_that_of_encoding(self) -> None:
+        with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
+            encode_jpeg(smooth())
+
+
+def test_pillow_is_imported_when_it_is_needed() -> None:
+    code = (
+        "import sys, numpy, streamrec.formats.examples.features; "
+        "import streamrec.formats.images.image as i; "
+        "assert 'PIL' not in sys.modules; i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1')); "
+        "assert 'PIL' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_limit_is_a_quarter_gib_of_colours() -> None:
+    assert image.MOST_PIXELS * 3 * 4 <= 1 << 30

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from streamrec.errors import MalformedImage, WrongFeatureType
+from streamrec.formats.images import jpeg
+from tests.formats.pictures.made import saved, smooth, without_segment
+
+if TYPE_CHECKING:
+    from streamrec.formats.images.picture import Picture
+
+COLOUR = saved(smooth(), "JPEG")
+GRAY = saved(smooth(channels=1), "JPEG")
+CMYK = saved(smooth(), "JPEG", "CMYK")
+FRAME = COLOUR.index(b"\xff\xc0")
+
+
+def read(contents: bytes, channels: int = 0) -> Picture:
+    return jpeg.read(memoryview(contents), channels)
+
+
+def changed(at: int, octets: bytes) -> bytes:
+    return COLOUR[:at] + octets + COLOUR[at + len(octets) :]
+
+
+@pytest.mark.parametrize(
+    ("contents", "channels", "shape"),
+    [
+        (COLOUR, 0, (29, 37, 3)),
+        (COLOUR, 1, (29, 37, 1)),
+        (GRAY, 0, (29, 37, 1)),
+        (GRAY, 3, (29, 37, 3)),
+        (CMYK, 0, (29, 37, 3)),
+    ],
+)
+def test_the_size_is_known_before_the_pixels(
+    contents: bytes, channels: int, shape: tuple[int, ...]
+) -> None:
+    picture = read(contents, channels)
+    assert picture.shape == shape
+    assert picture.decode().shape == shape
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_rows": 1}])
+def test_the_pixels_are_about_those_that_were_written(options: dict[str, Any]) -> None:
+    decoded = read(saved(smooth(), "JPEG", quality=95, **options)).decode()
+    assert np.abs(decoded.astype(int) - smooth()).mean() < 4
+
+
+def test_gray_is_the_brightness() -> None:
+    gray = read(COLOUR, 1).decode()[..., 0].astype(int)
+    assert np.abs(gray - np.asarray(Image.fromarray(smooth()).convert("L"))).max() < 12
+
+
+@pytest.mark.parametrize("adobe", [True, False])
+def test_inks_become_colours(adobe: bool) -> None:
+    picture = CMYK if adobe else without_segment(CMYK, 0xEE)
+    decoded = read(picture).decode().astype(int)
+    # Without Adobe's marker the same numbers are inks that are not inverted.
+    expected = smooth() if adobe else np.zeros_like(smooth())
+    assert np.abs(decoded - expected).mean() < 6
+
+
+def test_orientation_is_ignored() -> None:
+    tags = Image.Exif()
+    tags[0x112] = 6
+    turned = saved(smooth(), "JPEG", exif=tags)
+    np.testing.assert_array_equal(read(turned).decode(), read(COLOUR).decode())
+
+
+@pytest.mark.parametrize("between", [b"", b"junk", b"\xff\xff\xff", b"\xff\x01", b"\xff\x00x"])
+def test_what_libjpeg_passes_over_between_segments(between: bytes) -> None:
+    at = COLOUR.index(b"\xff\xdb")
+    contents = COLOUR[:at] + between + COLOUR[at:]
+    np.testing.assert_array_equal(read(contents).decode(), read(COLOUR).decode())
+
+
+@pytest.mark.parametrize("end", range(3, COLOUR.index(b"\xff\xda") + 1))
+def test_a_header_that_ends_anywhere(end: int) -> None:
+    with pytest.raises(MalformedImage, match="truncated"):
+        read(COLOUR[:end])
+
+
+@pytest.mark.parametrize("missing", [1, 2, 10, 200])
+def test_truncated_pixels(missing: int) -> None:
+    picture = read(COLOUR[: len(COLOUR) - 2 - missing])
+    with pytest.raises(MalformedImage, match="cannot be decoded"):
+        picture.decode()
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (changed(FRAME, b"\xff\xc3"), "marker 0xc3"),
+        (changed(FRAME + 1, b"\xd9"), "marker 0xd9"),
+        (changed(FRAME + 4, b"\x0c"), "12 bits"),
+        (changed(FRAME + 5, b"\0\0"), "37 x 0 pixels"),
+        (changed(FRAME + 9, b"\x02"), "frame header is corrupt"),
+        (changed(FRAME, b"\xff\xfe"), "no frame header"),
+        (COLOUR[:FRAME] + COLOUR[FRAME : FRAME + 19] + COLOUR[FRAME:], "two frame headers"),
+    ],
+)
+def test_what_is_refused(contents: bytes, words: str) -> None:
+    with pytest.raises(MalformedImage, match=words):
+        read(contents)
+
+
+@pytest.mark.parametrize(("contents", "channels"), [(COLOUR, 4), (CMYK, 1), (CMYK, 4)])
+def test_channels_that_are_not_given(contents: bytes, channels: int) -> None:
+    with pytest.raises(WrongFeatureType, match=f"not {channels}; ask for one"):
+        read(contents, channels)

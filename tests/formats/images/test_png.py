@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.errors import MalformedImage
+from streamrec.formats.images import png
+from streamrec.formats.images.image import encode_png
+from tests.formats.pictures.made import header, noise, of_chunks, random_png, saved, transparency
+
+KINDS = [(kind, depth) for kind, depths in png._DEPTHS.items() for depth in depths]
+END = (b"IEND", b"")
+
+
+def read(contents: bytes, channels: int = 0, bits: int = 8) -> Any:
+    picture = png.read(memoryview(contents), channels, bits)
+    decoded = picture.decode()
+    assert decoded.shape == picture.shape
+    assert decoded.dtype == (np.uint8 if bits == 8 else np.uint16)
+    return decoded
+
+
+def small(kind: int, depth: int, rows: list[bytes], *chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG two pixels wide, without filters."""
+    data = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return of_chunks((b"IHDR", header(2, len(rows), depth, kind)), *chunks, (b"IDAT", data), END)
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_every_kind_has_a_shape(kind: int, depth: int, interlaced: bool) -> None:
+    contents = random_png(kind, depth, interlaced=interlaced)
+    natural = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}[kind]
+    assert read(contents).shape == (9, 11, natural)
+    for channels in (1, 3, 4):
+        assert read(contents, channels, 16).shape == (9, 11, channels)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_pixels_come_back(channels: int, dtype: Any) -> None:
+    array = noise((13, 7, channels), most=np.iinfo(dtype).max).astype(dtype)
+    bits = array.dtype.itemsize * 8
+    np.testing.assert_array_equal(read(encode_png(array), 0, bits), array)
+
+
+def test_sixteen_bits_are_cut_and_eight_are_filled_up() -> None:
+    contents = small(0, 16, [b"\x12\xff\xff\x00"])
+    assert read(contents).ravel().tolist() == [0x12, 0xFF]
+    assert read(contents, 0, 16).ravel().tolist() == [0x12FF, 0xFF00]
+    assert read(small(0, 8, [b"\x12\xff"]), 0, 16).ravel().tolist() == [0x1212, 0xFFFF]
+
+
+def test_few_bits_are_spread() -> None:
+    assert read(small(0, 1, [b"\x40"])).ravel().tolist() == [0, 255]
+    assert read(small(0, 2, [b"\x60"])).ravel().tolist() == [85, 170]
+    assert read(small(0, 4, [b"\x1f"])).ravel().tolist() == [17, 255]
+
+
+class TestPalettes:
+    PALETTE = (b"PLTE", bytes([10, 20, 30, 40, 50, 60]))
+
+    def test_colours(self) -> None:
+        contents = small(3, 1, [b"\x40"], self.PALETTE)
+        assert read(contents).tolist() == [[[10, 20, 30], [40, 50, 60]]]
+
+    def test_transparency_makes_four_channels(self) -> None:
+        contents = small(3, 8, [b"\1\0"], self.PALETTE, (b"tRNS", b"\7"))
+        assert read(contents).tolist() == [[[40, 50, 60, 255], [10, 20, 30, 7]]]
+        assert read(contents, 3).tolist() == [[[40, 50, 60], [10, 20, 30]]]
+
+    def test_a_colour_that_is_not_there_is_black(self) -> None:
+        assert read(small(3, 8, [b"\1\x09"], self.PALETTE))[0, 1].tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("body", [b"", b"ab", bytes(771)])
+    def test_a_corrupt_one(self, body: bytes) -> None:
+        with pytest.raises(MalformedImage, match="palette is corrupt"):
+            read(small(3, 8, [b"\0\0"], (b"PLTE", body)))
+
+    def test_none(self) -> None:
+        with pytest.raises(MalformedImage, match="lacks its header, its palette"):
+            read(small(3, 8, [b"\0\0"]))
+
+    def test_of_other_kinds_it_says_nothing(self) -> None:
+        assert read(small(0, 8, [b"ab"], self.PALETTE)).shape == (1, 2, 1)
+
+
+class TestTransparency:
+    def test_of_gray(self) -> None:
+        contents = small(0, 4, [b"\x1f"], (b"tRNS", b"\0\1"))
+        assert read(contents, 4).tolist() == [[[17, 17, 17, 0], [255, 255, 255, 255]]]
+        assert read(contents).tolist() == [[[17], [255]]]
+
+    def test_of_sixteen_bits_both_bytes_count(self) -> None:
+        contents = small(0, 16, [b"\1\2\1\3"], (b"tRNS", b"\1\2"))
+        assert read(contents, 4)[0, :, 3].tolist() == [0, 255]
+
+    def test_what_does_not_fit_says_nothing(self) -> None:
+        contents = small(0, 8, [b"ab"], (b"tRNS", b"\0"))
+        assert read(contents, 4)[0, :, 3].tolist() == [255, 255]
+
+    @pytest.mark.parametrize(("kind", "depth"), [each for each in KINDS if each[0] in (0, 2, 3)])
+    def test_every_kind(self, kind: int, depth: int) -> None:
+        contents = random_png(kind, depth, extra=[transparency(kind, depth)])
+        assert read(contents, 4).shape == (9, 11, 4)
+
+
+class TestGray:
+    ROW = bytes([200, 100, 0, 7, 7, 7])
+
+    def test_weights(self) -> None:
+        gray = read(small(2, 8, [self.ROW]), 1).ravel().tolist()
+        assert gray == [int(0.299 * 200 + 0.587 * 100), 7]
+
+    @pytest.mark.parametrize(
+        "chunk", [(b"sRGB", b"\0"), (b"gAMA", struct.pack(">I", 45455))], ids=["sRGB", "gAMA"]
+    )
+    def test_in_linear_light_where_that_is_known(self, chunk: tuple[bytes, bytes]) -> None:
+        gray = read(small(2, 8, [self.ROW], chunk), 1).ravel().tolist()
+        light = 0.299 * (200 / 255) ** 2.2 + 0.587 * (100 / 255) ** 2.2
+        assert gray == [pytest.approx(255 * light ** (1 / 2.2), abs=2), 7]
+
+    def test_a_gamma_close_to_one_is_one(self) -> None:
+        contents = small(2, 8, [self.ROW], (b"gAMA", struct.pack(">I", 99_000)))
+        assert read(contents, 1).tolist() == read(small(2, 8, [self.ROW]), 1).tolist()
+
+
+class TestChunks:
+    GOOD = saved(noise((4, 4, 3)).astype(np.uint8), "PNG")
+
+    @pytest.mark.parametrize("end", range(8, len(GOOD), 5))
+    def test_truncated_anywhere(self, end: int) -> None:
+        with pytest.raises(MalformedImage, match="truncated"):
+            read(self.GOOD[:end])
+
+    @pytest.mark.parametrize("at", range(8, len(GOOD), 3))
+    def test_any_flipped_byte_is_found(self, at: int) -> None:
+        flipped = bytearray(self.GOOD)
+        flipped[at] ^= 0x20
+        with pytest.raises(MalformedImage):
+            read(bytes(flipped))
+
+    def test_what_follows_the_end_is_not_looked_at(self) -> None:
+        np.testing.assert_array_equal(read(self.GOOD + b"more"), read(self.GOOD))
+
+    def test_pixels_in_several_pieces(self) -> None:
+        data = zlib.compress(b"\0abc\0def")
+        pieces = [(b"IDAT", data[k : k + 3]) for k in range(0, len(data), 3)]
+        head = (b"IHDR", header(1, 2))
+        assert read(of_chunks(head, *pieces, END)).ravel().tolist() == list(b"abcdef")
+        late = of_chunks(head, *pieces[:1], (b"tEXt", b""), *pieces[1:], END)
+        with pytest.raises(MalformedImage):
+            read(late)
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [END],
+            [(b"IHDR", header(1, 1)), END],
+            [(b"IHDR", header(1, 1)), (b"IHDR", header(1, 1)), END],
+            [(b"IDAT", b""), (b"IHDR", header(1, 1)), END],
+            [(b"IHDR", header(1, 1)[:-1]), (b"IDAT", b""), END],
+            [(b"IHDR", header(0, 1)), (b"IDAT", b"x"), END],
+            [(b"IHDR", header(1, 1 << 31)), (b"IDAT", b"x"), END],
+            [(b"IHDR", header(1, 1, 4, 2)), (b"IDAT", b"x"), END],
+            [(b"IHDR", header(1, 1, 8, 5)), (b"IDAT", b"x"), END],
+            [(b"IHDR", header(1, 1, 8, 2, 2)), (b"IDAT", b"x"), END],
+            [(b"IHDR", header(1, 1)), (b"ABCD", b""), (b"IDAT", b"x"), END],
+        ],
+    )
+    def test_what_is_refused(self, chunks: list[tuple[bytes, bytes]]) -> None:
+        with pytest.raises(MalformedImage):
+            read(of_chunks(*chunks))
+
+    def test_a_size_that_the_bytes_cannot_hold(self) -> None:
+        data = zlib.compress(bytes(1000))
+        bomb = of_chunks((b"IHDR", header(9000, 9000)), (b"IDAT", data), END)
+        with pytest.raises(MalformedImage, match="fewer bytes than 9000 x 9000"):
+            png.read(memoryview(bomb), 0)

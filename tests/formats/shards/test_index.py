@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import MalformedIndex
+from streamrec.formats.shards.index import SUFFIX, ChunkFinder, Index, ShardEntry, index_url
+from streamrec.formats.shards.tfrecord import FrameScanner, frame
+
+pytestmark = pytest.mark.both_kernels
+
+LENGTHS = st.lists(st.integers(0, 60), max_size=30)
+
+
+def scanned(lengths: list[int], chunk_bytes: int, cuts: list[int]) -> tuple[ChunkFinder, bytes]:
+    """What is found of a shard of records of these lengths, whose bytes come in pieces."""
+    data = b"".join(frame(b"x" * length) for length in lengths)
+    finder, scanner = ChunkFinder(chunk_bytes), FrameScanner(url="shard")
+    bounds = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
+    for begin, end in pairwise(bounds):
+        view = np.frombuffer(data, np.uint8)[begin:end]
+        while len(view):
+            blocks, consumed = scanner.scan(view, more=False)
+            for block in blocks:
+                finder.add(block)
+            view = view[consumed:]
+    return finder, data
+
+
+def entry(name: str, lengths: list[int], chunk_bytes: int, etag: str | None = None) -> ShardEntry:
+    finder, data = scanned(lengths, chunk_bytes, [])
+    return ShardEntry(name, len(data), etag, finder.records, finder.begins, finder.first_records)
+
+
+@st.composite
+def indices(draw: st.DrawFn) -> Index:
+    names = draw(st.lists(st.text("ab/é", min_size=1, max_size=6), max_size=5, unique=True))
+    etags = st.one_of(st.none(), st.text(min_size=1, max_size=9))
+    chunk_bytes = draw(st.integers(1, 200))
+    return Index(tuple(entry(name, draw(LENGTHS), chunk_bytes, draw(etags)) for name in names))
+
+
+def plain(index: Index) -> list[tuple[object, ...]]:
+    return [
+        (e.name, e.size, e.etag, e.records, list(e.begins), list(e.first_records))
+        for e in index.entries
+    ]
+
+
+@given(indices())
+def test_what_is_written_is_read(index: Index) -> None:
+    again = Index.parse(index.encode(), url="u")
+    assert plain(again) == plain(index)
+    assert again.digest() == index.digest()
+    assert again.records == index.records
+    assert all(again.get(e.name) is e for e in again.entries)
+    assert again.get("none") is None
+
+
+@given(LENGTHS, st.integers(1, 200), st.lists(st.integers(0, 2000), max_size=5))
+def test_chunks_begin_at_records_and_are_as_long_as_they_must(
+    lengths: list[int], chunk_bytes: int, cuts: list[int]
+) -> None:
+    finder, data = scanned(lengths, chunk_bytes, cuts)
+    starts = [0]
+    for length in lengths:
+        starts.append(starts[-1] + length + 16)
+    assert finder.records == len(lengths)
+    assert finder.begins == [starts[number] for number in finder.first_records]
+    index = Index(
+        (ShardEntry("s", len(data), None, finder.records, finder.begins, finder.first_records),)
+    )
+    chunks = index.chunks()
+    sizes = (chunks.end - chunks.begin).tolist()
+    assert sum(sizes) == len(data)
+    assert int(chunks.records.sum()) == len(lengths)
+    for size, last in zip(
+        sizes[:-1], (chunks.first_record + chunks.records - 1).tolist(), strict=False
+    ):
+        assert chunk_bytes <= size < chunk_bytes + lengths[last] + 16
+
+
+@given(indices(), st.data())
+def test_a_damaged_index_is_refused(index: Index, data: st.DataObject) -> None:
+    good = index.encode()
+    place = data.draw(st.integers(0, len(good) - 1))
+    flipped = (
+        good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    )
+    for bad in (flipped, good[:place], good + b"x"):
+        with pytest.raises(MalformedIndex):
+            Index.parse(bad, url="u")
+
+
+@given(st.binary(max_size=300))
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedIndex, match="streamrec index"):
+        Index.parse(data, url="u")
+
+
+HEAD = struct.Struct("<8sIIQQ")
+
+
+def signed(body: bytes) -> bytes:
+    return body + blake2b(body, digest_size=16).digest()
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=6, max_size=6),
+    st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3),
+)
+def test_a_hostile_index_with_a_right_digest_is_refused_or_sound(
+    numbers: list[int], counts: list[int]
+) -> None:
+    """One shard of two chunks, with any numbers in every column."""
+    size, records, *chunks = numbers
+    for counted in (counts, [2, 1, 0]):
+        body = (
+            HEAD.pack(b"STRMRIDX", 1, 1, 2, 1)
+            + struct.pack("<qq", size, records)
+            + struct.pack("<III", *counted)
+            + struct.pack("<qqqq", *chunks)
+            + b"n"
+        )
+        try:
+            (found,) = Index.parse(signed(body), url="u").entries
+        except MalformedIndex:
+            continue
+        begins, firsts = [*found.begins, found.size], [*found.first_records, found.records]
+        assert begins == sorted(set(begins))
+        assert firsts == sorted(set(firsts))
+        assert begins[0] == firsts[0] == 0
+
+
+def test_lengths_are_compared_before_anything_is_set_aside() -> None:
+    body = HEAD.pack(b"STRMRIDX", 1, 2**32 - 1, 2**63, 2**63)
+    with pytest.raises(MalformedIndex, match="not what it says"):
+        Index.parse(signed(body), url="u")
+
+
+def test_a_later_version_is_refused_by_name() -> None:
+    body = HEAD.pack(b"STRMRIDX", 2, 0, 0, 0)
+    with pytest.raises(MalformedIndex, match=r"u: the index has version 2.*upgrade"):
+        Index.parse(signed(body), url="u")
+
+
+def test_two_shards_of_one_name_are_refused() -> None:
+    double = Index((entry("a", [1], 9), entry("a", [2], 9)))
+    with pytest.raises(MalformedIndex, match="one name"):
+        Index.parse(double.encode(), url="u")
+
+
+def test_the_digest_is_of_what_determines_an_order() -> None:
+    one = Index((entry("a", [1, 2, 3], 20, "x"), entry("b", [4], 20)))
+    mirror = Index((entry("c", [1, 2, 3], 20), entry("d", [4], 20, "y")))
+    others = [
+        Index((entry("a", [1, 2, 3], 90, "x"), entry("b", [4], 20))),
+        Index((entry("a", [1, 3, 2], 20, "x"), entry("b", [4], 20))),
+        Index((entry("b", [4], 20), entry("a", [1, 2, 3], 20, "x"))),
+        Index((entry("a", [1, 2, 3, 4], 20),)),
+    ]
+    assert mirror.digest() == one.digest()
+    assert len({one.digest(), *(other.digest() for other in others)}) == 5
+
+
+def test_sixteen_bytes_a_chunk() -> None:
+    small, large = (Index((entry("a", [9] * n, 1),)) for n in (10, 110))
+    assert len(large.encode()) - len(small.encode()) == 100 * 16
+
+
+@pytest.mark.parametrize(
+    ("urls", "found"),
+    [
+        (["s3://b/train-00000-of-00002", "s3://b/train-00001-of-00002"], "s3://b/train"),
+        (["s3://b/x/train-0.tfrecord", "s3://b/x/val-0.tfrecord"], "s3://b/x/shards"),
+        (["/d/one/1.tfrecord", "/d/two/1.tfrecord"], "/d/shards"),
+        (["/d/only-7.tfrecord"], "/d/only-7.tfrecord"),
+        (["part-1", "part-2"], "part"),
+        (["https://h/a-1?sig=secret", "https://h/a-2?sig=secret"], "https://h/a"),
+    ],
+)
+def test_the_index_stands_beside_the_shards(urls: list[str], found: str) -> None:
+    assert index_url(urls) == found + SUFFIX

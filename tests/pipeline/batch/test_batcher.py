@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec import kernel
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder
+from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.plan.order import Extent
+from streamrec.plan.position import RECORD, TAKEN
+from streamrec.plan.ranges import LaneRanges, RangeRequest
+from streamrec.values.records import RecordRows
+from tests.support import another_ran_within, no_switching
+
+pytestmark = pytest.mark.both_kernels
+
+COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
+
+
+def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None = None) -> Lane:
+    """Make a lane of one shard in ranges of about equal counts, the first ``received`` there."""
+    frames = [frame(b"%d" % i) for i in range(records)]
+    extent = Extent(0, number, shard=number)
+    size, reads, begin = sum(map(len, frames)), deque[RangeRead](), 0
+    for piece, some in enumerate(np.array_split(np.arange(records), pieces)):
+        data = b"".join(frames[i] for i in some)
+        request = RangeRequest(extent, begin, begin + len(data))
+        memory = np.frombuffer(data, np.uint8)
+        is_there = received is None or piece < received
+        reads.append(RangeRead(request, memory, len(data) if is_there else 0, done=is_there))
+        begin += len(data)
+    shards = Shards([str(n) for n in range(48)], sizes={number: size})
+    feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
+    start = Coordinates(0, 0, 0)
+    return Lane(RecordReader(feed, shards, start, start, check_crc=True), InOrder(), start)
+
+
+def keys(chunk: Chunk) -> list[tuple[int, int]]:
+    assert (np.diff(chunk.keys) > 0).all()
+    return rows_of(chunk)
+
+
+def rows_of(chunk: Chunk) -> list[tuple[int, int]]:
+    """Return each row's number in its lane, and the lane's number."""
+    assert chunk.epochs.tolist() == chunk.rows.shards.tolist()  # each test lane has its own epoch
+    assert chunk.nbytes == chunk.rows.nbytes
+    return list(zip(chunk.rows.ordinals.tolist(), chunk.rows.shards.tolist(), strict=True))
+
+
+@given(COUNTS, st.integers(1, 10))
+def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) -> None:
+    batcher = Batcher(
+        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
+    )
+    out: list[tuple[int, int]] = []
+    while True:
+        assert batcher.gather(size) == -1
+        if batcher.pending < size:
+            break
+        chunk = batcher.cut(size)
+        assert len(chunk) == size
+        out += keys(chunk)
+        coordinates, _ = batcher.coordinates()
+        given = [sum(lane == i for _, lane in out) for i in range(len(counts))]
+        assert coordinates[TAKEN].tolist() == given
+        assert coordinates[RECORD].tolist() == given
+        assert coordinates.flags.c_contiguous
+        assert coordinates.dtype == np.int64
+    out += keys(batcher.cut(batcher.pending))
+    assert out == sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
+
+
+def test_the_coordinates_of_a_batch_are_its_own() -> None:
+    batcher = Batcher([lane_of(i, 9) for i in range(3)], np.zeros(3, np.int64))
+    assert batcher.gather(9) == -1
+    batcher.cut(4)
+    coordinates, _ = batcher.coordinates()
+    before = coordinates.copy()
+    batcher.cut(5)
+    assert (coordinates == before).all()
+    assert coordinates.base is None
+    assert batcher.coordinates()[0][TAKEN].tolist() == [3, 3, 3]
+
+
+@given(COUNTS, st.lists(st.integers(0, 30), min_size=6, max_size=6), st.integers(1, 4))
+def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
+    counts: list[int], ahead: list[int], size: int
+) -> None:
+    """As a hostile position may say."""
+    taken = np.array(ahead[: len(counts)], np.int64)
+    batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)], taken)
+    before, out = taken.tolist(), 0
+    while batcher.gather(size) == -1 and batcher.pending:
+        out += len(batcher.cut(min(size, batcher.pending)))
+        given = batcher.coordinates()[0][TAKEN].tolist()
+        assert all(now >= then for now, then in zip(given, before, strict=True))
+        before = given
+    assert out == sum(counts)
+    assert before == [start + n for start, n in zip(taken.tolist(), counts, strict=True)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=6),
+    st.integers(1, 10),
+    st.booleans(),
+)
+def test_lanes_of_any_number_of_parts(
+    lanes: list[tuple[int, int]], size: int, ordered: bool
+) -> None:
+    taken = np.zeros(len(lanes), np.int64)
+    made = [lane_of(i, n, pieces) for i, (n, pieces) in enumerate(lanes)]
+    batcher = Batcher(made, taken, ordered=ordered)
+    out: list[tuple[int, int]] = []
+    while batcher.gather(size) == -1 and batcher.pending >= size:
+        chunk = batcher.cut(size)
+        rows = rows_of(chunk)
+        assert isinstance(chunk.rows, RecordRows)
+        assert [bytes(payload) for payload in chunk.rows.payloads()] == [b"%d" % i for i, _ in rows]
+        assert np.diff(chunk.ends).tolist() == chunk.rows.lengths[1:].tolist()
+        out += rows
+    out += rows_of(batcher.cut(batcher.pending))
+    expected = [(i, lane) for lane, (n, _) in enumerate(lanes) for i in range(n)]
+    assert sorted(out) == sorted(expected)
+    if ordered:
+        assert out == sorted(expected)
+    for lane in range(len(lanes)):
+        assert [i for i, other in out if other == lane] == list(range(lanes[lane][0]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), min_size=1, max_size=6), st.data()
+)
+def test_what_is_missing_holds_back_what_follows_alone(
+    lanes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Each lane has received some of its four ranges."""
+    made = [lane_of(i, n, 4, received=received) for i, (n, received) in enumerate(lanes)]
+    batcher = Batcher(made, np.zeros(len(lanes), np.int64))
+    there = [sum(map(len, np.array_split(range(n), 4)[:received])) for n, received in lanes]
+    missing = [(n, i) for i, n in enumerate(there) if lanes[i][1] < 4]
+    expected = sorted(
+        (number, lane)
+        for lane, n in enumerate(there)
+        for number in range(n)
+        if not missing or (number, lane) < min(missing)
+    )
+    out: list[tuple[int, int]] = []
+    while (lane := batcher.gather(wanted := data.draw(st.integers(1, 9)))) < 0:
+        if not batcher.pending:
+            break
+        out += keys(batcher.cut(min(wanted, batcher.pending)))
+    assert lane == (min(missing)[1] if missing else -1)
+    assert out + keys(batcher.cut(batcher.pending)) == expected
+
+
+@given(COUNTS, st.integers(0, 15))
+def test_rows_to_skip_come_before_the_first_batch(counts: list[int], skip: int) -> None:
+    lanes = [lane_of(i, n) for i, n in enumerate(counts)]
+    batcher = Batcher(lanes, np.zeros(len(counts), np.int64), skip)
+    batcher.gather(100)
+    expected = sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
+    assert keys(batcher.cut(batcher.pending)) == expected[skip:]
+
+
+def test_rows_that_wait_hold_the_buffers_of_these_alone() -> None:
+    batcher = Batcher([lane_of(0, 3), lane_of(1, 1)], np.zeros(2, np.int64))
+    assert batcher.gather(3) == -1
+    assert len(batcher.cut(3).rows.buffers) == 2
+    assert (batcher.gather(2), batcher.pending) == (-1, 1)
+    assert len(batcher.cut(1).rows.buffers) == 1
+
+
+def test_no_rows_hold_no_buffer() -> None:
+    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher.gather(3)
+    assert len(batcher.cut(3).rows.buffers) == 1
+    batcher.gather(1)
+    assert batcher.cut(0).rows.buffers == ()
+
+
+def test_an_empty_chunk_is_neutral() -> None:
+    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher.gather(3)
+    chunk = batcher.cut(3)
+    assert keys(Chunk.concatenate([empty_chunk(), chunk])) == keys(chunk)
+    assert (len(empty_chunk()), empty_chunk().nbytes) == (0, 0)
+
+
+@given(COUNTS, st.integers(1, 10), st.integers(1, 10))
+def test_parts_of_chunks_know_their_bytes_however_they_came_about(
+    counts: list[int], size: int, other: int
+) -> None:
+    batcher = Batcher(
+        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
+    )
+    batcher.gather(size)
+    first = batcher.cut(min(size, batcher.pending))
+    batcher.gather(other)
+    second = batcher.cut(min(other, batcher.pending))
+    both = Chunk.concatenate([first, second])
+    assert keys(both) == keys(first) + keys(second)
+    assert keys(both.cut(1, None)) == keys(both)[1:]
+
+
+def test_batches_of_few_records_are_cut_without_letting_go_of_the_interpreter() -> None:
+    """Threads that decode take it, and the event loop would wait for them at each step."""
+
+    def batcher() -> Batcher:
+        lanes = [lane_of(i, 12, pieces=2, received=1) for i in range(48)]
+        return Batcher(lanes, np.zeros(48, np.int64))
+
+    def cut(batcher: Batcher) -> None:
+        batcher.gather(64)
+        batcher.cut(64)
+        batcher.coordinates()
+        assert batcher.gather(300) == 0  # it has not received: what is held is looked over
+
+    if kernel.implementation != "native":
+        pytest.skip("the kernel in Python lets go of it")
+    with no_switching():
+        assert not any(another_ran_within(partial(cut, batcher())) for _ in range(100))

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from itertools import chain, count, takewhile
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.flow.prefault import Prefaulter
+from streamrec.pipeline.fetch import fetcher as fetch
+from streamrec.pipeline.fetch import range_downloader
+from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
+from streamrec.pipeline.fetch.range_queue import Shards
+from streamrec.plan import ranges
+from streamrec.plan.concurrency import Concurrency
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.position import object_tag
+from streamrec.plan.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
+from streamrec.stores.base import ObjectInfo
+from tests.pipeline.scripted import ScriptedStore
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MIB = 1 << 20
+
+
+class Never(Random):
+    """A source of jitter that never waits."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+@asynccontextmanager
+async def fetching(
+    store: ScriptedStore,
+    *,
+    lanes: int = 1,
+    total: int = 16 * MIB,
+    known: bool = False,
+    concurrency: int = 64,
+    epochs: int | None = 1,
+    **values: Any,
+) -> AsyncIterator[tuple[Fetcher, Shards]]:
+    """Run a fetcher of all of a store's objects."""
+    shards = Shards(sorted(store.objects))
+    if known:
+        shards.sizes.update(enumerate(len(store.objects[url]) for url in shards.urls))
+    order = ShardOrder(len(shards.urls), lanes)
+
+    def planner(lane: int) -> LaneRanges:
+        extents = (order.extent(lane, number) for number in count())
+        read = takewhile(lambda extent: extent.epoch != epochs, extents)
+        return LaneRanges(read, shards.sizes, order.reach(lane))
+
+    planners = [planner(lane) for lane in range(lanes)]
+    plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
+    settings = {"stall_timeout": 30.0, "random": Never(), **values}
+    limit = Concurrency(concurrency, concurrency)
+    fetcher = Fetcher(shards, store, planners, plan, concurrency=limit, **settings)
+    task = asyncio.create_task(fetcher.run())
+    try:
+        yield fetcher, shards
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert store.open_bodies == 0
+
+
+async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
+    """Return (shard, bytes) of a lane's ranges in order, freeing each when it is read."""
+    out = []
+    feed = fetcher.feeds[lane]
+    while not feed.ended:
+        if not feed.ranges or not (feed.ranges[0].done or feed.ranges[0].error):
+            await asyncio.sleep(0)  # several lanes are drained at once; only one may `wait_for`
+            continue
+        read = feed.drop()
+        if read.error is not None:
+            raise read.error
+        out.append((read.request.extent.shard, bytes(read.memory[: read.filled])))
+        fetcher.wake()
+    return out
+
+
+def objects(*sizes: int) -> dict[str, bytes]:
+    return {f"o{i}": bytes([i + 1]) * size for i, size in enumerate(sizes)}
+
+
+def joined(parts: list[tuple[int, bytes]]) -> dict[int, bytes]:
+    whole: dict[int, bytes] = {}
+    for shard, data in parts:
+        whole[shard] = whole.get(shard, b"") + data
+    return whole
+
+
+@pytest.mark.parametrize("known", [False, True])
+@asynchronous
+async def test_every_byte_once_in_order(known: bool) -> None:
+    store = ScriptedStore(objects(5 * MIB, 0, 100, 3 * MIB + 1), piece=70_000)
+    async with fetching(store, known=known) as (fetcher, shards):
+        parts = joined(await drain(fetcher))
+    expected = {i: data for i, data in enumerate(store.objects.values()) if data or not known}
+    assert parts == expected
+    assert shards.sizes == {0: 5 * MIB, 1: 0, 2: 100, 3: 3 * MIB + 1}
+
+
+@asynchronous
+async def test_each_lane_reads_its_own_shards() -> None:
+    store = ScriptedStore(objects(*[MIB] * 5))
+    async with fetching(store, lanes=2) as (fetcher, _):
+        both = await asyncio.gather(drain(fetcher, 0), drain(fetcher, 1))
+    assert [sorted(joined(parts)) for parts in both] == [[0, 2, 4], [1, 3]]
+
+
+@asynchronous
+async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
+    store = ScriptedStore(objects(40 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        await drain(fetcher)
+    sizes = [stop - start for _, start, stop, _ in store.asked]
+    assert sizes[0] == 512 << 10
+    assert sizes[:3] == sorted(sizes[:3])
+    assert max(sizes) == 8 * MIB
+
+
+@asynchronous
+async def test_new_memory_of_large_ranges_is_prefaulted(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[int] = []
+    monkeypatch.setattr(Prefaulter, "prefault", lambda _, memory: touched.append(len(memory)))
+    store = ScriptedStore(objects(40 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        await drain(fetcher)
+    assert set(touched) == {8 * MIB}
+
+
+@asynchronous
+async def test_more_is_asked_for_when_the_heads_are_answered() -> None:
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    assert store.gate
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
+        store.gate.set()
+        parts = await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+    assert joined(list(chain.from_iterable(parts))) == dict(enumerate(store.objects.values()))
+
+
+@asynchronous
+async def test_no_lane_waits_for_the_head_of_another() -> None:
+    """Though a head is less than the first window needs, so that its lane needs more at once."""
+    store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    assert store.gate
+    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for feed in fetcher.feeds:
+            feed.progress.lacks = 2 * LARGEST_FIRST_RANGE
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]
+        store.gate.set()
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+
+
+@asynchronous
+async def test_the_lane_that_is_answered_first_does_not_take_all() -> None:
+    slow = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
+    quick = ScriptedStore(slow.objects)
+    slow.store_for = lambda url: quick if url == "o0" else slow  # type: ignore[method-assign]
+    assert slow.gate
+    async with fetching(slow, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
+        for _ in range(99):
+            await asyncio.sleep(0)
+        assert fetcher.feeds[0].answered
+        assert len(quick.asked) == 2  # the second is as far away as the others' first
+        slow.gate.set()
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(4)))
+        assert len(quick.asked) == 5  # a head, and ranges of 1 MiB
+
+
+@asynchronous
+async def test_of_tiny_shards_a_lane_asks_for_as_many_as_a_head_holds() -> None:
+    store = ScriptedStore(objects(*[10_000] * 99), gate=asyncio.Event())
+    async with fetching(store, total=256 * MIB, known=True):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert len(store.asked) == -(-LARGEST_FIRST_RANGE // 10_000)
+
+
+@asynchronous
+async def test_the_version_is_pinned_by_the_first_answer() -> None:
+    store = ScriptedStore(objects(3 * MIB), etags={"o0": '"abc"'})
+    async with fetching(store) as (fetcher, shards):
+        await drain(fetcher)
+    assert [etag for _, _, _, etag in store.asked] == [None] + ['"abc"'] * (len(store.asked) - 1)
+    assert shards.tag(0) == object_tag('"abc"')
+
+
+@asynchronous
+async def test_a_body_that_breaks_off_goes_on_at_its_last_byte() -> None:
+    broken = StoreUnavailable("reset")
+    store = ScriptedStore(objects(MIB), faults=deque([(1000, broken), (500, broken), None]))
+    async with fetching(store, known=True, concurrency=1) as (fetcher, _):
+        assert joined(await drain(fetcher)) == {0: store.objects["o0"]}
+        assert fetcher.statistics()["retries"] == 2
+        assert fetcher.statistics()["bytes_read"] == MIB
+    starts = [start for _, start, _, _ in store.asked]
+    assert {1000, 1500} <= set(starts)
+
+
+@asynchronous
+async def test_what_will_not_pass_fails_at_once() -> None:
+    store = ScriptedStore(objects(MIB), faults=deque([ObjectNotFound("gone", url="o0")]))
+    async with fetching(store) as (fetcher, _):
+        with pytest.raises(ObjectNotFound, match="gone") as caught:
+            await drain(fetcher)
+        assert caught.value.fields() == {"url": "o0", "offset": 0}
+        assert fetcher.statistics()["retries"] == 0
+
+
+@asynchronous
+async def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_downloader, "PATIENCE_AT_START", 0.02)
+    refused = StoreUnavailable("connection refused")
+    store = ScriptedStore(objects(MIB), faults=deque([refused] * 10**5))
+    async with fetching(store) as (fetcher, _):
+        with pytest.raises(
+            StoreUnavailable, match=r"no byte came.*connection refused.*endpoint"
+        ) as e:
+            await drain(fetcher)
+    assert e.value.fields() == {"url": "o0", "offset": 0}
+
+
+@asynchronous
+async def test_an_error_names_the_byte_that_is_missing() -> None:
+    store = ScriptedStore(objects(MIB))
+    store.faults.extend([(1000, StoreUnavailable("reset")), AccessDenied("no", url="o0")])
+    async with fetching(store, concurrency=1) as (fetcher, _):
+        with pytest.raises(AccessDenied) as caught:
+            await drain(fetcher)
+    assert caught.value.fields() == {"url": "o0", "offset": 1000}
+
+
+@asynchronous
+async def test_an_error_that_two_ranges_share_names_the_place_in_each() -> None:
+    """One of a token, say."""
+    shared = AccessDenied("no", url="o0")
+    reset = StoreUnavailable("reset")
+    store = ScriptedStore(objects(100, 100))
+    store.faults.extend([(10, reset), shared, (20, reset), shared])
+    async with fetching(store, known=True, lanes=2, concurrency=1) as (fetcher, _):
+        lanes = [drain(fetcher, lane) for lane in range(2)]
+        errors = await asyncio.gather(*lanes, return_exceptions=True)
+    assert [getattr(error, "offset", None) for error in errors] == [10, 20]
+    assert shared.offset is None
+
+
+@asynchronous
+async def test_a_store_that_hangs_is_given_up_after_the_stall_timeout() -> None:
+    store = ScriptedStore(objects(MIB), gate=asyncio.Event())
+    async with fetching(store, stall_timeout=0.02) as (fetcher, _):
+        with pytest.raises(StoreUnavailable, match="raise stall_timeout") as caught:
+            await drain(fetcher)
+    assert caught.value.fields() == {"url": "o0", "offset": 0}
+
+
+@asynchronous
+async def test_concurrency_is_bounded() -> None:
+    store = ScriptedStore(objects(*[MIB] * 30))
+    async with fetching(store, lanes=10, concurrency=3, total=64 * MIB) as (fetcher, _):
+        await asyncio.gather(*(drain(fetcher, lane) for lane in range(10)))
+    assert store.most_open == 3
+
+
+@asynchronous
+async def test_memory_stays_within_the_budget_while_nobody_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", ranges.LARGEST_READ_AHEAD)
+    store = ScriptedStore(objects(*[30 * MIB] * 4))
+    async with fetching(store, lanes=4, total=32 * MIB, known=True) as (fetcher, _):
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert 8 * MIB < fetcher.pool.in_use <= 24 * MIB
+        assert "0 in flight" in repr(fetcher)
+
+
+@asynchronous
+async def test_more_is_read_ahead_only_for_a_consumer_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranges, "FIRST_READ_AHEAD", 8 * MIB)
+    store = ScriptedStore(objects(90 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert fetcher.pool.in_use <= 8 * MIB + LARGEST_FIRST_RANGE
+        for _ in range(8):
+            waiting = asyncio.create_task(fetcher.wait_for(0))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        for _ in range(999):
+            await asyncio.sleep(0)
+        assert 12 * MIB < fetcher.pool.in_use <= 2.6 * 8 * MIB + LARGEST_FIRST_RANGE
+
+
+@asynchronous
+async def test_of_tiny_shards_without_end_only_so_many_are_read_ahead() -> None:
+    store = ScriptedStore(objects(100, 200))
+    async with fetching(store, lanes=2, total=1024 * MIB, epochs=None, known=True) as (fetcher, _):
+        for _ in range(50 * MOST_WAITING):
+            await asyncio.sleep(0)
+        assert [len(feed.ranges) for feed in fetcher.feeds] == [MOST_WAITING] * 2
+        assert [feed.ahead for feed in fetcher.feeds] == [100 * MOST_WAITING, 200 * MOST_WAITING]
+        fetcher.feeds[0].drop()
+        assert fetcher.feeds[0].ahead == 100 * (MOST_WAITING - 1)
+
+
+@asynchronous
+async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
+    """All memory is held by one consumer, and another lane needs a byte: it comes."""
+    store = ScriptedStore(objects(30 * MIB, 30 * MIB))
+    async with fetching(store, lanes=2, total=8 * MIB, known=True) as (fetcher, _):
+        held = []
+        for _ in range(3):
+            while not fetcher.feeds[0].ranges or not fetcher.feeds[0].ranges[0].done:
+                await fetcher.wait_for(0)
+            held.append(fetcher.feeds[0].drop().memory)
+            fetcher.wake()
+        while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
+            await fetcher.wait_for(1)
+        del held
+
+
+@asynchronous
+async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody has to ask for it, and no timer does."""
+    monkeypatch.setattr(fetch, "ADJUST_SECONDS", 3600)
+    store = ScriptedStore(objects(*[1000] * 8))
+    async with fetching(store, lanes=8, known=True, concurrency=1) as (fetcher, _):
+        all_there = asyncio.Event()
+
+        def received(_: int) -> None:
+            if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
+                all_there.set()
+
+        fetcher.on_received = received
+        await asyncio.wait_for(all_there.wait(), 30)
+    assert store.most_open == 1
+
+
+@asynchronous
+async def test_cancelling_in_the_middle_closes_every_body() -> None:
+    store = ScriptedStore(objects(*[MIB] * 8), gate=asyncio.Event())
+    async with fetching(store, lanes=8) as (fetcher, _):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert store.open_bodies == 8
+        assert fetcher.statistics()["in_flight"] == 8
+
+
+def test_learning_another_version_than_the_position_had() -> None:
+    shards = Shards(["o0", "o1"], expected_tags={0: object_tag('"old"'), 1: 1})
+    with pytest.raises(ObjectChanged, match='ETag "new"'):
+        shards.learn(0, ObjectInfo("o0", 5, '"new"'))
+    shards.learn(1, ObjectInfo("o1", 5, None))
+    assert shards.tag(1) == 0

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.errors import StoreUnavailable
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder, WindowShuffle
+from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.plan.order import Extent
+from streamrec.plan.window import Windows
+from tests.pipeline.received import END, SHARD, STARTS, coordinates, nothing_more, received
+
+
+def lane_over(
+    *reads: RangeRead,
+    windows: Windows | None = None,
+    start: Coordinates = Coordinates(0, 0, 0),
+) -> Lane:
+    shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
+    stage = WindowShuffle(windows, 0, start=start) if windows else InOrder()
+    feed = RangeQueue(nothing_more(), 1, deque(reads))
+    return Lane(RecordReader(feed, shards, start, END, check_crc=True), stage, start)
+
+
+def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
+    """Take rows, and return their (epoch, record) pairs."""
+    return [number for number, _ in taken(lane, count)]
+
+
+def taken(lane: Lane, count: int) -> list[tuple[tuple[int, int], Coordinates]]:
+    """Take and deliver rows; return (epoch, record) and the lane's coordinates behind each."""
+    return [
+        ((epoch, number), coordinates(lane.deliver(1)))
+        for rows, first, last, epoch in lane.take(count)
+        for number in rows.ordinals[first:last].tolist()
+    ]
+
+
+@given(st.lists(st.integers(0, len(SHARD)), max_size=6))
+def test_ranges_cut_anywhere_give_every_record_with_its_coordinates(cuts: list[int]) -> None:
+    bounds = [0, *sorted(set(cuts) - {0, len(SHARD)}), len(SHARD)]
+    extent = Extent(4, 0, shard=1)
+    lane = lane_over(*(received(extent, a, b) for a, b in itertools.pairwise(bounds)))
+    lane.poll(100)
+    assert (lane.available, lane.ended) == (6, True)
+    assert lane.start == Coordinates(0, 0, 0)
+    for i in range(6):
+        assert taken(lane, 1) == [((0, i), Coordinates(4, STARTS[i + 1], i + 1))]
+
+
+def test_rows_of_several_blocks_in_one_take() -> None:
+    one, two = Extent(0, 0, shard=0), Extent(1, 1, shard=2)
+    lane = lane_over(received(one, 0, len(SHARD)), received(two, 0, len(SHARD)))
+    lane.poll(100)
+    given, places = zip(*taken(lane, 8), strict=True)
+    assert list(given) == [(0, i) for i in range(6)] + [(1, 0), (1, 1)]
+    assert places[5:] == (
+        Coordinates(0, len(SHARD), 6),
+        Coordinates(1, STARTS[1], 1),
+        Coordinates(1, STARTS[2], 2),
+    )
+
+
+def test_runs_refer_to_rows_and_cut_none() -> None:
+    extents = [Extent(n, n, shard=n) for n in range(3)]
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(100)
+    taken = [lane.take(count) for count in (4, 0, 3, 11)]
+    assert [[run[1:] for run in runs] for runs in taken] == [
+        [(0, 4, 0)],
+        [],
+        [(4, 6, 0), (0, 1, 1)],
+        [(1, 6, 1), (0, 6, 2)],
+    ]
+    assert taken[0][0].rows is taken[2][0].rows
+    assert lane.available == 0
+
+
+def test_rows_that_are_delivered_together() -> None:
+    """Within a range, up to its end, and past several at once."""
+    extents = [Extent(n, n, shard=n) for n in range(3)]
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(100)
+    lane.take(18)
+    numbers = [list(lane.deliver(count)) for count in (4, 2, 10)]
+    places = (
+        Coordinates(0, STARTS[4], 4),
+        Coordinates(0, len(SHARD), 6),
+        Coordinates(2, STARTS[4], 4),
+    )
+    assert numbers == [place.numbers for place in places]
+
+
+def test_poll_scans_no_more_than_is_wanted() -> None:
+    extents = [Extent(n, 0, shard=n) for n in range(3)]
+    lane = lane_over(*(received(extent, 0, len(SHARD)) for extent in extents))
+    lane.poll(1)
+    assert lane.available == 6
+    lane.poll(7)
+    assert lane.available == 12
+
+
+def test_a_resumed_lane_numbers_its_records() -> None:
+    lane = lane_over(
+        received(Extent(0, 0, shard=0), STARTS[4], len(SHARD)),
+        start=Coordinates(0, STARTS[4], 4),
+    )
+    lane.poll(10)
+    assert taken(lane, 2) == [
+        ((0, 4), Coordinates(0, STARTS[5], 5)),
+        ((0, 5), Coordinates(0, len(SHARD), 6)),
+    ]
+
+
+def test_what_landed_before_a_failure_comes_first() -> None:
+    read = received(Extent(0, 0, shard=0), 0, len(SHARD))
+    read.filled, read.done, read.error = STARTS[2] + 1, False, StoreUnavailable("gone")
+    lane = lane_over(read)
+    lane.poll(10)
+    assert lane.available == 2
+    assert lane.error is read.error
+    assert not lane.ended
+    lane.poll(10)
+    assert lane.available == 2
+
+
+class TestWindows:
+    WINDOWS = Windows(total=160, lanes=1, seed=4)  # windows of 10, 20, 40, 80, 160 … bytes
+
+    def shuffled(self, *reads: RangeRead, start: Coordinates = Coordinates(0, 0, 0)) -> Lane:
+        lane = lane_over(*reads, windows=self.WINDOWS, start=start)
+        lane.poll(100)
+        return lane
+
+    def test_windows_end_with_the_epoch(self) -> None:
+        reads = [received(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        lane = self.shuffled(*reads)
+        both, places = zip(*taken(lane, 12), strict=True)
+        assert sorted(both) == [(epoch, i) for epoch in range(2) for i in range(6)]
+        assert [epoch for epoch, _ in both] == [0] * 6 + [1] * 6
+        assert places[5] == Coordinates(1, 0, 0)
+        assert places[-1] == END
+
+    def test_coordinates_name_the_window_and_the_row(self) -> None:
+        lane = self.shuffled(received(Extent(0, 0, shard=0), 0, len(SHARD)))
+        places = [place for _, place in taken(lane, 6)]
+        assert places[:2] == [
+            Coordinates(0, STARTS[1], 1, 1, 0),
+            Coordinates(0, STARTS[1], 1, 1, 1),
+        ]
+        assert places[-1] == END
+
+    @pytest.mark.parametrize("count", range(6))
+    def test_resumes_within_a_window(self, count: int) -> None:
+        extent = Extent(0, 0, shard=0)
+        whole = self.shuffled(received(extent, 0, len(SHARD)))
+        head = taken(whole, count)
+        at = head[-1][1] if head else whole.start
+        again = self.shuffled(received(extent, at.offset, len(SHARD)), start=at)
+        assert again.start == at
+        expected = taken(whole, 6 - count)
+        assert taken(again, 6 - count) == expected
+        assert sorted(number for number, _ in head + expected) == [(0, i) for i in range(6)]
+
+    def test_resumed_at_the_end_of_an_epoch_the_next_begins_with_its_first_window(self) -> None:
+        reads = [received(Extent(n, n, shard=0), 0, len(SHARD)) for n in range(2)]
+        whole = numbers(self.shuffled(*reads), 12)
+        end = Coordinates(0, len(SHARD), 6, window=4)
+        again = self.shuffled(received(Extent(1, 1, shard=0), 0, len(SHARD)), start=end)
+        assert numbers(again, 6) == whole[6:]
+
+    def test_a_window_spans_shards(self) -> None:
+        large = Windows(total=10_000, lanes=1, seed=0)
+        extents = [Extent(n, 0, shard=n) for n in range(3)]
+        lane = lane_over(*(received(e, 0, len(SHARD)) for e in extents), windows=large)
+        lane.poll(100)
+        runs = lane.take(18)
+        assert len({int(s) for run in runs for s in run.rows.shards[:6]}) > 1
+
+
+def test_a_lane_of_empty_shards_ends() -> None:
+    feed = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
+    start = Coordinates(0, 0, 0)
+    lane = Lane(
+        RecordReader(feed, Shards(["e"], {0: 0}), start, END, check_crc=True), InOrder(), start
+    )
+    lane.poll(5)
+    assert lane.ended
+    assert lane.available == 0
+    assert feed.progress.ready == 0

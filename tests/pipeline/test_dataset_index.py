@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import (
+    MalformedIndex,
+    ObjectNotFound,
+    StaleIndex,
+    StoreError,
+    StoreUnavailable,
+)
+from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.dataset_index import load_index
+from streamrec.stores.base import ObjectInfo
+from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.shards import contents, receive_all, settings_of, write, write_index
+from tests.plan.record_orders import index_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHARDS = ((5,) * 9, (5,) * 4)
+
+
+def read(source: str | list[str], **values: Any) -> list[bytes]:
+    async def main() -> list[bytes]:
+        settings = settings_of(source, batch_size=4, lanes=1, **{"index": True, **values})
+        dataset = await Dataset.open(settings)
+        try:
+            return contents(await receive_all(dataset))
+        finally:
+            await dataset.aclose()
+
+    return asyncio.run(main())
+
+
+def indexed(tmp_path: Path) -> str:
+    source = write(tmp_path, SHARDS)
+    write_index(source, 40)
+    return source
+
+
+def test_named_shards_take_their_sizes_from_the_index(tmp_path: Path) -> None:
+    indexed(tmp_path)
+    names = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (1, 0)]
+    assert len(read(names)) == 13
+
+
+def test_an_index_elsewhere(tmp_path: Path) -> None:
+    source = indexed(tmp_path)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    elsewhere = tmp_path / "elsewhere"
+    found.rename(elsewhere)
+    assert len(read(source, index=str(elsewhere))) == 13
+    with pytest.raises(ObjectNotFound, match=r"part\.streamrec-index: there is no index; write"):
+        read(source)
+
+
+def test_shards_that_the_index_knows_may_be_left_out(tmp_path: Path) -> None:
+    indexed(tmp_path)
+    (found,) = tmp_path.glob("*.streamrec-index")
+    assert len(read(f"{tmp_path}/part-00000*", index=str(found))) == 9
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_shard_that_has_changed_is_named(tmp_path: Path, named: bool) -> None:
+    source = indexed(tmp_path)
+    path = tmp_path / "part-00001.tfrecord"
+    path.write_bytes(path.read_bytes() + frame(b"more"))
+    sources = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (0, 1)] if named else source
+    words = (
+        r"part-00001.tfrecord.*: the index is stale: the shard has 104 bytes, and had 84 .*again"
+    )
+    with pytest.raises(StaleIndex, match=words):
+        read(sources)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_another_version_of_the_same_size_is_named(tmp_path: Path, named: bool) -> None:
+    source = indexed(tmp_path)
+    path = tmp_path / "part-00001.tfrecord"
+    os.utime(path, ns=(1, 1))
+    sources = [f"{tmp_path}/part-0000{i}.tfrecord" for i in (0, 1)] if named else source
+    with pytest.raises(StaleIndex, match=r"part-00001.tfrecord.*: the index is stale: .*version"):
+        read(sources)
+
+
+def test_a_shard_that_is_new_is_named(tmp_path: Path) -> None:
+    source = indexed(tmp_path)
+    (tmp_path / "part-00002.tfrecord").write_bytes(frame(b"new"))
+    with pytest.raises(StaleIndex, match=r"part-00002.tfrecord: the index has no shard"):
+        read(source)
+
+
+def test_records_that_end_elsewhere_than_indexed_are_noticed(tmp_path: Path) -> None:
+    """A store names no versions, and the size has not changed."""
+    source = write(tmp_path, ((5, 30, 30), (5,)))
+    write_index(source, 1)
+    write(tmp_path, ((5, 29, 31), (5,)))
+    (found,) = tmp_path.glob("*.streamrec-index")
+    known = index_of(((5, 30, 30), (5,)), 1)
+    entries = [
+        type(e)(f"part-0000{i}.tfrecord", e.size, None, e.records, e.begins, e.first_records)
+        for i, e in enumerate(known.entries)
+    ]
+    found.write_bytes(type(known)(tuple(entries)).encode())
+    with pytest.raises(StaleIndex, match=r"part-00000.tfrecord: the index says that record 1"):
+        read(source, shuffle=True, shuffle_window=50)
+
+
+def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
+    source = indexed(tmp_path)
+    with pytest.raises(
+        MalformedIndex, match=r"part-00000.tfrecord: the object does not begin like"
+    ):
+        read(source, index=str(tmp_path / "part-00000.tfrecord"))
+
+
+DATA = index_of(SHARDS, 40).encode()
+OBJECTS = [ObjectInfo(f"s3://b/00{i}") for i in range(2)]
+
+
+def load(faults: list[StoreError | tuple[int, StoreError] | None]) -> ScriptedStore:
+    async def main() -> ScriptedStore:
+        store = ScriptedStore({"i": DATA}, piece=11, faults=deque(faults))
+        index = await load_index(store, "i", OBJECTS)  # type: ignore[arg-type]
+        assert index.records == 13
+        return store
+
+    return asyncio.run(main())
+
+
+def test_a_small_index_takes_one_request() -> None:
+    assert load([]).asked == [("i", 0, 1 << 16, None)]
+
+
+def test_a_large_one_takes_two_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.pipeline.dataset_index.FIRST", 32)
+    assert load([]).asked == [("i", 0, 32, None), ("i", 32, len(DATA), '"v1"')]
+
+
+def test_what_breaks_off_goes_on_at_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.pipeline.dataset_index.Backoff.next", lambda *_: 0)
+    gone = StoreUnavailable("gone")
+    assert load([gone, (20, gone)]).asked == [
+        ("i", 0, 1 << 16, None),
+        ("i", 0, 1 << 16, None),
+        ("i", 20, 1 << 16, '"v1"'),
+    ]
+
+
+def test_what_will_not_pass_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "streamrec.pipeline.dataset_index.Backoff.next", lambda self, *_: _count(self)
+    )
+    with pytest.raises(StoreUnavailable, match="gone") as caught:
+        load([StoreUnavailable("gone")] * 99)
+    assert caught.value.offset == 0
+
+
+def _count(backoff: Any) -> float:
+    backoff.attempt += 1
+    return 0.0

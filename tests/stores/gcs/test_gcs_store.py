@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import traceback
+from collections import Counter
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.auth.credentials import Credentials
+
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import (
+    AccessDenied,
+    ConfigError,
+    ObjectChanged,
+    ObjectNotFound,
+    StoreError,
+    StoreMisbehaved,
+    StoreUnavailable,
+)
+from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page, split_url
+from streamrec.stores.refusals import code_of, refusal
+from tests.stores.conformance import (
+    DATA,
+    AccessConformance,
+    Backend,
+    Bench,
+    FaultConformance,
+    ListingConformance,
+    StoreConformance,
+    read,
+)
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from streamrec.stores.base import ObjectInfo, Store
+
+
+@asynccontextmanager
+async def opened(options: dict[str, Any], **settings: Any) -> AsyncIterator[GCSStore]:
+    store = GCSStore(options, **settings)
+    try:
+        yield store
+        assert not in_use(store)
+    finally:
+        await store.aclose()
+
+
+def in_use(store: GCSStore) -> int:
+    """Connections that no range gave back."""
+    session = store._service.client._session if store._service else None
+    return len(session.connector._acquired) if session and session.connector else 0
+
+
+@asynccontextmanager
+async def devstore_bench(**settings: Any) -> AsyncIterator[Bench]:
+    async with DevStore() as devstore:
+        async with (
+            opened(devstore.gcs_options, **settings) as store,
+            opened({**devstore.gcs_options, "token": "wrong"}) as denied,
+        ):
+            yield Bench(
+                store,
+                url=lambda name: f"gs://bucket/{name}",
+                put=lambda name, data: devstore.put(f"bucket/{name}", data),
+                denied=denied,
+                devstore=devstore,
+            )
+
+
+@asynccontextmanager
+async def issued_bench(**settings: Any) -> AsyncIterator[tuple[GCSStore, DevStore]]:
+    """A store whose tokens are given out by devstore, and end after an hour."""
+    clock = {"now": settings["clock"]} if "clock" in settings else {}
+    async with DevStore(**clock) as devstore:
+        devstore.tokens.clear()
+        options = {"token": Issued(devstore), "endpoint_url": devstore.endpoint}
+        async with opened(options, **settings) as store:
+            yield store, devstore
+
+
+class Issued(Credentials):
+    """Google's credentials that ask devstore, as those of a service account ask Google."""
+
+    def __init__(self, devstore: DevStore) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._devstore = devstore
+
+    def refresh(self, request: Any) -> None:
+        answer = request(self._devstore.token_url, method="POST", body=b"grant")
+        self.token = json.loads(answer.data)["access_token"]
+        self.expiry = datetime.fromtimestamp(self._devstore.tokens[self.token], UTC).replace(
+            tzinfo=None
+        )
+
+
+async def listed(store: Store, prefix: str) -> list[ObjectInfo]:
+    return [info async for info in store.list(prefix)]
+
+
+class TestGCSStore(StoreConformance, ListingConformance, AccessConformance, FaultConformance):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return devstore_bench
+
+
+class TestRequests:
+    @asynchronous
+    async def test_no_request_without_need(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            _, info = await read(bench.store, bench.url("x"), 0, 10)
+            for start in (10, 20, 30):
+                await read(bench.store, bench.url("x"), start, start + 10, etag=info.etag)
+            records = bench.devstore.statistics.records
+            assert Counter(each.kind for each in records) == {"objects.get media": 4}
+            assert {each.signed for each in records} == {"header"}
+            pins = [each.query.get("generation") for each in records]
+            assert pins == [None, *[info.etag] * 3]
+
+    @asynchronous
+    async def test_listing_in_pages(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            names = [*(f"{number:04}" for number in range(2500)), "a +%", "\uffff", "\U00010000"]
+            for name in reversed(names):
+                bench.put(f"in/{name}", b"")
+            found = [info.url for info in await listed(bench.store, bench.url("in/"))]
+            assert found == [bench.url(f"in/{name}") for name in names]
+            queries = [each.query for each in bench.devstore.statistics.records]
+            assert {tuple(sorted(query)) for query in queries} == {
+                ("fields", "prefix"),
+                ("fields", "pageToken", "prefix"),
+                ("fields", "prefix", "startOffset"),
+            }
+            starts = [query["startOffset"] for query in queries if "startOffset" in query]
+            assert "in/1999" in starts
+
+    @asynchronous
+    async def test_a_busy_page_does_not_begin_the_listing_again(self) -> None:
+        naps: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            naps.append(seconds)
+
+        async with devstore_bench(sleep=sleep) as bench:
+            assert bench.devstore
+            for number in range(1500):
+                bench.put(f"{number:04}", b"")
+            bench.devstore.faults = [
+                Fault(nth=2, status=503, retry_after=7),
+                Fault(nth=3, truncate_after=1),
+            ]
+            assert len(await listed(bench.store, bench.url(""))) == 1500
+            queries = [set(each.query) for each in bench.devstore.statistics.records]
+            assert sum(not query & {"startOffset", "pageToken"} for query in queries) == 1
+            assert sorted(7 <= nap <= 9 for nap in naps) == [False, True]
+            bench.devstore.faults = [Fault(status=503, retry_after=7)]
+            with pytest.raises(StoreUnavailable):
+                await listed(bench.store, bench.url(""))
+            assert len(bench.devstore.statistics.records) == len(queries) + 4
+
+    @asynchronous
+    async def test_requester_pays(self) -> None:
+        async with DevStore() as devstore:
+            devstore.put("bucket/x", DATA)
+            for option, project in [("payer", "payer"), (True, "ours")]:
+                options = {**devstore.gcs_options, "requester_pays": option, "project": "ours"}
+                async with opened(options) as store:
+                    await read(store, "gs://bucket/x", 0, 10)
+                    await listed(store, "gs://bucket/")
+                payers = {each.query.get("userProject") for each in devstore.statistics.records}
+                assert payers == {project}
+                devstore.statistics.clear()
+
+    @asynchronous
+    async def test_who_pays_must_be_said(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            text = "Bucket is a requester pays bucket but no user project provided."
+            bench.devstore.faults = [Fault(status=400, code="required")]
+            with pytest.raises(StoreError) as plain:
+                await read(bench.store, bench.url("x"), 0, 1)
+            assert "requester_pays" not in str(plain.value)
+            for document in (text, json.dumps({"error": {"code": 400, "message": text}})):
+                assert code_of(document.encode()) == "UserProjectMissing"
+            assert "requester_pays" in str(refusal("gs://b/x", 400, code="UserProjectMissing"))
+
+    @asynchronous
+    async def test_anonymous(self) -> None:
+        async with DevStore(anonymous=True) as devstore:
+            devstore.put("bucket/x", DATA)
+            options = {"token": "anon", "endpoint_url": devstore.endpoint}
+            async with opened(options) as store:
+                assert (await read(store, "gcs://bucket/x", 0, 10))[0] == DATA[:10]
+                [info] = await listed(store, "gcs://bucket/")
+                assert info.url == "gcs://bucket/x"
+            assert {each.signed for each in devstore.statistics.records} == {None}
+
+    @asynchronous
+    async def test_anonymous_where_nobody_is(self) -> None:
+        async with DevStore() as devstore:
+            devstore.put("bucket/x", DATA)
+            async with opened({"token": "anon", "endpoint_url": devstore.endpoint}) as store:
+                with pytest.raises(AccessDenied, match="storage_options"):
+                    await read(store, "gs://bucket/x", 0, 10)
+            assert len(devstore.statistics.records) == 1
+
+    @asynchronous
+    async def test_emulator_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with DevStore() as devstore:
+            devstore.put("bucket/x", DATA)
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", devstore.endpoint.removeprefix("http://"))
+            async with opened({"token": "testtoken"}) as store:
+                assert (await read(store, "gs://bucket/x", 0, 10))[0] == DATA[:10]
+
+
+class TestToken:
+    @asynchronous
+    async def test_one_401_renews_the_token_once(self) -> None:
+        async with issued_bench() as (store, devstore):
+            devstore.put("bucket/x", DATA)
+            await read(store, "gs://bucket/x", 0, 10)
+            devstore.tokens.clear()
+            many = (read(store, "gs://bucket/x", at, at + 1) for at in range(20))
+            answers = await asyncio.gather(*many)
+            assert b"".join(data for data, _ in answers) == DATA[:20]
+            assert len(devstore.tokens) == 1
+            statuses = Counter(each.status for each in devstore.statistics.records)
+            assert statuses == {206: 21, 401: 20}
+
+    @asynchronous
+    async def test_a_second_401_is_a_refusal(self) -> None:
+        async with issued_bench() as (store, devstore):
+            devstore.put("bucket/x", DATA)
+            await read(store, "gs://bucket/x", 0, 10)
+            devstore.faults = [Fault(status=401)]
+            for call in (read(store, "gs://bucket/x", 0, 10), listed(store, "gs://bucket/")):
+                devstore.statistics.clear()
+                with pytest.raises(AccessDenied, match="log in again") as caught:
+                    await call
+                assert caught.value.url in ("gs://bucket/x", "gs://bucket/")
+                assert [each.status for each in devstore.statistics.records] == [401, 401]
+
+    @asynchronous
+    async def test_a_bare_token_cannot_be_renewed(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            assert bench.denied
+            with pytest.raises(AccessDenied, match=r"log in again.*'token'") as caught:
+                await read(bench.denied, bench.url("x"), 0, 10)
+            assert "wrong" not in str(caught.value)
+            assert [each.status for each in bench.devstore.statistics.records] == [401]
+
+    @asynchronous
+    async def test_a_token_that_expires_in_the_run(self) -> None:
+        now = [1e9]
+        async with issued_bench(clock=lambda: now[0]) as (store, devstore):
+            devstore.put("bucket/x", DATA)
+            for later in (0, 3000, 3374, 3376, 10_000):
+                now[0] = 1e9 + later
+                await read(store, "gs://bucket/x", 0, 10)
+            assert len(devstore.tokens) == 3  # renewed 225 s before its end
+            assert {each.status for each in devstore.statistics.records} == {206}
+
+    @pytest.mark.parametrize("status", [403, 404])
+    @asynchronous
+    async def test_what_will_not_pass_fails_at_once(self, status: int) -> None:
+        kind = AccessDenied if status == 403 else ObjectNotFound
+        async with issued_bench() as (store, devstore):
+            devstore.faults = [Fault(status=status)]
+            with pytest.raises(kind):
+                await read(store, "gs://bucket/x", 0, 10)
+            with pytest.raises(kind):
+                await listed(store, "gs://bucket/")
+            assert len(devstore.statistics.records) == 2
+
+    @asynchronous
+    async def test_a_403_that_means_slower(self) -> None:
+        async def sleep(seconds: float) -> None:
+            assert 2 <= seconds <= 10
+
+        async with issued_bench(sleep=sleep) as (store, devstore):
+            limit = {"status": 403, "code": "rateLimitExceeded", "retry_after": 2}
+            devstore.faults = [Fault.model_validate(limit)]
+            with pytest.raises(StoreUnavailable) as caught:
+                await listed(store, "gs://bucket/")
+            assert caught.value.retry_after == 2.0
+
+
+class TestVersions:
+    @asynchronous
+    async def test_both_generations_are_named(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            [before] = await listed(bench.store, bench.url(""))
+            bench.put("x", DATA)  # the same bytes, written anew
+            [after] = await listed(bench.store, bench.url(""))
+            with pytest.raises(ObjectChanged, match=f"{before.etag}.*{after.etag}"):
+                await read(bench.store, bench.url("x"), 0, 10, etag=before.etag)
+            last = list(bench.devstore.statistics.records)[-2:]
+            assert [each.status for each in last] == [404, 206]
+
+    @asynchronous
+    async def test_a_deleted_object_is_not_found(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            [before] = await listed(bench.store, bench.url(""))
+            del bench.devstore.objects["bucket/x"]
+            with pytest.raises(ObjectNotFound):
+                await read(bench.store, bench.url("x"), 0, 10, etag=before.etag)
+
+    @asynchronous
+    async def test_an_answer_without_a_version(self) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            [info] = await listed(bench.store, bench.url(""))
+            bench.devstore.faults = [Fault(headers={"x-goog-generation": "7"})]
+            with pytest.raises(ObjectChanged, match=f"{info.etag}.* 7;"):
+                await read(bench.store, bench.url("x"), 0, 10, etag=info.etag)
+
+
+class TestEncoding:
+    @asynchronous
+    async def test_stored_bytes_by_ranges(self) -> None:
+        packed = gzip.compress(DATA, mtime=0)
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.devstore.put("bucket/x", packed, {"Content-Encoding": "gzip"})
+            bench.put("y", DATA)
+            infos = {info.url[-1]: info for info in await listed(bench.store, bench.url(""))}
+            assert (infos["x"].encoding, infos["y"].encoding) == ("gzip", None)
+            for start, stop in [(0, 10), (10, len(packed)), (0, 1 << 20)]:
+                pin = infos["x"].etag
+                data, info = await read(bench.store, bench.url("x"), start, stop, etag=pin)
+                assert data == packed[start:stop]
+                assert info == infos["x"]
+            assert (await read(bench.store, bench.url("y"), 0, 10))[1].encoding is None
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"x-goog-stored-content-encoding": "gzip"},
+            {"Content-Encoding": "gzip"},
+            {"x-goog-stored-content-encoding": "br", "Content-Encoding": "gzip"},
+        ],
+    )
+    @asynchronous
+    async def test_bytes_that_are_not_the_stored_ones(self, headers: dict[str, str]) -> None:
+        async with devstore_bench() as bench:
+            assert bench.devstore
+            bench.put("x", DATA)
+            bench.devstore.faults = [Fault(headers=headers)]
+            with pytest.raises(StoreMisbehaved, match="range does not match the object"):
+                await read(bench.store, bench.url("x"), 0, 10)
+
+
+@pytest.mark.parametrize("page", [b"<html>", b"[]", b"\xff"])
+def test_no_gcs_behind_the_endpoint(page: bytes) -> None:
+    with pytest.raises(StoreMisbehaved, match="endpoint_url"):
+        _parse_page("gs://bucket/", "gs://bucket/", page)
+
+
+@asynchronous
+async def test_unreachable_endpoint() -> None:
+    async def no_sleep(seconds: float) -> None: ...
+
+    options = {"token": "anon", "endpoint_url": "http://127.0.0.1:1"}
+    async with opened(options, sleep=no_sleep) as store:
+        with pytest.raises(StoreUnavailable, match="cannot connect"):
+            await read(store, "gs://bucket/x", 0, 10)
+        with pytest.raises(StoreUnavailable, match="cannot connect"):
+            await listed(store, "gs://bucket/")
+
+
+@pytest.mark.parametrize("url", ["gs://", "gs:///x", "gs://bucket", "gs://bucket/", "s3://a/b"])
+@asynchronous
+async def test_url_without_an_object(url: str) -> None:
+    async with opened({"token": "anon"}) as store:
+        with pytest.raises(ConfigError, match="gs://bucket/object"):
+            await read(store, url, 0, 10)
+
+
+@asynchronous
+async def test_a_session_of_gcsfs_reads_nothing() -> None:
+    async with DevStore() as devstore:
+        devstore.put("bucket/x", DATA)
+        for session, words in [
+            ({"trust_env": True}, None),
+            ({"proxy": "http://p"}, "'proxy' and 'verify'"),
+        ]:
+            async with opened({**devstore.gcs_options, "session_kwargs": session}) as store:
+                if words is None:
+                    await read(store, "gs://bucket/x", 0, 10)
+                    continue
+                with pytest.raises(ConfigError, match=words):
+                    await read(store, "gs://bucket/x", 0, 10)
+
+
+@asynchronous
+async def test_buckets_are_named_in_full() -> None:
+    async with opened({"token": "anon"}) as store:
+        with pytest.raises(ConfigError, match="in full"):
+            await listed(store, "gs://buck")
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("gs://bucket/a/b?c#d", ("bucket", "a/b?c#d")),
+        ("GCS://bucket//a\nb", ("bucket", "/a\nb")),
+        ("gs://bucket", ("bucket", None)),
+    ],
+)
+def test_split_url(url: str, parts: tuple[str, str | None]) -> None:
+    assert split_url(url) == parts
+
+
+@pytest.mark.parametrize("fault", [{"status": 401}, {"status": 403}, {"refuse": True}])
+@asynchronous
+async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with DevStore(token="ya29-untold") as devstore:
+        devstore.faults = [Fault.model_validate(fault)]
+        async with opened(devstore.gcs_options) as store:
+            with pytest.raises(StoreError) as caught:
+                await read(store, "gs://bucket/x", 0, 10)
+            assert store._service
+            shown = [repr(store), repr(store._service), repr(store._service.client._authorization)]
+    shown += [str(caught.value), repr(caught.value), caplog.text]
+    shown += traceback.format_exception(caught.value)
+    assert "gs://bucket/x" in str(caught.value)
+    assert "untold" not in "\n".join(shown)
+
+
+@asynchronous
+async def test_closing_unused() -> None:
+    store = GCSStore()
+    await store.aclose()

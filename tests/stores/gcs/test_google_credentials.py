@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
+
+import pytest
+from gcsfs.credentials import GoogleCredentials
+from google.auth.compute_engine import Credentials as ComputeCredentials
+from google.auth.exceptions import DefaultCredentialsError, TransportError
+from google.oauth2.credentials import Credentials
+
+from streamrec.devstore import DevStore, Fault
+from streamrec.errors import ConfigError
+from streamrec.stores.gcs.google_credentials import filesystem, put_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+GCSFS_BODIES = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+
+@pytest.fixture
+def store() -> Iterator[DevStore]:
+    with DevStore() as devstore:
+        devstore.objects.create_bucket("bucket")
+        yield devstore
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endpoint": "http://127.0.0.1:1"}, "no option 'endpoint'.*'endpoint_url'"),
+        ({"key": "a"}, "no option 'key'"),
+        ({"asynchronous": True}, "no option 'asynchronous'"),
+        ({"access": "all"}, "'access'"),
+        ({"token": 7}, "'token'"),
+        ({"token": {"untold": "untold"}}, "'token'"),
+        ({"token": "/nowhere/key.json"}, "no token file /nowhere/key.json"),
+    ],
+)
+def test_options_that_do_not_serve(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        filesystem(options)
+    assert "untold" not in str(caught.value)
+
+
+def test_it_speaks_http_only() -> None:
+    found = filesystem({"token": "anon"})
+    assert type(found).__module__ == "gcsfs.core"
+    assert found.credentials.credentials is None
+    assert found is filesystem({"token": "anon"})
+    assert found is not filesystem({"token": "anon"}, asynchronous=True)
+
+
+def test_a_bare_token_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: Any, **__: Any) -> None:
+        raise AssertionError("a server of Google's is asked")
+
+    monkeypatch.setattr("requests.get", ask)
+    found = filesystem({"token": "ya29.bare"})
+    assert found.credentials.credentials.token == "ya29.bare"
+    assert found is filesystem({"token": "ya29.bare"})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Return the requests to a machine's metadata server, which google-auth does not find."""
+    monkeypatch.delenv("NO_GCE_CHECK")
+    monkeypatch.setattr("google.auth.default", Mock(side_effect=DefaultCredentialsError("none")))
+    asked = Mock(side_effect=TransportError("there is none"))
+    monkeypatch.setattr("google.auth.compute_engine.Credentials.refresh", asked)
+    return asked
+
+
+def test_a_machine_without_a_metadata_server_is_not_asked_again(machine: Mock) -> None:
+    found = filesystem({}, asynchronous=True)
+    assert found.credentials.credentials is None
+    assert machine.call_count == 0
+
+
+def test_a_login_that_gcsfs_keeps_serves(machine: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Credentials("kept")
+    monkeypatch.setattr(GoogleCredentials, "tokens", {("p", "full_control"): kept})
+    assert filesystem({"project": "p"}, asynchronous=True).credentials.credentials is kept
+    assert machine.call_count == 0
+
+
+@pytest.mark.parametrize("why", ["another project", "a file that is named"])
+def test_where_google_auth_stops_for_another_reason_the_machine_is_asked(
+    why: str, machine: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "another project":
+        found = Mock(return_value=(Credentials("other"), "other"))
+        monkeypatch.setattr("google.auth.default", found)
+    else:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    machine.side_effect = None
+    opened = filesystem({"project": "ours"}, asynchronous=True)
+    assert isinstance(opened.credentials.credentials, ComputeCredentials)
+    assert machine.call_count == 1
+
+
+def test_credentials_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "user.json"
+    user = {"client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    file.write_text(json.dumps({"type": "authorized_user", **user}))
+    for token in (str(file), user):
+        credentials = filesystem({"token": token}).credentials.credentials
+        assert isinstance(credentials, Credentials)
+        assert credentials.refresh_token == "r"
+
+
+@GCSFS_BODIES
+@pytest.mark.parametrize("size", [0, 1000, 6 << 20])
+def test_uploads(store: DevStore, tmp_path: Path, size: int) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(bytes(range(250)) * (size // 250 + 1))
+    put_file(filesystem(store.gcs_options), str(file), "bucket/a b/x")
+    assert store.objects["bucket/a b/x"] == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, PermissionError), (404, FileNotFoundError), (400, OSError)]
+)
+def test_refused_uploads(store: DevStore, tmp_path: Path, status: int, kind: type[OSError]) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"data")
+    store.faults = [Fault(status=status)]
+    with pytest.raises(kind) as caught:
+        put_file(filesystem(store.gcs_options), str(file), "bucket/x")
+    assert type(caught.value) is kind
+    assert dict(store.objects) == {}
+
+
+@GCSFS_BODIES
+def test_an_upload_in_parts_that_fails_leaves_nothing(store: DevStore, tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(bytes(6 << 20))
+    store.faults = [Fault(method="POST", nth=2, status=403)]
+    with pytest.raises(PermissionError):
+        put_file(filesystem(store.gcs_options), str(file), "bucket/x")
+    assert dict(store.objects) == {}

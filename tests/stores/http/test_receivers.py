@@ -1,0 +1,349 @@
+"""Bodies that are received into the caller's memory, under each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
+
+from streamrec.errors import StoreUnavailable
+from streamrec.flow.bridge import new_event_loop
+from streamrec.stores.http.http_store import RangeClient
+from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.receivers import HEAD_BYTES
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import TypeAlias
+
+    Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+    Receive: TypeAlias = Callable[[RangeClient, str, int, int, int], Awaitable[bytes]]
+
+DATA = bytes(range(256)) * 12_000
+LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_loop])
+
+
+@asynccontextmanager
+async def client_of(handler: Answer, seconds: float = 60) -> AsyncIterator[tuple[RangeClient, str]]:
+    application = web.Application()
+    application.router.add_get("/{name:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.01)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    client = RangeClient(read_seconds=seconds)
+    try:
+        yield client, f"http://{host}:{port}/x"
+    finally:
+        await client.aclose()
+        await runner.cleanup()
+
+
+def ranged(request: web.Request) -> tuple[bytes, dict[str, str]]:
+    part = request.http_range
+    data = DATA[part.start : part.stop]
+    stop = part.start + len(data)
+    return data, {"Content-Range": f"bytes {part.start}-{stop - 1}/{len(DATA)}", "ETag": '"1"'}
+
+
+async def whole(request: web.Request) -> web.StreamResponse:
+    data, headers = ranged(request)
+    return web.Response(status=206, body=data, headers=headers)
+
+
+def in_pieces(*cuts: int, then: str = "") -> Answer:
+    """The body in pieces, each sent on its own, and perhaps an end that comes too early."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        for a, b in zip((0, *cuts), (*cuts, len(data)), strict=True):
+            if then and b == len(data):
+                assert request.transport is not None
+                getattr(request.transport, then)()
+                break
+            await response.write(data[a:b])
+            await asyncio.sleep(0)
+        return response
+
+    return answer
+
+
+async def read(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
+    body = await client.open(RangeRequest(url, url, start, stop))
+    out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
+    try:
+        while count := await body.readinto(view[:step]):
+            assert view[step] == 0xAA, "nothing behind the view is touched"
+            out += view[:count]
+    finally:
+        body.close()
+    return bytes(out)
+
+
+async def fill(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
+    """The same through :meth:`RangeBody.fill`, a view of so many bytes after the other."""
+    body = await client.open(RangeRequest(url, url, start, stop))
+    out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
+    try:
+        while True:
+            told: list[int] = []
+            await body.fill(view[:step], told.append)
+            assert all(told)
+            assert view[step] == 0xAA, "nothing behind the view is touched"
+            out += view[: sum(told)]
+            if sum(told) < step:
+                return bytes(out)
+    finally:
+        body.close()
+
+
+@LOOPS
+@pytest.mark.parametrize("receive", [read, fill])
+@pytest.mark.parametrize("step", [1000, 1 << 16, 4 << 20])
+@pytest.mark.parametrize("cuts", [(), (1,), (100_000, 100_001, 300_000)])
+def test_bodies_land_and_their_connection_is_used_again(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+    receive: Receive,
+    step: int,
+    cuts: tuple[int, ...],
+) -> None:
+    peers = set()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return await in_pieces(*cuts)(request)
+
+    async def main() -> None:
+        async with client_of(answer) as (client, url):
+            for start, stop in [(0, len(DATA)), (5, 400_000), (len(DATA) - 400_000, 1 << 40)]:
+                assert await receive(client, url, start, stop, step) == DATA[start:stop]
+        assert len(peers) == 1
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+@pytest.mark.parametrize("receive", [read, fill])
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
+    factory: Callable[[], asyncio.AbstractEventLoop], receive: Receive, end: str
+) -> None:
+    async def main() -> None:
+        broken = in_pieces(300_000, then=end)
+        answers = iter([broken, whole])
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await next(answers)(request)
+
+        async with client_of(answer) as (client, url):
+            with pytest.raises(StoreUnavailable):
+                await receive(client, url, 0, len(DATA), 4 << 20)
+            assert await receive(client, url, 0, len(DATA), 1 << 16) == DATA
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+def after_a_thousand(go_on: asyncio.Event) -> Answer:
+    """The rest of a body waits."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        await response.write(data[:1000])
+        await go_on.wait()
+        await response.write(data[1000:])
+        return response
+
+    return answer
+
+
+@LOOPS
+def test_a_cancelled_read_writes_nothing_more(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+        async with client_of(after_a_thousand(go_on)) as (client, url):
+            body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+            view, filled = memoryview(bytearray(len(DATA))), 0
+            while filled < 1000:
+                filled += await body.readinto(view[filled:])
+            reading = asyncio.create_task(body.readinto(view[filled:]))
+            await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading])
+            go_on.set()
+            body.close()
+            assert await read(client, url, 0, 100_000, 1 << 16) == DATA[:100_000]
+            assert bytes(view[filled:]) == bytes(len(DATA) - filled)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+        async with client_of(after_a_thousand(go_on)) as (client, url):
+            body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+            view, told, thousand = memoryview(bytearray(len(DATA))), [0], asyncio.Event()
+
+            def received(count: int) -> None:
+                told[0] += count
+                if told[0] == 1000:
+                    thousand.set()
+
+            filling = asyncio.create_task(body.fill(view, received))
+            await thousand.wait()
+            assert view[:1000] == DATA[:1000]
+            assert not filling.done()
+            filling.cancel()
+            await asyncio.wait([filling])
+            go_on.set()
+            body.close()
+            assert await fill(client, url, 0, 100_000, 1 << 16) == DATA[:100_000]
+            assert (bytes(view[1000:]), told[0]) == (bytes(len(DATA) - 1000), 1000)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@asynchronous
+async def test_of_what_comes_before_a_silence_all_is_told() -> None:
+    never = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        for piece in range(100):
+            await response.write(data[piece * 10 : piece * 10 + 10])
+            await asyncio.sleep(0)
+        await never.wait()
+        return response
+
+    told: list[int] = []
+    view = memoryview(bytearray(len(DATA)))
+    async with client_of(answer, seconds=0.05) as (client, url):
+        body = await client.open(RangeRequest(url, url, 0, len(DATA)))
+        try:
+            with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
+                await body.fill(view, told.append)
+        finally:
+            body.close()
+    landed = sum(told)
+    assert bytes(view) == DATA[:landed] + bytes(len(DATA) - landed)
+
+
+@asynchronous
+@pytest.mark.parametrize("receive", [read, fill])
+async def test_a_silent_body_is_given_up(receive: Receive) -> None:
+    never = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        response = web.StreamResponse(status=206, headers=headers)
+        response.content_length = len(data)
+        await response.prepare(request)
+        await response.write(data[:1000])
+        await never.wait()
+        return response
+
+    async with client_of(answer, seconds=0.05) as (client, url):
+        with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
+            await receive(client, url, 0, len(DATA), 1 << 16)
+
+
+@LOOPS
+def test_of_a_connection_that_is_used_again_little_comes_before_it_lands(
+    factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a quarter of a megabyte would be copied twice, of each body."""
+    parsed: list[int] = []
+    receive = ResponseHandler.data_received
+
+    def counting(self: ResponseHandler, data: bytes) -> None:
+        parsed.append(len(data))
+        receive(self, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", counting)
+
+    async def main() -> None:
+        async with client_of(whole) as (client, url):
+            assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+            parsed.clear()
+            for _ in range(3):
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+        assert max(parsed) <= HEAD_BYTES
+        assert sum(parsed) < 3 * len(DATA) // 10
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_a_head_may_be_longer_than_what_is_received_at_a_time(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def long_headed(request: web.Request) -> web.StreamResponse:
+        data, headers = ranged(request)
+        more = {f"X-More-{number}": "x" * 1000 for number in range(12)}
+        return web.Response(status=206, body=data, headers={**headers, **more})
+
+    async def main() -> None:
+        async with client_of(long_headed) as (client, url):
+            for start in (0, 5, 70_000):
+                assert await fill(client, url, start, len(DATA), 100_000) == DATA[start:]
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_a_connection_that_ends_while_nobody_uses_it_is_not_used_again(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    seen: list[asyncio.Transport] = []
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            seen.append(request.transport)
+            return await whole(request)
+
+        lose = ResponseHandler.connection_lost
+
+        def lost(self: ResponseHandler, exc: BaseException | None) -> None:
+            lose(self, exc)
+            ended.set()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ResponseHandler, "connection_lost", lost)
+            async with client_of(answer) as (client, url):
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+                seen[-1].close()
+                await ended.wait()
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+        assert len(set(seen)) == 2
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
+from streamrec.stores import local_store as local
+from streamrec.stores.local_store import LocalStore, path_of
+from tests.stores.conformance import (
+    DATA,
+    Backend,
+    Bench,
+    ListingConformance,
+    StoreConformance,
+    read,
+)
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from streamrec.stores.base import ObjectInfo
+
+
+def put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+class LocalConformance(StoreConformance, ListingConformance):
+    head = ""
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> Backend:
+        @asynccontextmanager
+        async def make() -> AsyncIterator[Bench]:
+            yield Bench(
+                LocalStore(),
+                url=lambda name: f"{self.head}{tmp_path}/{name}",
+                put=lambda name, data: put(tmp_path / name, data),
+            )
+
+        return make
+
+
+class TestPlainPath(LocalConformance):
+    pass
+
+
+class TestFileUrl(LocalConformance):
+    head = "file://"
+
+
+@asynchronous
+async def test_relative_paths_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "a/x", DATA)
+    put(tmp_path / "y", DATA)
+    store = LocalStore()
+    assert sorted([info.url async for info in store.list("")]) == ["a/x", "y"]
+    assert [info.url async for info in store.list("a/")] == ["a/x"]
+    assert (await read(store, "a/x", 1, 3))[0] == DATA[1:3]
+
+
+@asynchronous
+async def test_directories_off_the_prefix_are_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train-1/a", "train-2", "other/deep/b"):
+        put(tmp_path / name, b"x")
+    scanned: list[str] = []
+    scan = local._scan
+
+    def record(directory: str, *rest: Any) -> tuple[list[ObjectInfo], list[str]]:
+        scanned.append(directory)
+        return scan(directory, *rest)
+
+    monkeypatch.setattr(local, "_scan", record)
+    found = [info.url async for info in LocalStore().list(f"{tmp_path}/train-")]
+    assert sorted(found) == [f"{tmp_path}/train-1/a", f"{tmp_path}/train-2"]
+    assert scanned == [f"{tmp_path}/", f"{tmp_path}/train-1/"]
+
+
+@asynchronous
+async def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
+    put(tmp_path / "real/x", b"x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/linked").symlink_to(tmp_path / "real")
+    (tmp_path / "real/loop").symlink_to(tmp_path / "data")
+    (tmp_path / "data/dangling").symlink_to(tmp_path / "nowhere")
+    found = [info.url async for info in LocalStore().list(f"{tmp_path}/data/")]
+    assert found == [f"{tmp_path}/data/linked/x"]
+
+
+@asynchronous
+async def test_directory_is_no_object(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"\*\.tfrecord"):
+        await read(LocalStore(), str(tmp_path), 0, 1)
+
+
+@asynchronous
+async def test_file_as_directory(tmp_path: Path) -> None:
+    put(tmp_path / "x", b"x")
+    assert [info async for info in LocalStore().list(f"{tmp_path}/x/")] == []
+    with pytest.raises(ObjectNotFound):
+        await read(LocalStore(), f"{tmp_path}/x/y", 0, 1)
+
+
+@asynchronous
+async def test_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    put(path, DATA)
+    async with LocalStore().open_range(str(path), 0, len(DATA)) as body:
+        os.truncate(path, 10)
+        view = memoryview(bytearray(100))
+        assert await body.readinto(view) == 10
+        with pytest.raises(StoreUnavailable, match="ends 10230 bytes before"):
+            await body.readinto(view)
+
+
+@asynchronous
+async def test_the_last_byte_closes_the_file(tmp_path: Path) -> None:
+    put(tmp_path / "x", DATA)
+    async with LocalStore().open_range(f"{tmp_path}/x", 0, 10) as body:
+        view = memoryview(bytearray(7))
+        assert (await body.readinto(view), body._file.closed) == (7, False)
+        assert (await body.readinto(view), body._file.closed) == (3, True)
+        assert await body.readinto(view) == 0
+
+
+@asynchronous
+async def test_its_threads_end_with_it(tmp_path: Path) -> None:
+    put(tmp_path / "x", DATA)
+    store = LocalStore()
+    assert (await read(store, f"{tmp_path}/x", 0, 5))[0] == DATA[:5]
+    threads = store._threads._threads
+    assert len(threads) == 1
+    await store.aclose()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PermissionError(13, "Permission denied"), AccessDenied),
+        (OSError(5, "Input/output error"), StoreUnavailable),
+    ],
+)
+@asynchronous
+async def test_system_errors(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, kind: type[StoreError]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("streamrec.stores.local_store.os.stat", fail)
+    with pytest.raises(kind) as caught:
+        [info async for info in LocalStore().list("/data/")]
+    assert caught.value.url == "/data/"
+
+
+@asynchronous
+async def test_failed_read(tmp_path: Path) -> None:
+    class FailingFile:
+        def readinto(self, view: memoryview) -> int:
+            raise OSError(5, "Input/output error")
+
+        def close(self) -> None: ...
+
+    put(tmp_path / "x", DATA)
+    async with LocalStore().open_range(f"{tmp_path}/x", 0, 10) as body:
+        file, body._file = body._file, FailingFile()  # type: ignore[assignment]
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            await body.readinto(memoryview(bytearray(1)))
+        body._file = file
+
+
+@asynchronous
+async def test_file_is_closed_when_its_head_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    put(tmp_path / "x", DATA)
+    monkeypatch.setattr(local, "_describe", fail)
+    with pytest.raises(StoreUnavailable):  # and no ResourceWarning
+        await read(LocalStore(), f"{tmp_path}/x", 0, 1)
+
+
+def test_paths_are_not_decoded() -> None:
+    assert path_of("file:///a%20b/~x") == "/a%20b/~x"
+    assert path_of("~/x") == "~/x"
+
+
+@pytest.mark.parametrize("name", ["/nowhere/none.tfrecord", "none.tfrecord"])
+@asynchronous
+async def test_a_missing_file_names_the_directory_only_where_it_matters(name: str) -> None:
+    with pytest.raises(ObjectNotFound) as caught:
+        async with LocalStore().open_range(name, 0, 1):
+            pass
+    assert (str(Path.cwd()) in str(caught.value)) == (not name.startswith("/"))

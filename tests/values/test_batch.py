@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamrec.values.batch import Batch, Origin
+from streamrec.values.columns import BytesColumn
+
+
+class TestBatch:
+    def batch(self, **columns: Any) -> Batch:
+        origin = Origin(np.zeros(2, np.int32), np.arange(2))
+        position: Any = None
+        return Batch(columns, 2, 0, origin, position)
+
+    def test_is_a_mapping_with_as_many_rows(self) -> None:
+        batch = self.batch(a=np.arange(2), b=np.arange(2))
+        assert list(batch) == ["a", "b"]
+        assert batch["a"] is batch.columns["a"]
+        assert len(batch) == 2
+        assert repr(batch) == "<Batch of 2 rows: a, b>"
+        assert batch.mask is None
+
+    def test_raw_records(self) -> None:
+        records = BytesColumn.of([b"a", b"b"])
+        assert self.batch(records=records).records is records
+
+    def test_a_parsed_batch_has_no_raw_records(self) -> None:
+        with pytest.raises(AttributeError, match="has no raw records"):
+            _ = self.batch(records=np.arange(2)).records

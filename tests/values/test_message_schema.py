@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.values.message_schema import Field, build
+
+TABLE = {
+    "Point": (Field("double", "x", 1), Field("double", "y", 2)),
+    "Everything": (
+        Field("int64", "a", 1),
+        Field("uint64", "b", 2),
+        Field("int32", "c", 3),
+        Field("uint32", "d", 4),
+        Field("bool", "e", 5),
+        Field("bytes", "f", 6),
+        Field("string", "g", 7),
+        Field("float", "h", 8),
+        Field("Point", "point", 9),
+        Field("repeated int64", "numbers", 10),
+        Field("repeated Point", "points", 11),
+        Field("map<string, Point>", "by_name", 12),
+        Field("Point", "place", 13, oneof="where"),
+        Field("string", "address", 14, oneof="where"),
+        Field("int64", "one", 15, oneof="other"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def messages() -> dict[str, Any]:
+    return build("streamrec.test", TABLE)
+
+
+def test_full_names_carry_the_package(messages: dict[str, Any]) -> None:
+    names = [message.DESCRIPTOR.full_name for message in messages.values()]
+    assert names == ["streamrec.test.Point", "streamrec.test.Everything"]
+
+
+def test_every_type_survives_the_wire(messages: dict[str, Any]) -> None:
+    point = messages["Point"](x=1.5, y=-2.0)
+    message = messages["Everything"](
+        a=-(2**63), b=2**64 - 1, c=-(2**31), d=2**32 - 1, e=True, f=b"\xff", g="ü", h=0.5,
+        point=point, numbers=[1, -1], points=[point, point], address="here",
+    )  # fmt: skip
+    message.by_name["p"].CopyFrom(point)
+    assert messages["Everything"].FromString(message.SerializeToString()) == message
+
+
+def test_repeated_numbers_are_packed(messages: dict[str, Any]) -> None:
+    assert messages["Everything"](numbers=[1, 2, 3]).SerializeToString() == b"\x52\x03\x01\x02\x03"
+
+
+def test_unpacked_numbers_are_read(messages: dict[str, Any]) -> None:
+    assert list(messages["Everything"].FromString(b"\x50\x01\x50\x02").numbers) == [1, 2]
+
+
+def test_a_oneof_holds_one_field(messages: dict[str, Any]) -> None:
+    message = messages["Everything"](address="here", one=1)
+    message.place.x = 1.0
+    assert message.WhichOneof("where") == "place"
+    assert message.WhichOneof("other") == "one"
+    assert message.address == ""
+
+
+@given(names=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=5))
+def test_maps_round_trip(names: dict[str, float]) -> None:
+    kind = build("streamrec.test", TABLE)["Everything"]
+    message = kind()
+    for name, x in names.items():
+        message.by_name[name].x = x
+    back = kind.FromString(message.SerializeToString())
+    assert {name: point.x for name, point in back.by_name.items()} == names
+
+
+def test_two_pools_do_not_clash() -> None:
+    first, second = build("same", TABLE), build("same", {"Point": (Field("bytes", "x", 1),)})
+    assert first["Point"](x=1.0).x == 1.0
+    assert second["Point"](x=b"1").x == b"1"
+
+
+def test_nothing_reaches_the_default_pool() -> None:
+    build("streamrec.private", TABLE)
+    with pytest.raises(KeyError):
+        descriptor_pool.Default().FindMessageTypeByName("streamrec.private.Point")
+
+
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(ValueError, match="field 'x' has the type 'Pont', which is no scalar"):
+        build("streamrec.test", {"Line": (Field("repeated Pont", "x", 1),)})
+
+
+def test_two_maps_in_one_message() -> None:
+    table = {
+        "Two": (Field("map<string, int64>", "first", 1), Field("map<int64,bytes>", "second_map", 2))
+    }
+    message = build("streamrec.test", table)["Two"](first={"a": 1}, second_map={2: b"b"})
+    assert dict(message.first) == {"a": 1}
+    assert dict(message.second_map) == {2: b"b"}

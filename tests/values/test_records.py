@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.values.columns import BytesColumn
+from streamrec.values.records import RecordBlock, RecordRows
+
+STRINGS = st.lists(st.binary(max_size=6), max_size=8)
+
+
+def int64(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+class TestRecordRows:
+    @given(records=STRINGS)
+    def test_of_records(self, records: list[bytes]) -> None:
+        rows = RecordRows.of(records)
+        assert len(rows) == len(records)
+        assert rows.nbytes == sum(map(len, records))
+        assert [bytes(payload) for payload in rows.payloads()] == records
+        assert rows.ordinals.tolist() == list(range(len(records)))
+        assert rows.shards.tolist() == [0] * len(records)
+
+    def test_of_several_buffers(self) -> None:
+        buffers = tuple(np.frombuffer(data, np.uint8) for data in (b"abcd", b"XYZ"))
+        index = np.array([1, 0, 1], np.int32)
+        rows = RecordRows(buffers, index, int64(0, 1, 2), int64(2, 3, 1), index, int64(5, 6, 7))
+        assert [bytes(payload) for payload in rows.payloads()] == [b"XY", b"bcd", b"Z"]
+
+    def test_payloads_are_not_copied(self) -> None:
+        column = BytesColumn.of([b"abc"])
+        (payload,) = RecordRows.from_column(column).payloads()
+        column.values[0] = ord("x")
+        assert bytes(payload) == b"xbc"
+
+
+class TestRowsOfBlocks:
+    block = RecordBlock(np.frombuffer(b".ab.cde", np.uint8), int64(1, 4), int64(2, 3), 7, 100, 0)
+
+    def test_all_records(self) -> None:
+        rows = RecordRows.from_block(self.block)
+        assert [bytes(payload) for payload in rows.payloads()] == [b"ab", b"cde"]
+        assert rows.shards.tolist() == [7, 7]
+        assert rows.ordinals.tolist() == [100, 101]
+
+    def test_some_records(self) -> None:
+        rows = RecordRows.from_block(self.block, 1, 2)
+        assert [bytes(payload) for payload in rows.payloads()] == [b"cde"]
+        assert rows.ordinals.tolist() == [101]
+        assert len(RecordRows.from_block(self.block, 2)) == 0
+
+
+class TestRowsTogether:
+    @given(parts=st.lists(STRINGS, max_size=4), seed=st.integers(0, 2**32 - 1))
+    def test_concatenate_and_take(self, parts: list[list[bytes]], seed: int) -> None:
+        records = [record for part in parts for record in part]
+        rows = RecordRows.concatenate([RecordRows.of(part) for part in parts])
+        assert [bytes(payload) for payload in rows.payloads()] == records
+        random = np.random.default_rng(seed)
+        order = random.permutation(len(records))[: random.integers(len(records) + 1)]
+        taken = rows.take(order)
+        assert [bytes(payload) for payload in taken.payloads()] == [records[i] for i in order]
+        assert taken.ordinals.tolist() == rows.ordinals[order].tolist()
+        assert taken.buffer_index.dtype == np.int32
+
+    def test_what_is_not_taken_is_let_go(self) -> None:
+        rows = RecordRows.concatenate([RecordRows.of([b"a"]), RecordRows.of([b"b"])])
+        taken = rows.take(np.arange(1, 2))
+        assert len(taken.buffers) == 1
+        assert [bytes(payload) for payload in taken.payloads()] == [b"b"]
+
+    def test_one_part_is_itself(self) -> None:
+        rows = RecordRows.of([b"a"])
+        assert RecordRows.concatenate([rows]) is rows
+
+
+def test_a_block_has_the_length_of_its_records() -> None:
+    block = RecordBlock(np.zeros(40, np.uint8), int64(12, 30), int64(2, 4), 0, 0, 0)
+    assert len(block) == 2
