@@ -23,6 +23,8 @@ ENDPOINT = os.environ.get("STREAMREC_TEST_GCS_ENDPOINT", "")
 
 pytestmark = [
     pytest.mark.gcs,
+    # By one worker: the emulator answers one request at a time, and resets some of many at once.
+    pytest.mark.xdist_group("gcs"),
     pytest.mark.skipif(
         not ENDPOINT, reason="STREAMREC_TEST_GCS_ENDPOINT is not set; see .ci/gcs.sh"
     ),

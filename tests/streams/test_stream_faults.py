@@ -57,7 +57,10 @@ BACKENDS = [
     pytest.param(
         stores.emulator,
         id="emulator",
-        marks=pytest.mark.skipif(not stores.EMULATOR, reason="no emulator runs; see .ci/gcs.sh"),
+        marks=[
+            pytest.mark.xdist_group("gcs"),
+            pytest.mark.skipif(not stores.EMULATOR, reason="no emulator runs; see .ci/gcs.sh"),
+        ],
     ),
 ]
 
