@@ -41,6 +41,7 @@ def interrupted_at(step: int) -> Iterator[None]:
         if event == "call":
             if not frame.f_code.co_filename.startswith(SOURCE):
                 return None
+            frame.f_trace = trace  # before the next: CPython 3.13 asks for no opcodes without one
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event == "opcode" and frame.f_lasti in checked_offsets(frame.f_code):
             left -= 1
