@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import examples
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,12 +21,12 @@ settings.register_profile("local", deadline=None)
 # Automatic runs take few examples, and the same ones each time: no change is to fail by what
 # another one did. New examples are looked for at night, `pytest --hypothesis-profile=night`, by
 # those who can look into what is found.
-settings.register_profile("day", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("day", deadline=None, derandomize=True, max_examples=examples(25))
 settings.register_profile(
     "night",
     deadline=None,
     derandomize=False,
-    max_examples=1000,
+    max_examples=examples(1000),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
