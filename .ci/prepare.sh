@@ -4,7 +4,7 @@
 #
 #   $work       a directory that goes when the script ends, the virtual environment in it
 #   $command    the README's test command, of which the installation is done
-#   check       a function: style and types
+#   check       a function: style, types and the site of the documentation
 #
 # and exports where the stores answer.
 set -euo pipefail
@@ -21,7 +21,9 @@ finish() {
 }
 trap finish EXIT
 
-check() { ruff check . && ruff format --check . && mypy; }
+check() {
+    ruff check . && ruff format --check . && mypy && mkdocs build --quiet --strict --site-dir "$work/site"
+}
 
 # A real S3, and what the fuzz targets are built with.
 start_ceph() {
@@ -41,7 +43,7 @@ command=$(sed -n '/<!-- the test command -->/,/^```$/p' README.md | sed '1,2d;$d
 install() {
     # Behind the README's: what we are held against, and the loaders that we work with.
     eval "${command%&&*}" &&
-        pip install tensorflow-cpu torch==2.13.0 torchdata accelerate gcp-storage-emulator
+        pip install -e '.[docs]' tensorflow-cpu torch==2.13.0 torchdata accelerate gcp-storage-emulator
 }
 
 ceph=
