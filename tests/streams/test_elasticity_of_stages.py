@@ -243,7 +243,9 @@ def test_every_kept_record_once_an_epoch(
     by: str, shards: Shards, order: Any, world_size: int, first: int
 ) -> None:
     """Over all ranks together, in whichever epoch they begin, as long as all lanes have some."""
-    full = tuple((*lengths, 2, 4, 6, 8, 2, 4) for lengths in shards)
+    # One of two neighbours is kept, and each lane has two: a lane that keeps none is refused.
+    pairs = (chain(*((n, 2) for n in lengths)) for lengths in shards)
+    full = tuple((*some, *[2, 4, 6, 8, 2, 4] * 2) for some in pairs)
     if by == "shard" and not goes_on_for_ever(full, 6, shuffle=order["shuffle"]):
         return
 
