@@ -177,7 +177,7 @@ def test_what_follows_an_intact_stream_is_lost(tmp_path: Path, kind: Compression
 def test_an_attack_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(ratio=50, free=1 << 20)
     monkeypatch.setattr(
-        "streamrec.pipeline.fetch.lane_bytes.Decompressor",
+        "streamrec.pipeline.fetch.lane_inflater.Decompressor",
         lambda kind, url: Decompressor(kind, url=url, limits=limits),
     )
     store = ScriptedStore({"s": pack("gzip", frame(bytes(30 << 20)))})

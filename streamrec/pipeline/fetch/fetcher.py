@@ -75,10 +75,8 @@ class Fetcher:
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
-        self.reserved = 0
-        """Bytes of the budget that are reserved for decompressed data."""
-        self.on_received: Callable[[int], None] = _nothing
-        """Called with a feed's index when bytes have been received for it."""
+        self._reserved = 0
+        self._subscribers: list[Callable[[int], None]] = [self.notify]
         self._plan = plan
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
@@ -140,6 +138,14 @@ class Fetcher:
         """Return whether the consumer waits for this lane."""
         return lane == self._awaited
 
+    def subscribe(self, received: Callable[[int], None]) -> None:
+        """Have a function called with a feed's index when bytes have been received for it."""
+        self._subscribers.insert(0, received)
+
+    def reserve(self, nbytes: int) -> None:
+        """Leave so many bytes of the budget to what is made of the ranges."""
+        self._reserved = nbytes
+
     def notify(self, lane: int) -> None:
         """Wake up the wait for a lane that has news."""
         is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
@@ -167,11 +173,11 @@ class Fetcher:
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        self.pool.trim(max(0, self._plan.for_ranges - self.reserved - self.pool.in_use))
+        self.pool.trim(max(0, self._plan.for_ranges - self._reserved - self.pool.in_use))
         for lane, feed in enumerate(self.feeds):
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
-        room = self._plan.room(self.reserved, self._read_ahead.size)
+        room = self._plan.room(self._reserved, self._read_ahead.size)
         charged = [feed.charged for feed in self.feeds]
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
@@ -281,7 +287,7 @@ class Fetcher:
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
-        taken = self.pool.in_use + self.reserved
+        taken = self.pool.in_use + self._reserved
         # The ranges' part of the budget is full whenever a link is used well, so the total counts.
         fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
@@ -330,15 +336,11 @@ class Fetcher:
             self._wake.set()
 
     def _lane_changed(self, lane: int) -> None:
-        self.on_received(lane)
-        self.notify(lane)
+        for received in self._subscribers:
+            received(lane)
 
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""
         if not self._wake.is_set():
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._wake.set)
-
-
-def _nothing(_: int) -> None:
-    """Do nothing: nobody has asked to be notified."""

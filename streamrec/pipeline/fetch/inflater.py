@@ -16,9 +16,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.errors import DataError
 from streamrec.flow.pool import Account, Pool, size_class
-from streamrec.pipeline.fetch.lane_bytes import LaneInflater
+from streamrec.pipeline.fetch.lane_inflater import LaneInflater
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Inflater:
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        fetcher.on_received = self._on_received
+        fetcher.subscribe(self._on_received)
         if setting != "auto":
             self._reserve()
 
@@ -127,7 +126,7 @@ class Inflater:
                 return
             if self._has_memory(lane, self.feeds[lane]):
                 self._busy += 1
-                self.feeds[lane].busy = True
+                self.feeds[lane].begin()
                 group.create_task(self._inflate(lane))
 
     def _has_memory(self, lane: int, feed: LaneInflater) -> bool:
@@ -147,7 +146,7 @@ class Inflater:
     def _reserve(self) -> None:
         """Reserve the inflater's part of the budget, or what it holds beyond it."""
         share = self._plan.for_inflated
-        self._fetcher.reserved = max(share, self.pool.in_use)
+        self._fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, lane: int, feed: LaneInflater) -> int:
@@ -167,26 +166,12 @@ class Inflater:
         return min(size, self._plan.first_range) if feed.due and not overdraws else 0
 
     async def _inflate(self, lane: int) -> None:
-        feed = self.feeds[lane]
-        stream, source, target = feed.work()
-        error, taken, given = None, 0, 0
         try:
-            taken, given = await self._loop.run_in_executor(
-                self._threads, stream.fill, source.data, target.data
-            )
-        except DataError as fault:
-            error = fault
-        except MemoryError as fault:
-            raise feed.out_of_memory(fault) from None
+            taken, given = await self.feeds[lane].inflate(self._threads)
         finally:
-            feed.busy = False
             self._busy -= 1
         self.bytes_in += taken
         self.bytes_out += given
-        if error is not None:
-            feed.fail(error)
-        else:
-            feed.worked(taken, given)
         self._wake.set()
         self._fetcher.wake()
         self._fetcher.notify(lane)

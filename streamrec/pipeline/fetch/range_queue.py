@@ -16,12 +16,13 @@ from streamrec.plan.ranges import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.errors import DataError, StoreError
+    from streamrec.errors import StoreError, StreamrecError
+    from streamrec.plan.order import Extent
     from streamrec.plan.ranges import LaneRanges
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Piece", "Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
+__all__ = ["Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
 
 
 @dataclass(slots=True)
@@ -81,14 +82,15 @@ class Shards:
 
 @dataclass(slots=True, eq=False)
 class RangeRead:
-    """A range that is being read into memory."""
+    """A range that is being read into memory, or decompressed into it."""
 
     request: RangeRequest
+    """The range; of a compressed shard, within the decompressed bytes or the stored ones."""
     memory: ByteArray
     filled: int = 0
     """Bytes that have been received."""
     scanned: int = 0
-    """Bytes whose records have been read."""
+    """Bytes that have been used: records were read from them, or they were decompressed."""
     heard_at: float = 0.0
     """The event loop's time, in seconds, of the last byte or else of the request."""
     silence: float = 0.0
@@ -98,13 +100,22 @@ class RangeRead:
     """True while it waits before a retry."""
     last_failure: StoreError | None = None
     """The last failure that was retried."""
-    error: StoreError | None = None
+    error: StreamrecError | None = None
     """The error with which it was given up."""
+    inflated: bool = False
+    """True if the bytes are decompressed ones."""
+    shard_size: int | None = None
+    """The decompressed shard's size in bytes, once its end has come."""
 
     @property
     def shard(self) -> int:
         """The shard's number."""
         return self.request.extent.shard
+
+    @property
+    def unused(self) -> ByteArray:
+        """The received bytes that have not been used."""
+        return self.memory[self.scanned : self.filled]
 
     def receive(self, count: int, now: float) -> None:
         """Count ``count`` received bytes, at the event loop's time ``now`` in seconds."""
@@ -112,25 +123,13 @@ class RangeRead:
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
 
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """A piece of a shard's decompressed bytes, the counterpart of a plain shard's range."""
-
-    request: RangeRequest
-    """The piece's range within the decompressed bytes."""
-    memory: ByteArray
-    filled: int = 0
-    scanned: int = 0
-    done: bool = False
-    error: DataError | StoreError | None = None
-    shard_size: int | None = None
-    """The shard's decompressed size in bytes, once its end has come."""
+    def use(self, count: int) -> None:
+        """Count ``count`` more bytes as used."""
+        self.scanned += count
 
     def close(self) -> None:
-        """Mark the piece as complete, with the bytes that have come."""
-        request = self.request
-        self.request = replace(request, stop=request.start + self.filled)
+        """Mark the range as complete, with the bytes that have come."""
+        self.request = replace(self.request, stop=self.request.start + self.filled)
         self.memory, self.done = self.memory[: self.filled], True
 
 
@@ -227,9 +226,19 @@ class RangeQueue:
         self._asked -= len(read.memory)
         return read
 
-    def withdraw(self) -> None:
-        """Remove the last range, which is of no use."""
-        self._asked -= len(self.ranges.pop().memory)
+    def end_probe(self, offset: int, *, compressed: bool) -> None:
+        """Go on at ``offset`` if only the shard's first bytes were requested, as a probe.
+
+        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
+        """
+        if not self.planner.probes or self.ranges[0].error is not None:
+            return
+        self.planner.go_on(offset)
+        if not compressed:
+            self.drop()
+            self.answered = self.planner.guessed  # if not, the head is still to be requested
+        elif self.planner.guessed:
+            self._asked -= len(self.ranges.pop().memory)
 
     @property
     def ahead(self) -> int:
@@ -267,6 +276,12 @@ class RangeQueue:
     def ended(self) -> bool:
         """True when no range waits and none will come."""
         return not self.ranges and self.repair is None and self.planner.ended
+
+    def give_up(self, extent: Extent) -> None:
+        """Drop the ranges of an extent, and request nothing more of it."""
+        self.planner.leave(extent)
+        while self.ranges and self.ranges[0].request.extent is extent:
+            self.drop()
 
     def reread(self, start: int) -> None:
         """Drop the first range, and have it read again from byte ``start`` of its shard on."""

@@ -17,7 +17,6 @@ from streamrec.errors import (
 from streamrec.formats.shards.resync import LARGEST
 from streamrec.formats.shards.tfrecord import SHARE, DamagedSpan, FrameScanner
 from streamrec.kernel.contract import fresh
-from streamrec.pipeline.fetch.range_queue import Piece, RangeQueue
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.pipeline.lane.placeholders import missing_from, part_of, placeholder_of
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.fetch.lane_bytes import LaneInflater
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeRead, Shards
+    from streamrec.pipeline.fetch.lane_inflater import LaneInflater
+    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.ordering_stages import Records
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.plan.order import Extent
@@ -182,22 +181,21 @@ class RecordReader:
             return self._abandon(read, read.error)
         return read.done and self._leave(read)
 
-    def _scan(self, read: RangeRead | Piece) -> bool:
+    def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
         assert scanner is not None
         scanner.size = self._size(read)
-        received = read.memory[read.scanned : read.filled]
         try:
-            blocks, consumed = scanner.scan(received, more=not read.done)
+            blocks, consumed = scanner.scan(read.unused, more=not read.done)
         except DataError as fault:
             return self._suspects(fault, read)
-        read.scanned += consumed
+        read.use(consumed)
         self._found += scanner.damaged
         scanner.damaged.clear()
         self._found += blocks
         return consumed > 0 or scanner.pending or bool(self._found)
 
-    def _abandon(self, read: RangeRead | Piece, error: StreamrecError) -> bool:
+    def _abandon(self, read: RangeRead, error: StreamrecError) -> bool:
         """Skip the rest of a compressed shard that was cut or damaged.
 
         The bytes before the fault follow from the object alone, so the order does too.
@@ -206,16 +204,15 @@ class RecordReader:
             StreamrecError: The error is another one, or damage is not skipped.
         """
         is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if self._corruption_log is None or isinstance(self._feed, RangeQueue) or not is_damage:
+        if self._corruption_log is None or not is_damage:
             raise error
         assert isinstance(error, DataError)
         assert self._scanner is not None
         stored = self._shards.sizes[read.request.extent.shard]
-        rest = read.memory[read.scanned : read.filled]
-        self._scanner.abandon(rest, error, max(0, stored - (error.offset or 0)))
+        self._scanner.abandon(read.unused, error, max(0, stored - (error.offset or 0)))
         self._found += self._scanner.damaged
         self._scanner.damaged.clear()
-        self._feed.give_up()
+        self._feed.give_up(read.request.extent)
         return True
 
     def _take_found(self) -> bool:
@@ -252,7 +249,7 @@ class RecordReader:
         self._storing = self._suspect = None
         return True
 
-    def _suspects(self, fault: DataError, read: RangeRead | Piece) -> bool:
+    def _suspects(self, fault: DataError, read: RangeRead) -> bool:
         """Read the bytes from a corrupt record on again, as they may have changed on the way.
 
         If that is no use, skip the damage. Bytes of compressed shards are not read again, since
@@ -277,9 +274,9 @@ class RecordReader:
         self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         return True
 
-    def _is_certain(self, fault: DataError, read: RangeRead | Piece) -> bool:
+    def _is_certain(self, fault: DataError, read: RangeRead) -> bool:
         """Return whether reading the bytes again is of no use, or was of none."""
-        if isinstance(read, Piece) or isinstance(fault, (TruncatedShard, RecordTooLarge)):
+        if read.inflated or isinstance(fault, (TruncatedShard, RecordTooLarge)):
             return True
         assert fault.offset is not None
         start, stop = self._reread
@@ -293,7 +290,7 @@ class RecordReader:
             self._suspect = None
             self.refetched += 1
 
-    def _leave(self, read: RangeRead | Piece) -> bool:
+    def _leave(self, read: RangeRead) -> bool:
         scanner = self._scanner
         assert scanner is not None
         size, extent = self._size(read), read.request.extent
@@ -334,13 +331,13 @@ class RecordReader:
                 url=self._shards.urls[extent.shard],
             )
 
-    def _size(self, read: RangeRead | Piece) -> int | None:
+    def _size(self, read: RangeRead) -> int | None:
         """Return the shard's size in bytes; ``None`` for a compressed one before its last byte.
 
         Where damage is skipped, a chunk's end that an index gives counts as a shard's end.
         """
         # A compressed shard's size is ignored until then: findings must not depend on when it came.
-        if isinstance(read, Piece):
+        if read.inflated:
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
         if self._corruption_log is not None and extent.end is not None:
@@ -353,7 +350,7 @@ class RecordReader:
             self._ready.append(self._end)
         return bool(self._ready)
 
-    def _enter(self, read: RangeRead | Piece) -> None:
+    def _enter(self, read: RangeRead) -> None:
         extent, begin = read.request.extent, read.request.start
         self._empty_extents += 1
         if self._corruption_log is not None and self._empty_extents > self._most_empty_extents:
@@ -363,13 +360,13 @@ class RecordReader:
         ordinal = self._first_record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
-    def _holds_something(self, read: RangeRead | Piece) -> bool:
+    def _holds_something(self, read: RangeRead) -> bool:
         """Return whether the shard is known not to be empty, or cannot be read.
 
         An empty shard begins no epoch: those of known size are never requested, and the coordinates
         must not depend on whether sizes were known.
         """
-        known = read.shard_size if isinstance(read, Piece) else self._shards.sizes.get(read.shard)
+        known = read.shard_size if read.inflated else self._shards.sizes.get(read.shard)
         return bool(known) or read.filled > 0 or read.error is not None
 
     def _begin_epoch(self, extent: Extent) -> None:

@@ -354,7 +354,7 @@ async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short
             if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
                 all_there.set()
 
-        fetcher.on_received = received
+        fetcher.subscribe(received)
         await asyncio.wait_for(all_there.wait(), 30)
     assert store.most_open == 1
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import streamrec.pipeline.fetch.lane_bytes as module
+import streamrec.pipeline.fetch.lane_inflater as module
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     CorruptCompression,

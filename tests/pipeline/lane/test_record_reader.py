@@ -18,7 +18,7 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
-from streamrec.pipeline.fetch.range_queue import Piece, Progress, RangeQueue, RangeRead, Shards
+from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.pipeline.lane.record_reader import RecordReader
@@ -321,13 +321,15 @@ class Inflated:
 
     def __init__(self, data: bytes, fault: CorruptCompression | None = None) -> None:
         memory = np.frombuffer(data, np.uint8)
-        piece = Piece(RangeRequest(WHOLE, 0, len(data)), memory, len(data), error=fault)
+        piece = RangeRead(
+            RangeRequest(WHOLE, 0, len(data)), memory, len(data), error=fault, inflated=True
+        )
         piece.done, piece.shard_size = fault is None, None if fault else len(data)
         self.pieces = deque([piece])
         self.progress = Progress()
 
     @property
-    def first(self) -> Piece | None:
+    def first(self) -> RangeRead | None:
         return self.pieces[0] if self.pieces else None
 
     @property
@@ -337,7 +339,8 @@ class Inflated:
     def drop(self) -> None:
         self.pieces.popleft()
 
-    give_up = drop
+    def give_up(self, extent: Extent) -> None:
+        assert extent is self.pieces.popleft().request.extent
 
 
 @pytest.mark.parametrize("came", [STARTS[3], STARTS[3] + 5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
@@ -10,14 +11,16 @@ import numpy as np
 from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
-from streamrec.pipeline.fetch.range_queue import Piece
+from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+    from streamrec.errors import StreamrecError
+    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, Shards
     from streamrec.plan.order import Extent
     from streamrec.values.columns import ByteArray
 
@@ -50,23 +53,21 @@ class LaneInflater:
     ) -> None:
         self.size = head
         """The size in bytes of the next piece of memory."""
-        self.busy = False
-        """True while a thread works for the lane."""
+        self._busy = False  # a thread works for the lane
         self._source = source
         self._shards = shards
         self._setting = setting
         self._skip = offset
         self._rereads = rereads
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[RangeRead] = deque()
         self._extent: Extent | None = None
         self._stream: Decompressor | None = None
         self._failed = False
-        self._given_up: Extent | None = None
 
     # -- for the lane ------------------------------------------------------------------------------
 
     @property
-    def first(self) -> RangeRead | Piece | None:
+    def first(self) -> RangeRead | None:
         """The range or piece whose records are read next."""
         if self._pieces:
             return self._pieces[0]
@@ -96,12 +97,10 @@ class LaneInflater:
         """Request the first range of a plain shard again, from byte ``start`` on."""
         self._source.reread(start)
 
-    def give_up(self) -> None:
+    def give_up(self, extent: Extent) -> None:
         """Go on with the next shard, as the rest of this one cannot be decompressed."""
-        assert self._extent is not None
-        self._source.planner.leave(self._extent)
-        self._given_up, self._extent, self._stream = self._extent, None, None
-        self._skip, self._failed = 0, False
+        self._source.give_up(extent)
+        self._extent, self._stream, self._skip, self._failed = None, None, 0, False
         self._pieces.clear()
         self.update()
 
@@ -117,7 +116,7 @@ class LaneInflater:
         return sum(piece.filled - piece.scanned for piece in self._pieces)
 
     @property
-    def open_piece(self) -> Piece | None:
+    def open_piece(self) -> RangeRead | None:
         """The piece of memory that is being filled."""
         return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
 
@@ -134,7 +133,7 @@ class LaneInflater:
     @property
     def has_work(self) -> bool:
         """True while there is work for a thread."""
-        if self._stream is None or self.busy or self._failed:
+        if self._stream is None or self._busy or self._failed:
             return False
         read = self._source.first
         received = read is not None and read.scanned < read.filled
@@ -143,14 +142,11 @@ class LaneInflater:
     @property
     def decompresses(self) -> bool:
         """True while the lane waits for a thread: one at work, or one still to start."""
-        return self.busy or self.has_work
+        return self._busy or self.has_work
 
     def update(self) -> bool:
         """Take in the received ranges; return whether there is work for a thread."""
         while not self._failed and (read := self._source.first) is not None:
-            if read.request.extent is self._given_up:
-                self._source.drop()
-                continue
             if read.request.extent is not self._extent and not self._enter(read):
                 return False
             if not self._settle():
@@ -162,42 +158,52 @@ class LaneInflater:
         assert self._extent is not None
         start = self._stream.produced if self._stream else 0
         begin = max(start, self._skip)
-        self._pieces.append(Piece(RangeRequest(self._extent, begin, begin + len(memory)), memory))
+        request = RangeRequest(self._extent, begin, begin + len(memory))
+        self._pieces.append(RangeRead(request, memory, inflated=True))
 
-    def work(self) -> tuple[Decompressor, ByteArray, ByteArray]:
-        """Return the next work for a thread: the stream, its input and memory for its output."""
+    def begin(self) -> None:
+        """Note that a thread is about to work for the lane."""
+        self._busy = True
+
+    async def inflate(self, threads: Executor) -> tuple[int, int]:
+        """Decompress once in a thread; return the number of bytes taken and given."""
         read, piece, stream = self._source.first, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
-        source = read.memory[read.scanned : read.filled] if read is not None else _NOTHING
+        stored = _NOTHING if read is None else read.unused
         room = piece.memory[piece.filled :]
         missing = self._skip - stream.produced  # skipped bytes are written too, then overwritten
-        return stream, source, room[:missing] if missing > 0 else room
-
-    def worked(self, taken: int, given: int) -> None:
-        """Record that a thread took ``taken`` stored bytes and gave ``given`` decompressed ones."""
-        read, piece, stream = self._source.first, self.open_piece, self._stream
-        assert stream is not None
-        assert piece is not None
+        room = room[:missing] if missing > 0 else room
+        loop = asyncio.get_running_loop()
+        try:
+            taken, given = await loop.run_in_executor(threads, stream.fill, stored.data, room.data)
+        except DataError as error:
+            self._fail(error)
+            return 0, 0
+        except MemoryError as error:
+            raise self.out_of_memory(error) from None
+        finally:
+            self._busy = False
         if read is not None:
-            read.scanned += taken
+            read.use(taken)
         if stream.produced > self._skip:
             piece.filled += given
         if piece.filled == len(piece.memory):
             piece.close()
         self.update()
-
-    def fail(self, error: DataError | StoreError) -> None:
-        """Put an error behind the bytes that wait."""
-        if self.open_piece is None:
-            self.begin_piece(_NOTHING)
-        self._pieces[-1].error = error
-        self._failed = True
+        return taken, given
 
     def out_of_memory(self, error: MemoryError) -> OutOfMemory:
         """Make the error for a failed allocation."""
         assert self._stream is not None
         return OutOfMemory.of(error, url=self._stream.url, offset=self._stream.consumed)
+
+    def _fail(self, error: StreamrecError) -> None:
+        """Put an error behind the bytes that wait."""
+        if self.open_piece is None:
+            self.begin_piece(_NOTHING)
+        self._pieces[-1].error = error
+        self._failed = True
 
     def likely_size(self) -> int:
         """Estimate the decompressed bytes of the current shard."""
@@ -212,29 +218,14 @@ class LaneInflater:
         self._extent = read.request.extent
         url = masked(self._shards.urls[self._extent.shard])
         if kind == "none":
-            self._go_on(read, self._skip)
+            self._source.end_probe(self._skip, compressed=False)
             self._skip = 0
             return True
         if self._skip:
             self._rereads(url)
         self._stream = Decompressor(kind, url=url)
-        self._go_on(read, read.request.stop)
+        self._source.end_probe(read.request.stop, compressed=True)
         return True
-
-    def _go_on(self, read: RangeRead, offset: int) -> None:
-        """Continue at ``offset`` if only the shard's first bytes were requested, as a probe.
-
-        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
-        """
-        planner = self._source.planner
-        if not planner.probes or read.error is not None:
-            return
-        planner.go_on(offset)
-        if self._stream is None:
-            self._source.drop()
-            self._source.answered = planner.guessed  # if not, the head is still to be requested
-        elif planner.guessed:
-            self._source.withdraw()
 
     def _kind(self, read: RangeRead) -> Compression | None:
         if self._setting != "auto":
@@ -248,7 +239,7 @@ class LaneInflater:
     def _settle(self) -> bool:
         """Drop the first range if it is used up; return whether the next one can follow."""
         read, stream = self._source.first, self._stream
-        if stream is None or read is None or self.busy or stream.pending or self._failed:
+        if stream is None or read is None or self._busy or stream.pending or self._failed:
             return False
         if read.scanned < read.filled:
             return False
@@ -257,7 +248,7 @@ class LaneInflater:
                 raise read.error
             return read.done and self._leave(read, stream)
         except (DataError, StoreError) as error:
-            self.fail(error)
+            self._fail(error)
             return read.done
 
     def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
