@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -31,8 +32,11 @@ from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
@@ -110,6 +114,7 @@ class Run:
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[_Decoding] = Channel(plan.memory.waiting, channel_most)
         self._starts, self._points = plan.starts, plan.points
+        self._lanes: list[Lane] = []
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
         self._workers = Workers(
@@ -118,7 +123,7 @@ class Run:
         self._sources = Sources(
             plan, self._shards, self._fetcher, self._inflater, self._corruption_log
         )
-        self._lanes = [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
+        self._lanes += [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._extent_tracker = ExtentTracker(plan, self._shards)
         taken = self._starts[TAKEN]
         skip = plan.position.skip if plan.by_record is None else 0
@@ -134,7 +139,8 @@ class Run:
         self._fetcher.close()
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
         self._refetched += sum(lane.refetched for lane in self._lanes)
-        self._lanes, self._padding_row = [], empty_chunk()
+        self._lanes.clear()
+        self._padding_row = empty_chunk()
         self._batcher.close()
 
     async def __aexit__(self, *_: object) -> None:
@@ -272,6 +278,7 @@ class Run:
             self._shards,
             self._stores,
             planners,
+            partial(_demand, self._lanes),
             plan.memory,
             concurrency=Concurrency(max(START, first_requests), most),
             stall_timeout=plan.settings.stall_timeout,
@@ -284,7 +291,8 @@ class Run:
         if setting == "none":
             return None
         offsets = self._points[OFFSET].tolist()
-        return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
+        demand = partial(_demand, self._lanes)
+        return Inflater(self._fetcher, self._shards, demand, plan.memory, setting, offsets)
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
@@ -309,6 +317,7 @@ class Run:
             start,
             filter_stage=self._workers.filter_stage(j, patience),
             packing=self._workers.packing(j, start, patience),
+            record_size=plan.memory.first_range / 4,
         )
 
     async def _produce(self) -> None:
@@ -445,6 +454,12 @@ class Run:
             self._extent_tracker.tags(points, lanes),
             sources,
         )
+
+
+def _demand(lanes: Sequence[Lane], feed: int) -> Demand:
+    """Return the demand of a feed's lane."""
+    number, lane = divmod(feed, len(lanes))
+    return lanes[lane].demand(number)
 
 
 def _first_cause(failure: BaseException | None) -> BaseException | None:

@@ -11,7 +11,7 @@ from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
-from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.plan.concurrency import Concurrency, Interval
 from streamrec.plan.ranges import ReadAhead, grown
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
@@ -46,6 +47,7 @@ class Fetcher:
         shards: The facts about the shards; responses add to them.
         stores: The stores of the shards.
         planners: One for each feed: a lane, or one of the sources that a lane draws from.
+        demand: Returns the demand of a feed's lane.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
@@ -59,6 +61,7 @@ class Fetcher:
         shards: Shards,
         stores: OpensStores,
         planners: Sequence[LaneRanges],
+        demand: Callable[[int], Demand],
         plan: MemoryPlan,
         *,
         concurrency: Concurrency,
@@ -67,16 +70,13 @@ class Fetcher:
         lanes: int | None = None,
     ) -> None:
         self._lanes = lanes or len(planners)
-        progress = [Progress(record=plan.first_range / 4) for _ in range(self._lanes)]
-        self.feeds = [
-            RangeQueue(planner, plan.first_range, progress=progress[feed % self._lanes])
-            for feed, planner in enumerate(planners)
-        ]
+        self.feeds = [RangeQueue(planner, plan.first_range) for planner in planners]
+        self._demand = demand
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
         self._reserved = 0
-        self._subscribers: list[Callable[[int], None]] = [self.notify]
+        self._subscribers: list[Callable[[int], None]] = []
         self._plan = plan
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
@@ -140,7 +140,7 @@ class Fetcher:
 
     def subscribe(self, received: Callable[[int], None]) -> None:
         """Have a function called with a feed's index when bytes have been received for it."""
-        self._subscribers.insert(0, received)
+        self._subscribers.append(received)
 
     def reserve(self, nbytes: int) -> None:
         """Leave so many bytes of the budget to what is made of the ranges."""
@@ -178,26 +178,32 @@ class Fetcher:
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
         room = self._plan.room(self._reserved, self._read_ahead.size)
-        charged = [feed.charged for feed in self.feeds]
+        demands = [self._demand(lane) for lane in range(len(self.feeds))]
+        charged = [
+            feed.charged(demand.record_size)
+            for feed, demand in zip(self.feeds, demands, strict=True)
+        ]
         beyond = sum(map(room.beyond, charged))
-        nearest = self._nearest(room, charged, beyond)
+        nearest = self._nearest(room, demands, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
             lane = nearest[0][1]
-            feed = self.feeds[lane]
+            feed, demand = self.feeds[lane], demands[lane]
             if self._awaits_answer(feed):
                 nearest = [one for one in nearest if not self.feeds[one[1]].ahead]
                 heapify(nearest)
                 continue
-            before = room.beyond(feed.charged)
-            if self._start_next(group, lane, room, beyond):
-                heapreplace(nearest, (feed.distance, lane))
-                beyond += room.beyond(feed.charged) - before
+            before = feed.charged(demand.record_size)
+            if self._start_next(group, lane, room.reach(before, beyond)):
+                heapreplace(nearest, (demand.distance(feed.ahead), lane))
+                beyond += room.beyond(feed.charged(demand.record_size)) - room.beyond(before)
             else:
                 heappop(nearest)
         self._at_limit = bool(nearest)
         self._limited = self._limited or self._at_limit
 
-    def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
+    def _nearest(
+        self, room: Room, demands: list[Demand], charged: list[float], beyond: float
+    ) -> list[tuple[float, int]]:
         """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []
@@ -209,7 +215,7 @@ class Fetcher:
             taken = charged[lane]
             reach = reach_beyond if taken >= share else room.reach(taken, beyond)
             if not (feed.ranges and feed.answered) or feed.least <= reach:
-                nearest.append((feed.distance, lane))
+                nearest.append((demands[lane].distance(feed.ahead), lane))
             else:
                 self._full = True
         heapify(nearest)
@@ -222,9 +228,9 @@ class Fetcher:
         """
         return not feed.answered and feed.ahead >= self._plan.first_range
 
-    def _start_next(self, group: asyncio.TaskGroup, lane: int, room: Room, beyond: float) -> bool:
+    def _start_next(self, group: asyncio.TaskGroup, lane: int, reach: float) -> bool:
         feed = self.feeds[lane]
-        size = self._allowed_size(lane, feed, room, beyond)
+        size = self._allowed_size(lane, feed, reach)
         if not size:
             return False
         request = feed.planner.next(size)
@@ -268,7 +274,7 @@ class Fetcher:
         taken = allowed if size > allowed // 2 else size
         return self.pool.acquire(taken, self.feeds[lane].account, allowed)[:size]
 
-    def _allowed_size(self, lane: int, feed: RangeQueue, room: Room, beyond: float) -> int:
+    def _allowed_size(self, lane: int, feed: RangeQueue, reach: float) -> int:
         """Return the bytes that the lane may ask for now.
 
         The lane that the consumer waits for may have its head whatever the budget says, if nothing
@@ -276,7 +282,6 @@ class Fetcher:
         """
         if feed.planner.ended or len(feed.ranges) >= MOST_WAITING:
             return 0
-        reach = room.reach(feed.charged, beyond)
         if feed.least <= reach:
             return feed.size if feed.size <= reach else int(feed.planner.rest)
         self._full = True
@@ -338,6 +343,7 @@ class Fetcher:
     def _lane_changed(self, lane: int) -> None:
         for received in self._subscribers:
             received(lane)
+        self.notify(lane)
 
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""

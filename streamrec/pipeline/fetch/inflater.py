@@ -21,9 +21,10 @@ from streamrec.pipeline.fetch.lane_inflater import LaneInflater
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.config import Compression
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.plan.ranges import MemoryPlan
@@ -41,6 +42,7 @@ class Inflater:
     Args:
         fetcher: Reads the ranges; the inflater reserves a part of its budget.
         shards: The shards' names and sizes.
+        demand: Returns the demand of a feed's lane.
         plan: The byte budget.
         setting: The compression, or ``"auto"``.
         offsets: The byte of its first shard at which each lane begins, decompressed.
@@ -50,6 +52,7 @@ class Inflater:
         self,
         fetcher: Fetcher,
         shards: Shards,
+        demand: Callable[[int], Demand],
         plan: MemoryPlan,
         setting: Compression | Literal["auto"],
         offsets: Sequence[int],
@@ -60,6 +63,7 @@ class Inflater:
         ]
         self.bytes_in = self.bytes_out = 0
         self._fetcher = fetcher
+        self._demand = demand
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -156,14 +160,17 @@ class Inflater:
         larger than that, the consumer must wait for the lane: otherwise all might overdraw.
         """
         size = min(feed.size, size_class(feed.likely_size()))
-        owed = sum(other.due for other in self.feeds) * self._plan.first_range
+        owed = sum(map(self._is_due, range(len(self.feeds)))) * self._plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have filled this part of the budget before the compression was known.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
         overdraws = feed.straddling > self._plan.first_range and not self._fetcher.awaits(lane)
-        return min(size, self._plan.first_range) if feed.due and not overdraws else 0
+        return min(size, self._plan.first_range) if self._is_due(lane) and not overdraws else 0
+
+    def _is_due(self, lane: int) -> bool:
+        return self.feeds[lane].is_due(self._demand(lane))
 
     async def _inflate(self, lane: int) -> None:
         try:

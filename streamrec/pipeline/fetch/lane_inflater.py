@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, Shards
+    from streamrec.pipeline.fetch.demand import Demand
+    from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.order import Extent
     from streamrec.values.columns import ByteArray
 
@@ -88,11 +89,6 @@ class LaneInflater:
         """True when no bytes wait and none will come."""
         return not self._pieces and self._source.ended
 
-    @property
-    def progress(self) -> Progress:
-        """The lane's progress with its records."""
-        return self._source.progress
-
     def reread(self, start: int) -> None:
         """Request the first range of a plain shard again, from byte ``start`` on."""
         self._source.reread(start)
@@ -120,10 +116,9 @@ class LaneInflater:
         """The piece of memory that is being filled."""
         return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
 
-    @property
-    def due(self) -> bool:
-        """True while the lane has no bytes at all, so that memory for its head is kept free."""
-        return self.has_work and not (self._pieces or self.progress.ready or self._source.undrawn)
+    def is_due(self, demand: Demand) -> bool:
+        """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
+        return self.has_work and not self._pieces and demand.is_empty
 
     @property
     def straddling(self) -> int:

@@ -14,7 +14,7 @@ from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.plan.order import Extent
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["Progress", "RangeQueue", "RangeRead", "Shards", "Turns"]
+__all__ = ["RangeQueue", "RangeRead", "Shards"]
 
 
 @dataclass(slots=True)
@@ -134,47 +134,6 @@ class RangeRead:
 
 
 @dataclass(slots=True, eq=False)
-class Progress:
-    """A lane's progress with its records, updated by the lane."""
-
-    ready: float = 0
-    """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
-    record: float = 0
-    """The mean size of a record, in bytes."""
-    lacks: int = 0
-    """Bytes that the lane must read before it has records again, if it knows; else 0."""
-
-
-@dataclass(slots=True, eq=False)
-class Turns:
-    """The turns of a lane's feeds, where it reads some of each in turn."""
-
-    feeds: int
-    """The number of feeds."""
-    number: int
-    """The number of the turn, from 0 in each epoch."""
-    taken: int
-    """Bytes that the turn has given."""
-    size: float = 1.0
-    """The approximate bytes of a turn."""
-
-    @property
-    def feed(self) -> int:
-        """The index of the feed whose turn it is."""
-        return self.number % self.feeds
-
-    def go_on(self) -> None:
-        """Begin the next feed's turn."""
-        self.number, self.taken = self.number + 1, 0
-
-    def until(self, feed: int, nbytes: float) -> float:
-        """Estimate the bytes that the lane takes before it has taken ``nbytes`` of a feed."""
-        away = (feed - self.number) % self.feeds
-        rounds, rest = divmod(nbytes + (0 if away else self.taken), self.size)
-        return max(0.0, (rounds * self.feeds + away) * self.size + rest - self.taken)
-
-
-@dataclass(slots=True, eq=False)
 class RangeQueue:
     """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
 
@@ -185,14 +144,6 @@ class RangeQueue:
     """The queue itself; only the methods change it, as they count its bytes."""
     account: Account = field(default_factory=Account)
     """The lane's memory: ranges, queued or still referred to by rows, and straddling records."""
-    progress: Progress = field(default_factory=Progress)
-    """The lane's progress; all feeds of a lane share it."""
-    share: float = 1.0
-    """The approximate share of the lane's records that come from this feed."""
-    until: Callable[[float], float] | None = None
-    """Estimates the bytes that the lane takes before a number of this feed's, if it takes turns."""
-    undrawn: float = 0
-    """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
     repair: RangeRequest | None = None
     """The range to read again, before anything else."""
     answered: bool = False
@@ -257,20 +208,10 @@ class RangeQueue:
         rest = self.planner.rest
         return rest if 2 * rest <= self.size else self.size
 
-    @property
-    def charged(self) -> float:
-        """The lane's memory in bytes, with that for records which straddle two of its ranges."""
+    def charged(self, record_size: float) -> float:
+        """Return its memory in bytes, with that for records which straddle two of its ranges."""
         # A record at the end of each range goes on in the next one, so that it must be copied.
-        return self.account.in_use + len(self.ranges) * self.progress.record
-
-    @property
-    def distance(self) -> float:
-        """The bytes that the lane delivers before it needs the next range."""
-        # Bytes that complete a window are all needed at once, when the records before are used up.
-        own = self.undrawn + self.ahead
-        ahead = own / self.share if self.until is None else self.until(own)
-        lacks = self.progress.lacks
-        return self.progress.ready + (ahead - lacks if ahead >= lacks else ahead / lacks - 1)
+        return self.account.in_use + len(self.ranges) * record_size
 
     @property
     def ended(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
 from streamrec.kernel.contract import Run
+from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.ordering_stages import Coordinates, Segment
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Lane:
         start: The coordinates that the lane begins at.
         filter_stage: Drops the records that the user's filter does not keep.
         packing: Packs the records.
+        record_size: The mean size of a record in bytes, until records tell.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Lane:
         *,
         filter_stage: FilterStage | None = None,
         packing: Packing | None = None,
+        record_size: float = 0,
     ) -> None:
         self.error: StreamrecError | None = None
         """The error that follows the available rows."""
@@ -54,6 +57,8 @@ class Lane:
         self._stage = stage
         self._filter_stage = filter_stage
         self._packing = packing
+        self._record_size = record_size
+        self._ready = 0.0  # the bytes of the available rows
         self._segments: deque[Segment] = deque()
 
     def poll(self, wanted: int) -> None:
@@ -63,11 +68,10 @@ class Lane:
                 pass
         except StreamrecError as error:
             self.error = error
-        self._source.progress.lacks = self._stage.lacks
 
     def take(self, count: int) -> list[Run[Rows]]:
         """Take the next ``count`` rows for the round robin."""
-        runs, progress = [], self._source.progress
+        runs = []
         self.available -= count
         for segment in self._segments:
             if not count:
@@ -77,9 +81,9 @@ class Lane:
                 count -= given
                 segment.merged = first + given
                 runs.append(Run(rows, first, first + given, segment.epoch))
-                progress.ready -= segment.row_bytes * given
+                self._ready -= segment.row_bytes * given
         if not self.available:
-            progress.ready = 0  # a sum of fractions, so clear its rounding error
+            self._ready = 0  # a sum of fractions, so clear its rounding error
         return runs
 
     def deliver(self, count: int) -> Sequence[int] | Indices:
@@ -93,6 +97,11 @@ class Lane:
             self._segments.popleft()
             if not count:
                 return segment.end(len(segment.rows) - 1)
+
+    def demand(self, number: int) -> Demand:
+        """Return the lane's demand of its feed of that number."""
+        lane = Demand(self._record_size, self._ready, self._stage.lacks)
+        return self._source.demand(number, lane)
 
     @property
     def waits_for(self) -> str:
@@ -167,7 +176,7 @@ class Lane:
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:
-            self._source.progress.record = segment.rows.nbytes / len(segment.rows)
+            self._record_size = segment.rows.nbytes / len(segment.rows)
             if self._packing is not None:
                 self._packing.put(segment)
             else:
@@ -179,4 +188,4 @@ class Lane:
         segment.row_bytes = nbytes / count
         self._segments.append(segment)
         self.available += count
-        self._source.progress.ready += nbytes
+        self._ready += nbytes

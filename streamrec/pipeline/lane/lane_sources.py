@@ -73,27 +73,26 @@ class Sources:
         return range(j, len(self._plan.feeds), len(self._plan.own_lanes))
 
     def _mix(self, j: int, start: Coordinates, draws: Draws) -> Mix:
-        plan, feeds = self._plan, self._fetcher.feeds
+        plan = self._plan
         assert plan.components is not None
         own = zip(plan.components.names, self._feeds(j), start.sources, strict=True)
         parts = [
-            Component(name, self._reader(feed), feeds[feed], point, plan.epoch(feed))
+            Component(name, self._reader(feed), point, plan.epoch(feed))
             for name, feed, point in own
         ]
         lane = plan.own_lanes[j]
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted
-        end, progress = plan.lane_end(lane), feeds[j].progress
-        return Mix(parts, draws, lane, start, end, ends=exhausted, progress=progress)
+        return Mix(parts, draws, lane, start, plan.lane_end(lane), ends=exhausted)
 
     def _open_shards(self, j: int, start: Coordinates, turns: Windows) -> OpenShards:
-        plan, feeds = self._plan, self._fetcher.feeds
+        plan = self._plan
         open_shards = [
-            OpenShard(self._reader(feed), feeds[feed], point, partial(plan.epoch_of, feed))
+            OpenShard(self._reader(feed), point, partial(plan.epoch_of, feed))
             for feed, point in zip(self._feeds(j), start.sources, strict=True)
         ]
         lane = plan.own_lanes[j]
         end = None if plan.end_epoch is None else plan.lane_end(lane)
-        return OpenShards(open_shards, turns, lane, start, end, feeds[j].progress)
+        return OpenShards(open_shards, turns, lane, start, end)
 
     def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self._plan, self._plan.feeds[feed]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.mixture import Draws
     from streamrec.values.columns import Indices
@@ -43,14 +43,11 @@ class Component:
     Args:
         name: The component's name.
         reader: The reader of its records.
-        feed: The queue of its ranges.
         point: The point in it that the lane has reached.
         epoch: The epoch of that point.
     """
 
-    def __init__(
-        self, name: str, reader: RecordReader, feed: RangeQueue, point: Point, epoch: int
-    ) -> None:
+    def __init__(self, name: str, reader: RecordReader, point: Point, epoch: int) -> None:
         self.name = name
         self.reader = reader
         self.point = point
@@ -59,7 +56,8 @@ class Component:
         """The epoch of the last record that was drawn; before any draw, that of the start."""
         self.waiting = 0
         """The number of records that wait to be drawn."""
-        self._feed = feed
+        self.undrawn = 0
+        """The bytes of these records."""
         self._parts: deque[RecordSpan] = deque()
         self._error: StreamrecError | None = None
 
@@ -84,7 +82,7 @@ class Component:
                 if isinstance(item, RecordSpan):
                     self._parts.append(item)
                     self.waiting += len(item)
-                    self._feed.undrawn += item.rows.nbytes
+                    self.undrawn += item.rows.nbytes
         except StreamrecError as error:
             self._error = error  # the records before it come first
 
@@ -99,16 +97,12 @@ class Component:
                 part = part.cut(0, count)
             parts.append(part)
             count -= len(part)
-            self._feed.undrawn -= part.rows.nbytes
+            self.undrawn -= part.rows.nbytes
         if parts:
             after = parts[-1].after(len(parts[-1]) - 1)
             self.point = after.extent, after.offset, after.record
             self.epoch = parts[-1].extent.epoch
         return parts
-
-    def expect(self, share: float) -> None:
-        """Set the share of the lane's coming records that are drawn from this component."""
-        self._feed.share = max(share, LEAST_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +206,6 @@ class Mix:
         end: The coordinates at which a finite run leaves it.
         ends: The lane's way when a component has ended: ``"stop"``, or go on with the ``"rest"``;
             ``None``: no component ever ends.
-        progress: The lane's progress.
     """
 
     def __init__(
@@ -224,15 +217,13 @@ class Mix:
         end: Coordinates,
         *,
         ends: str | None,
-        progress: Progress,
     ) -> None:
         self.ended = False
         """True when no more records will come."""
         self.component = 0
         """The component of the next record."""
-        self.progress = progress
-        """The lane's progress, updated by the lane."""
         self._components = components
+        self._shares = [1.0] * len(components)
         self._draws = draws
         self._lane = lane
         self._epoch, self._number = start.extent, start.record
@@ -248,6 +239,10 @@ class Mix:
     def refetched(self) -> int:
         """The number of faults that were gone when the bytes were read again."""
         return sum(component.reader.refetched for component in self._components)
+
+    def demand(self, number: int, lane: Demand) -> Demand:
+        """Return the lane's demand of one component."""
+        return lane._replace(undrawn=self._components[number].undrawn, share=self._shares[number])
 
     @property
     def waits_for(self) -> str:
@@ -291,8 +286,7 @@ class Mix:
             self._lane, self._seed_epoch, self._number, AT_ONCE, self._gone
         )
         shares = self._draws.shares(self._lane, self._number)
-        for component, share in zip(self._components, shares, strict=True):
-            component.expect(share)
+        self._shares = [max(share, LEAST_SHARE) for share in shares]
 
     def _drop_ended(self) -> bool:
         """Return whether the next component has ended; later draws are then made without it.

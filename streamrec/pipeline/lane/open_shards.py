@@ -7,13 +7,12 @@ reached the next epoch waits for the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from streamrec.pipeline.fetch.range_queue import Turns
+from streamrec.pipeline.fetch.demand import Turns
 from streamrec.pipeline.lane.ordering_stages import OWN, Coordinates, RecordSpan
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
@@ -21,7 +20,7 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.window import Windows
     from streamrec.values.columns import Indices
@@ -41,21 +40,18 @@ class OpenShard:
 
     Args:
         reader: The reader of its records.
-        feed: The queue of its ranges.
         point: The point in it that the lane has reached.
         epoch_of: Returns the epoch of an extent's number.
     """
 
-    def __init__(
-        self, reader: RecordReader, feed: RangeQueue, point: Point, epoch_of: Callable[[int], int]
-    ) -> None:
+    def __init__(self, reader: RecordReader, point: Point, epoch_of: Callable[[int], int]) -> None:
         self.reader = reader
         self.point = point
         """The point behind the last record that was given."""
         self.epoch: float = epoch_of(point[0])
         """The epoch of its next records; infinite if there are none."""
-        self._feed = feed
-        self._feed.share = SHARE_OF_LATER  # until the turns are known
+        self.undrawn = 0
+        """Bytes of records that were popped and not given."""
         self._epoch_of = epoch_of
         self._rest: RecordSpan | None = None
 
@@ -80,13 +76,9 @@ class OpenShard:
         given = span
         if count < len(span):
             given, self._rest = span.cut(0, count), span.cut(count, None)
-        self._feed.undrawn = 0 if self._rest is None else self._rest.rows.nbytes
+        self.undrawn = 0 if self._rest is None else self._rest.rows.nbytes
         self.point = given.after(count - 1)[:3]
         return given
-
-    def expect(self, until: Callable[[float], float] | None) -> None:
-        """Set the estimate of how soon its bytes are needed; ``None``: not in this epoch."""
-        self._feed.until = until
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +146,6 @@ class OpenShards:
         lane: The lane's number.
         start: The coordinates that it begins at.
         end: The coordinates at which a finite run leaves it; ``None``: the run is endless.
-        progress: The lane's progress.
     """
 
     def __init__(
@@ -164,23 +155,29 @@ class OpenShards:
         lane: int,
         start: Coordinates,
         end: Coordinates | None,
-        progress: Progress,
     ) -> None:
         self.ended = False
         """True when no more records will come."""
-        self.progress = progress
-        """The lane's progress, updated by the lane."""
         self._open_shards = open_shards
         self._windows = windows
         self._lane = lane
         self._epoch, self._end = start.extent, end
-        self._turns = Turns(len(open_shards), number=start.record, taken=start.offset)
-        self._expect()
+        self._turn, self._taken = start.record, start.offset
+        self._turn_size = 1  # before the first turn is known
 
     @property
     def component(self) -> int:
         """The index of the open shard of the next record."""
-        return self._turns.feed
+        return self._turn % len(self._open_shards)
+
+    def demand(self, number: int, lane: Demand) -> Demand:
+        """Return the lane's demand of one open shard."""
+        open_shard, count = self._open_shards[number], len(self._open_shards)
+        if open_shard.epoch != self._epoch:
+            return lane._replace(undrawn=open_shard.undrawn, share=SHARE_OF_LATER)
+        size = max(self._turn_size, lane.record_size)
+        turns = Turns(count, (number - self._turn) % count, self._taken, size)
+        return lane._replace(undrawn=open_shard.undrawn, turns=turns)
 
     @property
     def refetched(self) -> int:
@@ -207,47 +204,43 @@ class OpenShards:
                 return self._given(open_shard, span)
             if span is None and open_shard.epoch == self._epoch:
                 return None
-            self._expect()
         return None
 
     def _in_turn(self) -> OpenShard:
         """Return the open shard whose turn it is; those that ended the epoch have none."""
-        if self._turns.taken >= self._limit():
-            self._turns.go_on()
+        if self._taken >= self._limit():
+            self._go_on()
         while (open_shard := self._open_shards[self.component]).epoch != self._epoch:
-            self._turns.go_on()
-        self._turns.size = max(self._limit(), self.progress.record)
+            self._go_on()
+        self._turn_size = self._limit()
         return open_shard
+
+    def _go_on(self) -> None:
+        """Begin the next open shard's turn."""
+        self._turn, self._taken = self._turn + 1, 0
 
     def _limit(self) -> int:
         """Return the bytes that end the turn."""
-        return self._windows.turn(self._lane, self._turns.number)
+        return self._windows.turn(self._lane, self._turn)
 
     def _given(self, open_shard: OpenShard, span: RecordSpan) -> Turn:
         """Take the records of an open shard that belong to its turn."""
         points = tuple(one.point for one in self._open_shards)
-        taken = self._turns.taken + np.cumsum(span.lengths + FRAME_OVERHEAD)
+        taken = self._taken + np.cumsum(span.lengths + FRAME_OVERHEAD)
         count = min(len(span), int(np.searchsorted(taken, self._limit(), side="left")) + 1)
-        self._turns.taken = taken.item(count - 1)
+        self._taken = taken.item(count - 1)
         extent = Extent(self._epoch, self._epoch, -1)
         given = open_shard.give(span, count)
-        return Turn(extent, given, self._turns.number, taken[:count], self.component, points)
+        return Turn(extent, given, self._turn, taken[:count], self.component, points)
 
     def _end_epoch(self) -> Coordinates:
         """Begin the next epoch; return the coordinates that the lane goes on at."""
         points = tuple(open_shard.point for open_shard in self._open_shards)
         epoch = min(open_shard.epoch for open_shard in self._open_shards)
         last = inf if self._end is None else self._end.extent
-        self._turns.number = self._turns.taken = 0
+        self._turn = self._taken = 0
         if epoch >= last:
             self.ended = True
             return self._end or Coordinates(self._epoch, 0, 0, sources=points)
         self._epoch = int(epoch)
-        self._expect()
         return Coordinates(self._epoch, 0, 0, sources=points)
-
-    def _expect(self) -> None:
-        """Set how soon the bytes of each open shard are needed."""
-        for number, open_shard in enumerate(self._open_shards):
-            is_open = open_shard.epoch == self._epoch
-            open_shard.expect(partial(self._turns.until, number) if is_open else None)

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.lane_inflater import LaneInflater
-    from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+    from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.ordering_stages import Records
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.plan.order import Extent
@@ -43,9 +44,13 @@ class Source(Protocol):
         """True when no more records will come."""
         ...
 
-    @property
-    def progress(self) -> Progress:
-        """The lane's progress, updated by the lane."""
+    def demand(self, number: int, lane: Demand) -> Demand:
+        """Return the lane's demand of its feed of that number.
+
+        Args:
+            number: The number of a component or open shard; else 0.
+            lane: The part of the demand that is the same for all of the lane's feeds.
+        """
         ...
 
     @property
@@ -140,10 +145,9 @@ class RecordReader:
         self._epoch = epoch
         self._scanner: FrameScanner | None = None
 
-    @property
-    def progress(self) -> Progress:
-        """The lane's progress, updated by the lane."""
-        return self._feed.progress
+    def demand(self, number: int, lane: Demand) -> Demand:  # noqa: ARG002 - there is one feed
+        """Return the lane's demand of its only feed."""
+        return lane
 
     @property
     def waits_for(self) -> str:

@@ -13,6 +13,7 @@ from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreU
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
+from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.plan import ranges
@@ -46,6 +47,7 @@ async def fetching(
     known: bool = False,
     concurrency: int = 64,
     epochs: int | None = 1,
+    demand: Demand = Demand(record_size=0),
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
     """Run a fetcher of all of a store's objects."""
@@ -63,7 +65,9 @@ async def fetching(
     plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
     settings = {"stall_timeout": 30.0, "random": Never(), **values}
     limit = Concurrency(concurrency, concurrency)
-    fetcher = Fetcher(shards, store, planners, plan, concurrency=limit, **settings)
+    fetcher = Fetcher(
+        shards, store, planners, lambda _: demand, plan, concurrency=limit, **settings
+    )
     task = asyncio.create_task(fetcher.run())
     try:
         yield fetcher, shards
@@ -159,9 +163,9 @@ async def test_no_lane_waits_for_the_head_of_another() -> None:
     """Though a head is less than the first window needs, so that its lane needs more at once."""
     store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
     assert store.gate
-    async with fetching(store, lanes=4, total=256 * MIB, known=True) as (fetcher, _):
-        for feed in fetcher.feeds:
-            feed.progress.lacks = 2 * LARGEST_FIRST_RANGE
+    demand = Demand(record_size=1000, lacks=2 * LARGEST_FIRST_RANGE)
+    settings: dict[str, Any] = {"lanes": 4, "total": 256 * MIB, "known": True, "demand": demand}
+    async with fetching(store, **settings) as (fetcher, _):
         for _ in range(9):
             await asyncio.sleep(0)
         assert [(url, start) for url, start, *_ in store.asked] == [(f"o{i}", 0) for i in range(4)]

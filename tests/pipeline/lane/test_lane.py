@@ -193,4 +193,4 @@ def test_a_lane_of_empty_shards_ends() -> None:
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0
-    assert feed.progress.ready == 0
+    assert lane.demand(0).ready == 0

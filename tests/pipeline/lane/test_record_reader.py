@@ -18,7 +18,7 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
-from streamrec.pipeline.fetch.range_queue import Progress, RangeQueue, RangeRead, Shards
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.pipeline.lane.record_reader import RecordReader
@@ -326,7 +326,6 @@ class Inflated:
         )
         piece.done, piece.shard_size = fault is None, None if fault else len(data)
         self.pieces = deque([piece])
-        self.progress = Progress()
 
     @property
     def first(self) -> RangeRead | None:

@@ -1,0 +1,58 @@
+"""The demand of lanes, from which follows what to fetch next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Demand", "Turns"]
+
+
+class Turns(NamedTuple):
+    """The turns of one feed of a lane that reads some of each of its feeds in turn."""
+
+    feeds: int
+    """The number of the lane's feeds."""
+    away: int
+    """The number of turns until this feed's; 0 if it is its turn."""
+    taken: int
+    """Bytes that the present turn has given."""
+    size: float
+    """The approximate bytes of a turn."""
+
+    def until(self, nbytes: float) -> float:
+        """Estimate the bytes that the lane takes before it has taken ``nbytes`` of the feed."""
+        rounds, rest = divmod(nbytes + (0 if self.away else self.taken), self.size)
+        return max(0.0, (rounds * self.feeds + self.away) * self.size + rest - self.taken)
+
+
+class Demand(NamedTuple):
+    """A lane's records that are ready, and its need of one of its feeds."""
+
+    record_size: float
+    """The mean size of a record, in bytes."""
+    ready: float = 0
+    """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
+    lacks: int = 0
+    """Bytes that the lane must read before it has records again, if it knows; else 0."""
+    undrawn: int = 0
+    """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
+    share: float = 1.0
+    """The approximate share of the lane's records that come from this feed."""
+    turns: Turns | None = None
+    """The feed's turns, in place of a share."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the lane has no record, ready or undrawn."""
+        return not (self.ready or self.undrawn)
+
+    def distance(self, ahead: float) -> float:
+        """Estimate the bytes that the lane delivers before it needs the feed's next range.
+
+        Args:
+            ahead: Requested bytes of the feed whose records are still to be read.
+        """
+        own = self.undrawn + ahead
+        until = own / self.share if self.turns is None else self.turns.until(own)
+        # Bytes that complete a window are all needed at once, when the records before are used up.
+        return self.ready + (until - self.lacks if until >= self.lacks else until / self.lacks - 1)
