@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.formats.shards.tfrecord import frame
+from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.ordering_stages import Coordinates
+from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.order import Extent
 
 DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
@@ -43,3 +46,10 @@ def coordinates(numbers: Iterable[int]) -> Coordinates:
     """Return the coordinates of a lane without sources."""
     extent, offset, record, window, row, part = map(int, numbers)
     return Coordinates(extent, offset, record, window, row, part)
+
+
+def reader_of(
+    feed: RangeQueue, shards: Shards, start: Coordinates, end: Coordinates = END
+) -> RecordReader:
+    """Return a reader that checks all CRCs and skips no damage."""
+    return RecordReader(feed, shards, start, end, FrameScanner, DamagePolicy())

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import record_limit
+from streamrec.formats.shards.tfrecord import FrameScanner
+from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShard, OpenShards
 from streamrec.pipeline.lane.ordering_stages import Coordinates
@@ -97,19 +99,19 @@ class Sources:
     def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self._plan, self._plan.feeds[feed]
         start = Coordinates(*self._points[:, feed].tolist())
-        return RecordReader(
-            (self._inflater or self._fetcher).feeds[feed],
-            self._shards,
-            start,
-            plan.feed_end(order, lane),
+        scanner = partial(
+            FrameScanner,
             check_crc=plan.settings.check_crc,
             leaves_large=plan.checks_late,
             allocate=partial(self._fetcher.acquire, feed),
             share=plan.memory.total // plan.memory.lanes,
             most=self._most,
-            corruption_log=self._corruption_log,
+        )
+        damage = DamagePolicy(
+            self._corruption_log,
             keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
             notify=partial(self._fetcher.notify, feed),
             reach=order.reach(lane),
-            epoch=plan.epoch(feed),
         )
+        ranges, end = (self._inflater or self._fetcher).feeds[feed], plan.feed_end(order, lane)
+        return RecordReader(ranges, self._shards, start, end, scanner, damage, plan.epoch(feed))

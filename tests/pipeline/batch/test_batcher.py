@@ -14,11 +14,11 @@ from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder
-from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.plan.order import Extent
 from streamrec.plan.position import RECORD, TAKEN
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.values.records import RecordRows
+from tests.pipeline.received import reader_of
 from tests.support import another_ran_within, no_switching
 
 pytestmark = pytest.mark.both_kernels
@@ -41,7 +41,7 @@ def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None 
     shards = Shards([str(n) for n in range(48)], sizes={number: size})
     feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0)
-    return Lane(RecordReader(feed, shards, start, start, check_crc=True), InOrder(), start)
+    return Lane(reader_of(feed, shards, start, start), InOrder(), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:

@@ -11,10 +11,17 @@ from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder, WindowShuffle
-from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
-from tests.pipeline.received import END, SHARD, STARTS, coordinates, nothing_more, received
+from tests.pipeline.received import (
+    END,
+    SHARD,
+    STARTS,
+    coordinates,
+    nothing_more,
+    reader_of,
+    received,
+)
 
 
 def lane_over(
@@ -25,7 +32,7 @@ def lane_over(
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
     stage = WindowShuffle(windows, 0, start=start) if windows else InOrder()
     feed = RangeQueue(nothing_more(), 1, deque(reads))
-    return Lane(RecordReader(feed, shards, start, END, check_crc=True), stage, start)
+    return Lane(reader_of(feed, shards, start), stage, start)
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
@@ -187,9 +194,7 @@ class TestWindows:
 def test_a_lane_of_empty_shards_ends() -> None:
     feed = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
     start = Coordinates(0, 0, 0)
-    lane = Lane(
-        RecordReader(feed, Shards(["e"], {0: 0}), start, END, check_crc=True), InOrder(), start
-    )
+    lane = Lane(reader_of(feed, Shards(["e"], {0: 0}), start), InOrder(), start)
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0

@@ -18,7 +18,9 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
+from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
+from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.pipeline.lane.record_reader import RecordReader
@@ -43,10 +45,17 @@ def feed_of(*reads: RangeRead) -> RangeQueue:
 
 
 def reader_of(
-    feed: Any, start: Coordinates = START, *, size: int = SIZE, **values: Any
+    feed: Any,
+    start: Coordinates = START,
+    *,
+    size: int = SIZE,
+    epoch: int | None = None,
+    log: CorruptionLog | None = None,
+    **policy: Any,
 ) -> RecordReader:
     shards = Shards(URLS, sizes=dict.fromkeys(range(3), size))
-    return RecordReader(feed, shards, start, END, check_crc=True, **values)
+    damage = DamagePolicy(log, **policy)
+    return RecordReader(feed, shards, start, END, FrameScanner, damage, epoch)
 
 
 def reader_over(*reads: RangeRead, **values: Any) -> RecordReader:
@@ -256,7 +265,7 @@ def skipped(reader: RecordReader, feed: RangeQueue, data: bytes) -> list[Any]:
 def test_a_damaged_record_is_skipped_or_leaves_its_place(at: int, keeps_placeholders: bool) -> None:
     bad = damaged(at)
     feed, corruption_log = feed_of(received(WHOLE, 0, SIZE, bad)), CorruptionLog(URLS, 1)
-    reader = reader_of(feed, corruption_log=corruption_log, keeps_placeholders=keeps_placeholders)
+    reader = reader_of(feed, log=corruption_log, keeps_placeholders=keeps_placeholders)
     place = [~2] if keeps_placeholders else []
     assert skipped(reader, feed, bad) == [0, 1, *place, 3, 4, 5, END]
     assert corruption_log.statistics()["skipped_bytes"] == STARTS[3] - STARTS[2]
@@ -267,14 +276,14 @@ def test_a_record_too_many() -> None:
     bad = damaged(STARTS[2] + 20)
     feed = feed_of(received(WHOLE, 0, SIZE, bad))
     with pytest.raises(CorruptBudgetExceeded):
-        skipped(reader_of(feed, corruption_log=CorruptionLog(URLS, 0)), feed, bad)
+        skipped(reader_of(feed, log=CorruptionLog(URLS, 0)), feed, bad)
 
 
 @asynchronous
 async def test_nothing_passes_what_is_still_being_stored() -> None:
     bad = damaged(STARTS[2] + 20)
     feed, sink, told = feed_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
-    reader = reader_of(feed, corruption_log=CorruptionLog(URLS, 1, sink), notify=told.set)
+    reader = reader_of(feed, log=CorruptionLog(URLS, 1, sink), notify=told.set)
     assert skipped(reader, feed, bad) == [0, 1]
     assert (sink.kept, reader.waits_for) == ([(0, STARTS[2])], "quarantine")
     assert pop_all(reader) == []
@@ -288,7 +297,7 @@ async def test_nothing_passes_what_is_still_being_stored() -> None:
 async def test_what_cannot_be_stored_ends_the_lane() -> None:
     bad = damaged(STARTS[2] + 20)
     feed, sink, told = feed_of(received(WHOLE, 0, SIZE, bad)), FakeSink(), asyncio.Event()
-    reader = reader_of(feed, corruption_log=CorruptionLog(URLS, 1, sink), notify=told.set)
+    reader = reader_of(feed, log=CorruptionLog(URLS, 1, sink), notify=told.set)
     skipped(reader, feed, bad)
     sink.storing[0].set_exception(StoreUnavailable("full"))
     await told.wait()
@@ -301,7 +310,7 @@ def test_what_a_chunk_lacks_has_rows_of_its_own() -> None:
     extent = Extent(0, 0, shard=0, end=STARTS[2], records=6)
     corruption_log = CorruptionLog(URLS, 4)
     reader = reader_over(
-        received(extent, 0, STARTS[2]), corruption_log=corruption_log, keeps_placeholders=True
+        received(extent, 0, STARTS[2]), log=corruption_log, keeps_placeholders=True
     )
     assert pop_all(reader) == [0, 1, ~2, ~3, ~4, ~5, END]
     assert corruption_log.statistics()["skipped_records"] == 4
@@ -311,7 +320,7 @@ def test_what_a_chunk_lacks_has_rows_of_its_own() -> None:
 def test_a_lane_in_which_nothing_is_intact_is_hopeless(reach: int) -> None:
     extents = [Extent(n, n, shard=0) for n in range(9)]
     feed = feed_of(*(received(extent, 0, 0, b"") for extent in extents))
-    reader = reader_of(feed, corruption_log=CorruptionLog(URLS, 1.0), reach=reach, size=0)
+    reader = reader_of(feed, log=CorruptionLog(URLS, 1.0), reach=reach, size=0)
     with pytest.raises(CorruptBudgetExceeded, match=f"read {2 * reach + 1} shards or chunks"):
         pop_all(reader)
 
@@ -346,7 +355,7 @@ class Inflated:
 def test_what_a_compressed_shard_lacks_is_skipped(came: int) -> None:
     fault = CorruptCompression("is no stream", offset=100)
     corruption_log = CorruptionLog(URLS, 1)
-    reader = reader_of(Inflated(SHARD[:came], fault), corruption_log=corruption_log)
+    reader = reader_of(Inflated(SHARD[:came], fault), log=corruption_log)
     assert pop_all(reader) == [0, 1, 2, END]
     lost = came - STARTS[3] + SIZE - 100  # bytes that came out, and those that did not go in
     assert corruption_log.statistics()["skipped_bytes"] == lost
@@ -363,4 +372,4 @@ def test_a_store_that_fails_is_no_damage(corruption_log: CorruptionLog | None) -
     feed = Inflated(SHARD[: STARTS[3]])
     feed.pieces[0].done, feed.pieces[0].error = False, StoreUnavailable("gone")
     with pytest.raises(StoreUnavailable):
-        pop_all(reader_of(feed, corruption_log=corruption_log))
+        pop_all(reader_of(feed, log=corruption_log))
