@@ -92,7 +92,7 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._next: _Decoding | None = None
         self._hangs = self._doubts = False
-        self._batches = self._records = self._refetched = 0
+        self._batches = self._records = 0
         self._of_components: Counter[str] = Counter()
         self._yield_at = 0.0
 
@@ -138,7 +138,6 @@ class Run:
             self._inflater.close()
         self._fetcher.close()
         # Otherwise reference cycles would hold the memory until the garbage collector runs.
-        self._refetched += sum(lane.refetched for lane in self._lanes)
         self._lanes.clear()
         self._padding_row = empty_chunk()
         self._batcher.close()
@@ -231,9 +230,7 @@ class Run:
             **({"components": dict(self._of_components)} if self._plan.components else {}),
             **self._fetcher.statistics(),
             **(self._inflater.statistics() if self._inflater else {}),
-            "refetched": is_whole_now
-            + self._refetched
-            + sum(lane.refetched for lane in self._lanes),
+            "refetched": self._fetcher.counts["refetched"] + is_whole_now,
             **self._workers.left_out(),
             **(self._corruption_log.statistics() if self._corruption_log else {}),
         }

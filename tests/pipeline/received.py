@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,4 +53,4 @@ def reader_of(
     feed: RangeQueue, shards: Shards, start: Coordinates, end: Coordinates = END
 ) -> RecordReader:
     """Return a reader that checks all CRCs and skips no damage."""
-    return RecordReader(feed, shards, start, end, FrameScanner, DamagePolicy())
+    return RecordReader(feed, shards, start, end, FrameScanner, DamagePolicy(Counter()))

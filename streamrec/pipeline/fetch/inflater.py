@@ -166,7 +166,9 @@ class Inflater:
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
-        overdraws = feed.straddling > self._plan.first_range and not self._fetcher.awaits(lane)
+        overdraws = self._fetcher.feeds[
+            lane
+        ].straddling > self._plan.first_range and not self._fetcher.awaits(lane)
         return min(size, self._plan.first_range) if self._is_due(lane) and not overdraws else 0
 
     def _is_due(self, lane: int) -> bool:

@@ -121,11 +121,6 @@ class LaneInflater:
         return self.has_work and not self._pieces and demand.is_empty
 
     @property
-    def straddling(self) -> int:
-        """The approximate bytes of the record that is being assembled from several ranges."""
-        return self._source.straddling
-
-    @property
     def has_work(self) -> bool:
         """True while there is work for a thread."""
         if self._stream is None or self._busy or self._failed:

@@ -9,6 +9,7 @@ from streamrec.pipeline.lane.placeholders import missing_from, placeholder_of
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import Counter
     from collections.abc import Callable
 
     from streamrec.errors import DataError
@@ -25,6 +26,7 @@ class DamagePolicy:
     """The policy for one feed's damage, with the faults that it has met.
 
     Args:
+        counts: Counts faults that are gone when the bytes are read again, as ``refetched``.
         log: The log of skipped damage; ``None``: damage ends the lane.
         keeps_placeholders: Whether a damaged record leaves a row without bytes in its place.
         notify: Called when a damaged span has been stored.
@@ -33,14 +35,14 @@ class DamagePolicy:
 
     def __init__(
         self,
+        counts: Counter[str],
         log: CorruptionLog | None = None,
         *,
         keeps_placeholders: bool = False,
         notify: Callable[[], None] = lambda: None,
         reach: int = 1,
     ) -> None:
-        self.refetched = 0
-        """The number of faults that were gone when the bytes were read again."""
+        self._counts = counts
         self._log = log
         self._keeps_placeholders = keeps_placeholders
         self._notify = notify
@@ -106,7 +108,7 @@ class DamagePolicy:
         """Count intact records; a suspected fault before them is gone."""
         if self._suspect is not None:
             self._suspect = None
-            self.refetched += 1
+            self._counts["refetched"] += 1
         self._empty_extents = -1
         if self._log is not None:
             self._log.met += len(block)

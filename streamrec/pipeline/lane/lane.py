@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lane.filter_stage import FilterStage
+    from streamrec.pipeline.lane.lane_sources import Source
     from streamrec.pipeline.lane.ordering_stages import Segments, Stage
     from streamrec.pipeline.lane.packing_stage import Packing
-    from streamrec.pipeline.lane.record_reader import Source
     from streamrec.values.columns import Indices
 
 __all__ = ["Lane"]
@@ -114,11 +114,6 @@ class Lane:
     def component(self) -> int:
         """The source that the lane's next record comes from, if it draws from several; else 0."""
         return self._source.component
-
-    @property
-    def refetched(self) -> int:
-        """The number of faults that were gone when the bytes were read again."""
-        return self._source.refetched
 
     def _advance(self) -> bool:
         """Take one step; return whether there was anything to do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.config.memory_budget import record_limit
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.inflater import Inflater
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.quarantine import CorruptionLog
-    from streamrec.pipeline.lane.record_reader import Source
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.mixture import Draws
     from streamrec.plan.window import Windows
 
-__all__ = ["Sources"]
+__all__ = ["Source", "Sources"]
+
+Source: TypeAlias = RecordReader | Mix | OpenShards
+"""A source of a lane's records."""
 
 
 class Sources:
@@ -108,6 +110,7 @@ class Sources:
             most=self._most,
         )
         damage = DamagePolicy(
+            self._fetcher.counts,
             self._corruption_log,
             keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
             notify=partial(self._fetcher.notify, feed),

@@ -235,11 +235,6 @@ class Mix:
         self._upcoming = _NONE
         self._ready: deque[MixedSpan | Coordinates] = deque()
 
-    @property
-    def refetched(self) -> int:
-        """The number of faults that were gone when the bytes were read again."""
-        return sum(component.reader.refetched for component in self._components)
-
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
         return lane._replace(undrawn=self._components[number].undrawn, share=self._shares[number])

@@ -180,11 +180,6 @@ class OpenShards:
         return lane._replace(undrawn=open_shard.undrawn, turns=turns)
 
     @property
-    def refetched(self) -> int:
-        """The number of faults that were gone when the bytes were read again."""
-        return sum(open_shard.reader.refetched for open_shard in self._open_shards)
-
-    @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
         return self._open_shards[self.component].reader.waits_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from streamrec.errors import (
     CorruptCompression,
@@ -15,6 +15,7 @@ from streamrec.errors import (
 from streamrec.formats.shards.tfrecord import DamagedSpan
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.pipeline.lane.placeholders import part_of
+from streamrec.plan.order import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,52 +26,9 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.lane_inflater import LaneInflater
     from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
-    from streamrec.pipeline.lane.ordering_stages import Records
-    from streamrec.plan.order import Extent
     from streamrec.values.records import RecordBlock
 
-__all__ = ["RecordReader", "Source"]
-
-
-class Source(Protocol):
-    """A source of a lane's records."""
-
-    @property
-    def ended(self) -> bool:
-        """True when no more records will come."""
-        ...
-
-    def demand(self, number: int, lane: Demand) -> Demand:
-        """Return the lane's demand of its feed of that number.
-
-        Args:
-            number: The number of a component or open shard; else 0.
-            lane: The part of the demand that is the same for all of the lane's feeds.
-        """
-        ...
-
-    @property
-    def component(self) -> int:
-        """The index of the component or open shard of the next record; else 0."""
-        ...
-
-    @property
-    def refetched(self) -> int:
-        """The number of faults that were gone when the bytes were read again."""
-        ...
-
-    @property
-    def waits_for(self) -> str:
-        """The name of the stage that the next records are in."""
-        ...
-
-    def pop(self) -> Records | Coordinates | None:
-        """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
-
-        Raises:
-            StreamrecError: The error that ends the lane.
-        """
-        ...
+__all__ = ["RecordReader"]
 
 
 class RecordReader:
@@ -107,15 +65,10 @@ class RecordReader:
         self._new_scanner = new_scanner
         self._damage = damage
         self._epoch = epoch
-        self._extent: Extent | None = None
-        self._scanner: FrameScanner | None = None
+        self._extent = _BEFORE
+        self._scanner = new_scanner(url="")
         self._found: deque[RecordBlock | DamagedSpan] = deque()
         self._ready: deque[RecordSpan | Coordinates] = deque()
-
-    @property
-    def refetched(self) -> int:
-        """The number of faults that were gone when the bytes were read again."""
-        return self._damage.refetched
 
     @property
     def waits_for(self) -> str:
@@ -185,7 +138,7 @@ class RecordReader:
     def _enter(self, read: RangeRead) -> None:
         extent, begin = read.request.extent, read.request.start
         self._damage.enter(extent)
-        resumed = self._extent is None and begin != extent.begin
+        resumed = self._extent is _BEFORE and begin != extent.begin
         self._extent = extent
         ordinal = self._first_record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
@@ -201,7 +154,6 @@ class RecordReader:
 
     def _scan(self, read: RangeRead) -> bool:
         scanner = self._scanner
-        assert scanner is not None
         scanner.size = self._size(read)
         try:
             blocks, consumed = scanner.scan(read.unused, more=not read.done)
@@ -215,7 +167,6 @@ class RecordReader:
 
     def _take_found(self) -> bool:
         """Pass on the first finding; a damaged span only once it has been stored."""
-        assert self._extent is not None
         found, shard = self._found[0], self._extent.shard
         if not isinstance(found, DamagedSpan):
             self._damage.count(found)
@@ -228,7 +179,6 @@ class RecordReader:
         return True
 
     def _give(self, block: RecordBlock) -> None:
-        assert self._extent is not None
         self._ready.append(RecordSpan.of(self._extent, part_of(self._extent, block)))
 
     def _size(self, read: RangeRead) -> int | None:
@@ -245,9 +195,7 @@ class RecordReader:
         return self._shards.sizes[extent.shard]
 
     def _leave(self, read: RangeRead) -> bool:
-        scanner = self._scanner
-        assert scanner is not None
-        size, extent = self._size(read), read.request.extent
+        scanner, size, extent = self._scanner, self._size(read), read.request.extent
         if read.request.stop == extent.end and not self._damage.skips:
             self._check_end(extent)
         elif size is not None and read.request.stop >= size:
@@ -264,7 +212,6 @@ class RecordReader:
 
     def _check_end(self, extent: Extent) -> None:
         """Check that the records end where the index says."""
-        assert self._scanner is not None
         assert extent.records is not None
         last = extent.first_record + extent.skip + extent.records
         if self._scanner.offset != extent.end or self._scanner.ordinal < last:
@@ -281,7 +228,6 @@ class RecordReader:
         """Read the bytes from a corrupt record on again, or search for the next intact one."""
         assert fault.offset is not None
         assert fault.record is not None
-        assert self._scanner is not None
         if self._damage.rereads(fault, read):
             self._feed.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
@@ -301,7 +247,6 @@ class RecordReader:
         if not self._damage.skips or not is_damage:
             raise error
         assert isinstance(error, DataError)
-        assert self._scanner is not None
         stored = self._shards.sizes[read.request.extent.shard]
         self._scanner.abandon(read.unused, error, max(0, stored - (error.offset or 0)))
         self._found += self._scanner.damaged
@@ -311,5 +256,8 @@ class RecordReader:
 
     def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
         scanner = self._scanner
-        assert scanner is not None
         return OutOfMemory.of(error, url=scanner.url, offset=scanner.offset, record=scanner.ordinal)
+
+
+_BEFORE = Extent(-1, -1, -1)
+"""Stands for the extent before the first one."""
