@@ -264,20 +264,19 @@ class Run:
                     plan.extents(feed, extent),
                     self._shards.sizes,
                     order.reach(lane),
-                    offset=offset if offset and compression in ("none", "auto") else None,
+                    offset=offset if offset and compression == "none" else None,
                     probes=offset > 0 and compression == "auto",
                 )
             )
         most = plan.settings.max_concurrency
         most = MOST if most == "auto" else most
-        first_requests = sum(1 + planner.probes for planner in planners)
         return Fetcher(
             self._shards,
             self._stores,
             planners,
             partial(_demand, self._lanes),
             plan.memory,
-            concurrency=Concurrency(max(START, first_requests), most),
+            concurrency=Concurrency(max(START, len(planners)), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
             lanes=len(plan.own_lanes),

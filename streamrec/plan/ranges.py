@@ -264,9 +264,8 @@ class LaneRanges:
         sizes: The shards' sizes in bytes, as far as known; read anew at every call.
         reach: The number of different shards in the lane: if so many in a row are empty, all are.
         offset: The byte of the first extent's shard at which to begin.
-        probes: Begin with a probe of the first shard, which tells whether it is compressed and
-            ``offset`` does not count bytes of the file. If the shard's size is known, a range at
-            ``offset`` follows as a guess; nothing more until :meth:`go_on` is called.
+        probes: Begin with a probe of the first shard, which tells whether it is compressed;
+            nothing follows until :meth:`go_on` is called.
     """
 
     def __init__(
@@ -279,15 +278,12 @@ class LaneRanges:
         probes: bool = False,
     ) -> None:
         self.probes = probes
-        self.guessed = False
-        """``True`` once a guessed range was requested, which may turn out useless."""
-        self._guess_at = offset if probes else None
         self._extents = extents
         self._sizes = sizes
         self._reach = reach
         self._empty: set[int] = set()
         self._extent: Extent | None = next(extents, None)
-        self._next = self._begin(None if probes else offset)
+        self._next = self._begin(offset)
         self._asked = False
         self._guess: float = inf
 
@@ -312,9 +308,7 @@ class LaneRanges:
         """
         while (extent := self._extent) is not None:
             end = self._end(extent)
-            if self._asked and self.probes:
-                return self._guessed_range(extent, end, size)
-            if self._asked and end is None:
+            if self._asked and (self.probes or end is None):
                 return None
             size = min(size, PROBE) if self.probes else size
             if end is None or self._next < end:
@@ -326,18 +320,8 @@ class LaneRanges:
         return None
 
     def go_on(self, offset: int) -> None:
-        """Read on from ``offset``, which the probe has settled, unless the guess was right."""
-        self.probes = False
-        if not self.guessed or offset != self._guess_at:
-            self._next = offset
-
-    def _guessed_range(self, extent: Extent, end: int | None, size: int) -> RangeRequest | None:
-        start = self._guess_at
-        if self.guessed or start is None or end is None or end <= start:
-            return None
-        self.guessed = True
-        self._next = min(start + size, end)
-        return RangeRequest(extent, start, self._next)
+        """Read on from ``offset``, as the probe has been answered."""
+        self.probes, self._next = False, offset
 
     def leave(self, extent: Extent) -> None:
         """Request nothing more of this extent."""

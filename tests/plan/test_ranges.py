@@ -153,32 +153,6 @@ def test_a_look_at_the_beginning_comes_first_and_nothing_before_it_is_over(known
     ]
 
 
-@pytest.mark.parametrize("offset", [5000, 90_000])
-def test_beside_a_look_the_range_at_the_offset_is_guessed(offset: int) -> None:
-    order = ShardOrder(2, 1)
-    ranges = LaneRanges(
-        extents(order, 0, 1), {0: 100_000, 1: 7}, order.reach(0), offset=90_000, probes=True
-    )
-    probe, guess = ranges.next(8000), ranges.next(8000)
-    assert probe is not None
-    assert guess is not None
-    assert (probe.start, probe.stop, guess.start, guess.stop) == (0, 4096, 90_000, 98_000)
-    assert ranges.guessed
-    assert ranges.next(8000) is None
-    ranges.go_on(offset)
-    follows = next(iter(drain(ranges, 8000)))
-    assert follows.start == (98_000 if offset == 90_000 else 5000)
-
-
-@pytest.mark.parametrize("sizes", [{}, {0: 90_000, 1: 7}, {0: 60_000, 1: 7}])
-def test_nothing_is_guessed_where_nothing_may_be(sizes: dict[int, int]) -> None:
-    order = ShardOrder(2, 1)
-    ranges = LaneRanges(extents(order, 0, 1), sizes, order.reach(0), offset=90_000, probes=True)
-    assert ranges.next(8000) is not None
-    assert ranges.next(8000) is None
-    assert not ranges.guessed
-
-
 def test_going_on_behind_the_end_goes_on_with_the_next_shard() -> None:
     order = ShardOrder(2, 1)
     ranges = LaneRanges(extents(order, 0, 1), {0: 100, 1: 7}, order.reach(0), probes=True)

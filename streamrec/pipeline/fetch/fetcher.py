@@ -240,7 +240,7 @@ class Fetcher:
             return False
         feed.add(self._start(group, lane, request, size))
         # A probe of the shard's beginning is not yet the lane's first range.
-        if not feed.planner.probes or feed.planner.guessed:
+        if not feed.planner.probes:
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
 

@@ -187,9 +187,7 @@ class RangeQueue:
         self.planner.go_on(offset)
         if not compressed:
             self.drop()
-            self.answered = self.planner.guessed  # if not, the head is still to be requested
-        elif self.planner.guessed:
-            self._asked -= len(self.ranges.pop().memory)
+            self.answered = False  # the head is still to be requested
 
     @property
     def ahead(self) -> int:

@@ -175,57 +175,6 @@ async def test_resuming_in_a_plain_shard_looks_at_its_beginning_and_goes_on() ->
 
 
 @asynchronous
-async def test_it_does_not_wait_for_what_the_look_says() -> None:
-    store = ScriptedStore({"s": shard([1000] * 50)})
-    dataset = dataset_of(store, batch_size=1)
-    found = await batches_of(dataset)
-    store.asked.clear()
-    store.gate = asyncio.Event()
-    async with new_run(dataset, found[20].next_position) as run:
-        while len(store.asked) < 2:  # noqa: ASYNC110 - nothing is answered, so nothing tells
-            await asyncio.sleep(0)
-        store.gate.set()
-        assert contents([await run.receive()]) == contents(found[21:22])
-    assert [start for _, start, _, _ in store.asked] == [0, 21 * 1016]
-
-
-@asynchronous
-async def test_no_lane_waits_for_what_the_looks_say() -> None:
-    """Not even where there are more looks, and guesses beside them, than a run begins with."""
-    lanes, records = 40, 5
-    store = ScriptedStore({f"s{i:02}": shard([1000] * records, i) for i in range(lanes)})
-    dataset = dataset_of(store, batch_size=lanes, lanes=lanes, memory_budget="64MiB")
-    found = await batches_of(dataset)
-    store.asked.clear()
-    store.gate = asyncio.Event()
-    async with new_run(dataset, found[1].next_position) as run:
-        for _ in range(100):  # nothing is answered, so nothing tells
-            await asyncio.sleep(0)
-        asked = sorted((url, start) for url, start, _, _ in store.asked)
-        assert asked == [(url, start) for url in store.objects for start in (0, 2 * 1016)]
-        store.gate.set()
-        assert contents([await run.receive()]) == contents(found[2:3])
-
-
-@pytest.mark.parametrize("kind", PACKED)
-@asynchronous
-async def test_what_was_read_as_if_it_were_plain_is_dropped(kind: Compression) -> None:
-    """Random bytes stay as many, so the offset is a place in the compressed shard, too."""
-    store = ScriptedStore({"s": pack(kind, shard([1000] * 400))})
-    dataset = dataset_of(store, batch_size=1)
-    found = await batches_of(dataset)
-    store.asked.clear()
-    async with new_run(dataset, found[99].next_position) as run:
-        rest = [await run.receive() for _ in range(300)]
-        with pytest.raises(EndOfStream):
-            await run.receive()
-        while run.statistics()["bytes_in_memory"]:  # noqa: ASYNC110 - until a thread lets go of it
-            await asyncio.sleep(0)
-    assert contents(rest) == contents(found[100:])
-    assert [start for _, start, _, _ in store.asked][:3] == [0, 100 * 1016, 4096]
-
-
-@asynchronous
 async def test_behind_such_a_look_a_lane_begins_as_small_as_any() -> None:
     store = ScriptedStore({"s": shard([1000] * 4000)})
     dataset = dataset_of(store, batch_size=1, memory_budget="64MiB")
