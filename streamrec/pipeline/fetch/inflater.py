@@ -166,13 +166,14 @@ class Inflater:
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
-        overdraws = self._fetcher.feeds[
-            lane
-        ].straddling > self._plan.first_range and not self._fetcher.awaits(lane)
-        return min(size, self._plan.first_range) if self._is_due(lane) and not overdraws else 0
+        is_long = self._fetcher.feeds[lane].straddling > self._plan.first_range
+        if not self._is_due(lane) or (is_long and not self._fetcher.awaits(lane)):
+            return 0
+        return min(size, self._plan.first_range)
 
     def _is_due(self, lane: int) -> bool:
-        return self.feeds[lane].is_due(self._demand(lane))
+        """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
+        return self.feeds[lane].is_idle and self._demand(lane).is_empty
 
     async def _inflate(self, lane: int) -> None:
         try:

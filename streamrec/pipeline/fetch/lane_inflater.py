@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from streamrec.errors import DataError, OutOfMemory, StoreError, TruncatedShard
+from streamrec.errors import DataError, OutOfMemory, StreamrecError, TruncatedShard
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
 from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from streamrec.config import Compression
-    from streamrec.errors import StreamrecError
-    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
-    from streamrec.plan.order import Extent
     from streamrec.values.columns import ByteArray
 
 __all__ = ["LaneInflater"]
@@ -61,7 +59,7 @@ class LaneInflater:
         self._skip = offset
         self._rereads = rereads
         self._pieces: deque[RangeRead] = deque()
-        self._extent: Extent | None = None
+        self._extent = _BEFORE
         self._stream: Decompressor | None = None
         self._failed = False
 
@@ -96,7 +94,7 @@ class LaneInflater:
     def give_up(self, extent: Extent) -> None:
         """Go on with the next shard, as the rest of this one cannot be decompressed."""
         self._source.give_up(extent)
-        self._extent, self._stream, self._skip, self._failed = None, None, 0, False
+        self._extent, self._stream, self._skip, self._failed = _BEFORE, None, 0, False
         self._pieces.clear()
         self.update()
 
@@ -116,9 +114,10 @@ class LaneInflater:
         """The piece of memory that is being filled."""
         return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
 
-    def is_due(self, demand: Demand) -> bool:
-        """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
-        return self.has_work and not self._pieces and demand.is_empty
+    @property
+    def is_idle(self) -> bool:
+        """True while there is work for a thread, and the lane has no piece."""
+        return self.has_work and not self._pieces
 
     @property
     def has_work(self) -> bool:
@@ -139,15 +138,14 @@ class LaneInflater:
         while not self._failed and (read := self._source.first) is not None:
             if read.request.extent is not self._extent and not self._enter(read):
                 return False
-            if not self._settle():
+            if not self._use_up(read):
                 break
         return self.has_work
 
     def begin_piece(self, memory: ByteArray) -> None:
         """Append a piece of memory to be filled next."""
-        assert self._extent is not None
-        start = self._stream.produced if self._stream else 0
-        begin = max(start, self._skip)
+        assert self._stream is not None
+        begin = max(self._stream.produced, self._skip)
         request = RangeRequest(self._extent, begin, begin + len(memory))
         self._pieces.append(RangeRead(request, memory, inflated=True))
 
@@ -190,14 +188,17 @@ class LaneInflater:
 
     def _fail(self, error: StreamrecError) -> None:
         """Put an error behind the bytes that wait."""
+        self._last_piece().error = error
+        self._failed = True
+
+    def _last_piece(self) -> RangeRead:
+        """Return the piece that is being filled, or an empty one behind the others."""
         if self.open_piece is None:
             self.begin_piece(_NOTHING)
-        self._pieces[-1].error = error
-        self._failed = True
+        return self._pieces[-1]
 
     def likely_size(self) -> int:
         """Estimate the decompressed bytes of the current shard."""
-        assert self._extent is not None
         return USUAL_RATIO * self._shards.sizes.get(self._extent.shard, 0)
 
     def _enter(self, read: RangeRead) -> bool:
@@ -226,20 +227,18 @@ class LaneInflater:
         named = of_name(self._shards.urls[shard], self._shards.encodings.get(shard))
         return detect(read.memory[: min(HEAD, read.filled)].tobytes(), named)
 
-    def _settle(self) -> bool:
-        """Drop the first range if it is used up; return whether the next one can follow."""
-        read, stream = self._source.first, self._stream
-        if stream is None or read is None or self._busy or stream.pending or self._failed:
-            return False
-        if read.scanned < read.filled:
+    def _use_up(self, read: RangeRead) -> bool:
+        """Drop the first range if all is decompressed; return whether the next one can follow."""
+        stream = self._stream
+        if stream is None or self._busy or stream.pending or read.scanned < read.filled:
             return False
         try:
             if read.error is not None:
                 raise read.error
             return read.done and self._leave(read, stream)
-        except (DataError, StoreError) as error:
+        except StreamrecError as error:
             self._fail(error)
-            return read.done
+            return False
 
     def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
         """Drop the first range; the shard's last one only when all is decompressed."""
@@ -262,15 +261,14 @@ class LaneInflater:
                 url=stream.url,
                 offset=stream.consumed,
             )
-        if self.open_piece is None:
-            self.begin_piece(_NOTHING)
-        piece = self._pieces[-1]
+        piece = self._last_piece()
         piece.shard_size = stream.produced
         piece.close()
-        assert self._extent is not None
         if not stream.produced:
             self._shards.mark_empty(self._extent.shard)
         self._stream, self._skip = None, 0
 
 
+_BEFORE = Extent(-1, -1, -1)
+"""Stands for the extent before the first one."""
 _NOTHING = np.empty(0, np.uint8)
