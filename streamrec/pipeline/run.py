@@ -120,9 +120,7 @@ class Run:
         self._workers = Workers(
             plan, self._shards.urls, self._threads, self._decoder, self._fetcher
         )
-        self._sources = Sources(
-            plan, self._shards, self._fetcher, self._inflater, self._corruption_log
-        )
+        self._sources = Sources(plan, self._shards, self._fetcher, self._corruption_log)
         self._lanes += [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._extent_tracker = ExtentTracker(plan, self._shards)
         taken = self._starts[TAKEN]
@@ -287,8 +285,7 @@ class Run:
         if setting == "none":
             return None
         offsets = self._points[OFFSET].tolist()
-        demand = partial(_demand, self._lanes)
-        return Inflater(self._fetcher, self._shards, demand, plan.memory, setting, offsets)
+        return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
@@ -389,7 +386,7 @@ class Run:
         """Make the error that names the stage that the lane waits for."""
         feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
         reads = [
-            feed.first for feed in (feeds[self._feed_of(lane)], *feeds) if feed.first is not None
+            feed.stored for feed in (feeds[self._feed_of(lane)], *feeds) if feed.stored is not None
         ]
         url = self._shards.urls[reads[0].shard] if reads else None
         if (stage := self._lanes[lane].waits_for) != "fetch":

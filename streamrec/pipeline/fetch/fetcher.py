@@ -71,12 +71,12 @@ class Fetcher:
     ) -> None:
         self._lanes = lanes or len(planners)
         self.feeds = [RangeQueue(planner, plan.first_range) for planner in planners]
-        self._demand = demand
+        self.demand = demand
+        """Returns the demand of a feed's lane."""
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
         self._reserved = 0
-        self._subscribers: list[Callable[[int], None]] = []
         self._plan = plan
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
@@ -111,8 +111,7 @@ class Fetcher:
     def close(self) -> None:
         """Release all memory; nothing is read afterwards."""
         for feed in self.feeds:
-            while feed.ranges:
-                feed.drop()
+            feed.clear()
         self.pool.close()
         self._prefaulter.close()
 
@@ -137,10 +136,6 @@ class Fetcher:
     def awaits(self, lane: int) -> bool:
         """Return whether the consumer waits for this lane."""
         return lane == self._awaited
-
-    def subscribe(self, received: Callable[[int], None]) -> None:
-        """Have a function called with a feed's index when bytes have been received for it."""
-        self._subscribers.append(received)
 
     def reserve(self, nbytes: int) -> None:
         """Leave so many bytes of the budget to what is made of the ranges."""
@@ -178,7 +173,7 @@ class Fetcher:
             if feed.repair is not None:
                 self._repair(group, lane, feed.repair)
         room = self._plan.room(self._reserved, self._read_ahead.size)
-        demands = [self._demand(lane) for lane in range(len(self.feeds))]
+        demands = [self.demand(lane) for lane in range(len(self.feeds))]
         charged = [
             feed.charged(demand.record_size)
             for feed, demand in zip(self.feeds, demands, strict=True)
@@ -341,8 +336,7 @@ class Fetcher:
             self._wake.set()
 
     def _lane_changed(self, lane: int) -> None:
-        for received in self._subscribers:
-            received(lane)
+        self.feeds[lane].changed()
         self.notify(lane)
 
     def _released(self) -> None:

@@ -1,10 +1,10 @@
 """The inflater, which decompresses the lanes' ranges in threads before records are read from them.
 
-A lane reads from a :class:`LaneInflater`. Ranges of uncompressed shards pass through it unchanged.
-Those of compressed ones are decompressed in order, while they are received, into memory of the same
-budget. A lane's offsets count decompressed bytes, so orders and positions do not depend on the
-compression. A lane that begins in the middle of a compressed shard therefore reads it from its
-beginning.
+Ranges of compressed shards are decompressed in order, while they are received, into pieces of
+memory of the same budget. A lane reads the pieces in place of the ranges; those of other shards
+stay as they are. A lane's offsets count decompressed bytes, so orders and positions do not depend
+on the compression. A lane that begins in the middle of a compressed shard therefore reads it from
+its beginning.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from streamrec.pipeline.fetch.lane_inflater import LaneInflater
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.fetcher import Fetcher
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.plan.ranges import MemoryPlan
@@ -42,7 +41,6 @@ class Inflater:
     Args:
         fetcher: Reads the ranges; the inflater reserves a part of its budget.
         shards: The shards' names and sizes.
-        demand: Returns the demand of a feed's lane.
         plan: The byte budget.
         setting: The compression, or ``"auto"``.
         offsets: The byte of its first shard at which each lane begins, decompressed.
@@ -52,27 +50,24 @@ class Inflater:
         self,
         fetcher: Fetcher,
         shards: Shards,
-        demand: Callable[[int], Demand],
         plan: MemoryPlan,
         setting: Compression | Literal["auto"],
         offsets: Sequence[int],
     ) -> None:
-        self.feeds = [
-            LaneInflater(feed, shards, setting, offset, plan.first_range, self._reread)
-            for feed, offset in zip(fetcher.feeds, offsets, strict=True)
-        ]
         self.bytes_in = self.bytes_out = 0
         self._fetcher = fetcher
-        self._demand = demand
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
+        self.feeds = [
+            LaneInflater(feed, shards, setting, offset, plan.first_range, self.wake, self._reread)
+            for feed, offset in zip(fetcher.feeds, offsets, strict=True)
+        ]
         self._busy, self._has_said = 0, False
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        fetcher.subscribe(self._on_received)
         if setting != "auto":
             self._reserve()
 
@@ -94,8 +89,6 @@ class Inflater:
     def close(self) -> None:
         """End the threads after their current steps and release all memory."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for feed in self.feeds:
-            feed.close()
         self.pool.close()
 
     def statistics(self) -> dict[str, Any]:
@@ -117,11 +110,6 @@ class Inflater:
                 "read and decompressed from their beginnings",
                 url,
             )
-
-    def _on_received(self, lane: int) -> None:
-        """Take in the bytes that a lane has received."""
-        if self.feeds[lane].update():
-            self._wake.set()
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
@@ -173,7 +161,7 @@ class Inflater:
 
     def _is_due(self, lane: int) -> bool:
         """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
-        return self.feeds[lane].is_idle and self._demand(lane).is_empty
+        return self.feeds[lane].is_idle and self._fetcher.demand(lane).is_empty
 
     async def _inflate(self, lane: int) -> None:
         try:

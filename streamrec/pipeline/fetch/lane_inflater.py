@@ -1,9 +1,8 @@
-"""The bytes of one lane: its ranges, or the pieces that are decompressed from them."""
+"""The decompression of one lane's ranges."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -30,79 +29,41 @@ USUAL_RATIO = 8
 
 
 class LaneInflater:
-    """A queue of one lane's bytes: plain ranges, or decompressed pieces.
+    """The decompression of one lane's ranges to pieces; it leaves plain shards as they are.
 
     Args:
-        source: The lane's ranges as they are fetched.
+        queue: The lane's ranges and pieces.
         shards: The shards' names and sizes.
         setting: The compression, or ``"auto"``.
         offset: The byte of the first shard to begin at, decompressed.
         head: The size in bytes of the first piece of memory.
+        wake: Called when there is work for a thread.
         rereads: Called with the shard's URL if ``offset`` needs it to be read from its beginning.
     """
 
     def __init__(
         self,
-        source: RangeQueue,
+        queue: RangeQueue,
         shards: Shards,
         setting: Compression | Literal["auto"],
         offset: int,
         head: int,
+        wake: Callable[[], None],
         rereads: Callable[[str], None],
     ) -> None:
         self.size = head
         """The size in bytes of the next piece of memory."""
         self._busy = False  # a thread works for the lane
-        self._source = source
+        self._queue, self._pieces = queue, queue.pieces
         self._shards = shards
         self._setting = setting
         self._skip = offset
+        self._wake = wake
         self._rereads = rereads
-        self._pieces: deque[RangeRead] = deque()
         self._extent = _BEFORE
         self._stream: Decompressor | None = None
         self._failed = False
-
-    # -- for the lane ------------------------------------------------------------------------------
-
-    @property
-    def first(self) -> RangeRead | None:
-        """The range or piece whose records are read next."""
-        if self._pieces:
-            return self._pieces[0]
-        read = self._source.first
-        plain = self._stream is None and read is not None and read.request.extent is self._extent
-        return read if plain else None
-
-    def drop(self) -> None:
-        """Drop the first range or piece, which has been read."""
-        if self._pieces:
-            self._pieces.popleft()
-        else:
-            self._source.drop()
-            self.update()
-
-    @property
-    def ended(self) -> bool:
-        """True when no bytes wait and none will come."""
-        return not self._pieces and self._source.ended
-
-    def reread(self, start: int) -> None:
-        """Request the first range of a plain shard again, from byte ``start`` on."""
-        self._source.reread(start)
-
-    def give_up(self, extent: Extent) -> None:
-        """Go on with the next shard, as the rest of this one cannot be decompressed."""
-        self._source.give_up(extent)
-        self._extent, self._stream, self._skip, self._failed = _BEFORE, None, 0, False
-        self._pieces.clear()
-        self.update()
-
-    def close(self) -> None:
-        """Release the pieces that wait."""
-        self._pieces.clear()
-
-    # -- for the threads ---------------------------------------------------------------------------
+        queue.subscribe(self.update)
 
     @property
     def waiting(self) -> int:
@@ -124,7 +85,7 @@ class LaneInflater:
         """True while there is work for a thread."""
         if self._stream is None or self._busy or self._failed:
             return False
-        read = self._source.first
+        read = self._queue.stored
         received = read is not None and read.scanned < read.filled
         return self._stream.pending or received
 
@@ -133,14 +94,15 @@ class LaneInflater:
         """True while the lane waits for a thread: one at work, or one still to start."""
         return self._busy or self.has_work
 
-    def update(self) -> bool:
-        """Take in the received ranges; return whether there is work for a thread."""
-        while not self._failed and (read := self._source.first) is not None:
+    def update(self) -> None:
+        """Take in the ranges that have been received."""
+        while (read := self._queue.stored) is not None:
             if read.request.extent is not self._extent and not self._enter(read):
-                return False
-            if not self._use_up(read):
                 break
-        return self.has_work
+            if self._failed or not self._use_up(read):
+                break
+        if self.has_work:
+            self._wake()
 
     def begin_piece(self, memory: ByteArray) -> None:
         """Append a piece of memory to be filled next."""
@@ -155,7 +117,7 @@ class LaneInflater:
 
     async def inflate(self, threads: Executor) -> tuple[int, int]:
         """Decompress once in a thread; return the number of bytes taken and given."""
-        read, piece, stream = self._source.first, self.open_piece, self._stream
+        read, piece, stream = self._queue.stored, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
         stored = _NOTHING if read is None else read.unused
@@ -206,16 +168,16 @@ class LaneInflater:
         kind = self._kind(read)
         if kind is None:
             return False
-        self._extent = read.request.extent
-        url = masked(self._shards.urls[self._extent.shard])
+        self._skip = self._skip if self._extent is _BEFORE else 0
+        self._extent, self._stream, self._failed = read.request.extent, None, False
         if kind == "none":
-            self._source.end_probe(self._skip, compressed=False)
-            self._skip = 0
+            self._queue.begin(self._extent, self._skip, compressed=False)
             return True
+        url = masked(self._shards.urls[self._extent.shard])
         if self._skip:
             self._rereads(url)
         self._stream = Decompressor(kind, url=url)
-        self._source.end_probe(read.request.stop, compressed=True)
+        self._queue.begin(self._extent, read.request.stop, compressed=True)
         return True
 
     def _kind(self, read: RangeRead) -> Compression | None:
@@ -247,9 +209,8 @@ class LaneInflater:
             stream.end()
             if stream.pending:
                 return False
-        self._source.drop()
-        if is_last:
             self._end_shard(stream)
+        self._queue.drop_stored()
         return True
 
     def _end_shard(self, stream: Decompressor) -> None:
@@ -266,7 +227,7 @@ class LaneInflater:
         piece.close()
         if not stream.produced:
             self._shards.mark_empty(self._extent.shard)
-        self._stream, self._skip = None, 0
+        self._stream = None
 
 
 _BEFORE = Extent(-1, -1, -1)

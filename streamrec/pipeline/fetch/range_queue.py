@@ -14,7 +14,7 @@ from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.plan.order import Extent
@@ -135,13 +135,19 @@ class RangeRead:
 
 @dataclass(slots=True, eq=False)
 class RangeQueue:
-    """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
+    """A queue of one feed's ranges, in flight or received, with the planner of the next ones.
+
+    If it has a subscriber, that says which shards are compressed, and decompresses their ranges to
+    pieces, which are read in place of the ranges.
+    """
 
     planner: LaneRanges
     size: int
     """The size of the next range in bytes."""
     ranges: deque[RangeRead] = field(default_factory=deque)
     """The queue itself; only the methods change it, as they count its bytes."""
+    pieces: deque[RangeRead] = field(default_factory=deque)
+    """The decompressed pieces, which come before all ranges."""
     account: Account = field(default_factory=Account)
     """The lane's memory: ranges, queued or still referred to by rows, and straddling records."""
     repair: RangeRequest | None = None
@@ -150,6 +156,10 @@ class RangeQueue:
     """True once the store has begun to answer for the lane."""
     _asked: int = field(init=False)
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
+    _update: Callable[[], None] | None = None
+    """The subscriber."""
+    _plain: Extent | None = None
+    """The extent whose ranges are read as they are, if there is a subscriber."""
 
     def __post_init__(self) -> None:
         """Count the bytes of the given ranges."""
@@ -157,8 +167,79 @@ class RangeQueue:
 
     @property
     def first(self) -> RangeRead | None:
-        """The range whose records are read next; none while one is still to be read again."""
+        """The range or piece whose records are read next."""
+        if self.pieces:
+            return self.pieces[0]
+        read = self.stored
+        is_plain = read is None or self._update is None or read.request.extent is self._plain
+        return read if is_plain else None
+
+    @property
+    def stored(self) -> RangeRead | None:
+        """The first range; none while one is still to be read again."""
         return self.ranges[0] if self.ranges and self.repair is None else None
+
+    @property
+    def ended(self) -> bool:
+        """True when no range or piece waits and none will come."""
+        waits = self.ranges or self.pieces or self.repair is not None
+        return not waits and self.planner.ended
+
+    # -- for the reader ----------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Remove the first range or piece, which is used up."""
+        if self.pieces:
+            self.pieces.popleft()
+        else:
+            self.drop_stored()
+            self.changed()
+
+    def reread(self, start: int) -> None:
+        """Drop the first range, and have it read again from byte ``start`` of its shard on."""
+        request = self.drop_stored().request
+        self.repair = RangeRequest(request.extent, start, request.stop)
+
+    def give_up(self, extent: Extent) -> None:
+        """Drop the ranges and pieces of an extent, and request nothing more of it."""
+        self.planner.leave(extent)
+        while self.pieces and self.pieces[0].request.extent is extent:
+            self.pieces.popleft()
+        while self.ranges and self.ranges[0].request.extent is extent:
+            self.drop_stored()
+        self.changed()
+
+    # -- for the decompression ---------------------------------------------------------------------
+
+    def subscribe(self, update: Callable[[], None]) -> None:
+        """Have a function called whenever bytes were received or the first range was dropped."""
+        self._update = update
+
+    def begin(self, extent: Extent, offset: int, *, compressed: bool) -> None:
+        """Note whether the first range's shard is compressed.
+
+        If only the shard's first bytes were requested, as a probe, go on at ``offset``. The probe's
+        range is dropped where its bytes are not needed, and kept if it has an error.
+        """
+        self._plain = None if compressed else extent
+        if self.planner.probes and self.ranges[0].error is None:
+            self.planner.go_on(offset)
+            if not compressed:
+                self.drop_stored()
+                self.answered = False  # the head is still to be requested
+
+    def drop_stored(self) -> RangeRead:
+        """Remove and return the first range."""
+        read = self.ranges.popleft()
+        self._asked -= len(read.memory)
+        return read
+
+    # -- for the fetcher ---------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Call the subscriber, as there is news of the ranges."""
+        if self._update is not None:
+            self._update()
 
     def add(self, read: RangeRead) -> None:
         """Append a range that has been requested."""
@@ -171,23 +252,11 @@ class RangeQueue:
         self.ranges.appendleft(read)
         self._asked += len(read.memory)
 
-    def drop(self) -> RangeRead:
-        """Remove and return the first range, which is used up."""
-        read = self.ranges.popleft()
-        self._asked -= len(read.memory)
-        return read
-
-    def end_probe(self, offset: int, *, compressed: bool) -> None:
-        """Go on at ``offset`` if only the shard's first bytes were requested, as a probe.
-
-        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
-        """
-        if not self.planner.probes or self.ranges[0].error is not None:
-            return
-        self.planner.go_on(offset)
-        if not compressed:
-            self.drop()
-            self.answered = False  # the head is still to be requested
+    def clear(self) -> None:
+        """Drop everything."""
+        self.ranges.clear()
+        self.pieces.clear()
+        self._asked = 0
 
     @property
     def ahead(self) -> int:
@@ -210,19 +279,3 @@ class RangeQueue:
         """Return its memory in bytes, with that for records which straddle two of its ranges."""
         # A record at the end of each range goes on in the next one, so that it must be copied.
         return self.account.in_use + len(self.ranges) * record_size
-
-    @property
-    def ended(self) -> bool:
-        """True when no range waits and none will come."""
-        return not self.ranges and self.repair is None and self.planner.ended
-
-    def give_up(self, extent: Extent) -> None:
-        """Drop the ranges of an extent, and request nothing more of it."""
-        self.planner.leave(extent)
-        while self.ranges and self.ranges[0].request.extent is extent:
-            self.drop()
-
-    def reread(self, start: int) -> None:
-        """Drop the first range, and have it read again from byte ``start`` of its shard on."""
-        read = self.drop()
-        self.repair = RangeRequest(read.request.extent, start, read.request.stop)

@@ -16,7 +16,6 @@ from streamrec.pipeline.lane.record_reader import RecordReader
 
 if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import Fetcher
-    from streamrec.pipeline.fetch.inflater import Inflater
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.run_plan import RunPlan
@@ -36,7 +35,6 @@ class Sources:
         plan: The run's plan.
         shards: The shards' names and the facts about them.
         fetcher: The fetcher of the ranges.
-        inflater: The inflater of compressed ranges; ``None``: no shard is compressed.
         corruption_log: The log of skipped damage; ``None``: damage ends a lane.
     """
 
@@ -45,13 +43,11 @@ class Sources:
         plan: RunPlan,
         shards: Shards,
         fetcher: Fetcher,
-        inflater: Inflater | None,
         corruption_log: CorruptionLog | None,
     ) -> None:
         self._plan = plan
         self._shards = shards
         self._fetcher = fetcher
-        self._inflater = inflater
         self._corruption_log = corruption_log
         self._points = plan.points
         self._most = record_limit(plan.settings)
@@ -116,5 +112,5 @@ class Sources:
             notify=partial(self._fetcher.notify, feed),
             reach=order.reach(lane),
         )
-        ranges, end = (self._inflater or self._fetcher).feeds[feed], plan.feed_end(order, lane)
+        ranges, end = self._fetcher.feeds[feed], plan.feed_end(order, lane)
         return RecordReader(ranges, self._shards, start, end, scanner, damage, plan.epoch(feed))

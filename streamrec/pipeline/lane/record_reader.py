@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from streamrec.errors import StreamrecError
     from streamrec.formats.shards.tfrecord import FrameScanner
     from streamrec.pipeline.fetch.demand import Demand
-    from streamrec.pipeline.fetch.lane_inflater import LaneInflater
     from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.records import RecordBlock
@@ -35,7 +34,7 @@ class RecordReader:
     """A reader of one feed's records, from its ranges as they are received.
 
     Args:
-        feed: The queue of its ranges or of decompressed pieces.
+        feed: The queue of its ranges.
         shards: The shards' names and sizes.
         start: The coordinates to begin at.
         end: The coordinates at which a finite run leaves the feed.
@@ -48,7 +47,7 @@ class RecordReader:
 
     def __init__(
         self,
-        feed: RangeQueue | LaneInflater,
+        feed: RangeQueue,
         shards: Shards,
         start: Coordinates,
         end: Coordinates,

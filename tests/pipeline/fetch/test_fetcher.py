@@ -86,7 +86,7 @@ async def drain(fetcher: Fetcher, lane: int = 0) -> list[tuple[int, bytes]]:
         if not feed.ranges or not (feed.ranges[0].done or feed.ranges[0].error):
             await asyncio.sleep(0)  # several lanes are drained at once; only one may `wait_for`
             continue
-        read = feed.drop()
+        read = feed.drop_stored()
         if read.error is not None:
             raise read.error
         out.append((read.request.extent.shard, bytes(read.memory[: read.filled])))
@@ -337,7 +337,7 @@ async def test_a_starving_lane_gets_its_head_whatever_the_budget() -> None:
         for _ in range(3):
             while not fetcher.feeds[0].ranges or not fetcher.feeds[0].ranges[0].done:
                 await fetcher.wait_for(0)
-            held.append(fetcher.feeds[0].drop().memory)
+            held.append(fetcher.feeds[0].drop_stored().memory)
             fetcher.wake()
         while not fetcher.feeds[1].ranges or not fetcher.feeds[1].ranges[0].done:
             await fetcher.wait_for(1)
@@ -354,11 +354,12 @@ async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short
     async with fetching(store, lanes=8, known=True, concurrency=1) as (fetcher, _):
         all_there = asyncio.Event()
 
-        def received(_: int) -> None:
+        def received() -> None:
             if all(feed.ranges and feed.ranges[0].done for feed in fetcher.feeds):
                 all_there.set()
 
-        fetcher.subscribe(received)
+        for feed in fetcher.feeds:
+            feed.subscribe(received)
         await asyncio.wait_for(all_there.wait(), 30)
     assert store.most_open == 1
 

@@ -5,7 +5,6 @@ import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from streamrec.errors import (
     CorruptLength,
     StaleIndex,
     StoreUnavailable,
+    StreamrecError,
     TruncatedShard,
 )
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -216,7 +216,7 @@ def test_a_shard_that_ends_inside_a_record_is_not_read_again() -> None:
 
 def test_of_what_was_decompressed_nothing_is_read_again() -> None:
     with pytest.raises(CorruptLength):
-        pop_all(reader_of(Inflated(damaged(STARTS[3]))))
+        pop_all(reader_of(inflated(damaged(STARTS[3]))))
 
 
 CHUNK = Extent(0, 0, shard=0, begin=STARTS[1], end=STARTS[4], first_record=1, skip=1, records=2)
@@ -329,37 +329,19 @@ def test_a_lane_in_which_nothing_is_intact_is_hopeless(reach: int) -> None:
         pop_all(reader)
 
 
-class Inflated:
-    """A compressed shard that gave these bytes before its end or before a fault."""
-
-    def __init__(self, data: bytes, fault: CorruptCompression | None = None) -> None:
-        memory = np.frombuffer(data, np.uint8)
-        piece = RangeRead(
-            RangeRequest(WHOLE, 0, len(data)), memory, len(data), error=fault, inflated=True
-        )
-        piece.done, piece.shard_size = fault is None, None if fault else len(data)
-        self.pieces = deque([piece])
-
-    @property
-    def first(self) -> RangeRead | None:
-        return self.pieces[0] if self.pieces else None
-
-    @property
-    def ended(self) -> bool:
-        return not self.pieces
-
-    def drop(self) -> None:
-        self.pieces.popleft()
-
-    def give_up(self, extent: Extent) -> None:
-        assert extent is self.pieces.popleft().request.extent
+def inflated(data: bytes, fault: StreamrecError | None = None) -> RangeQueue:
+    """Make the queue of a compressed shard that gave these bytes before its end or a fault."""
+    read = received(WHOLE, 0, len(data), data)
+    read.inflated, read.error, read.done = True, fault, fault is None
+    read.shard_size = None if fault else len(data)
+    return RangeQueue(nothing_more(), 1, pieces=deque([read]))
 
 
 @pytest.mark.parametrize("came", [STARTS[3], STARTS[3] + 5])
 def test_what_a_compressed_shard_lacks_is_skipped(came: int) -> None:
     fault = CorruptCompression("is no stream", offset=100)
     corruption_log = CorruptionLog(URLS, 1)
-    reader = reader_of(Inflated(SHARD[:came], fault), log=corruption_log)
+    reader = reader_of(inflated(SHARD[:came], fault), log=corruption_log)
     assert pop_all(reader) == [0, 1, 2, END]
     lost = came - STARTS[3] + SIZE - 100  # bytes that came out, and those that did not go in
     assert corruption_log.statistics()["skipped_bytes"] == lost
@@ -368,12 +350,11 @@ def test_what_a_compressed_shard_lacks_is_skipped(came: int) -> None:
 def test_a_compressed_shard_that_is_damaged_is_an_error_else() -> None:
     fault = CorruptCompression("is no stream", offset=100)
     with pytest.raises(CorruptCompression):
-        pop_all(reader_of(Inflated(SHARD[: STARTS[3]], fault)))
+        pop_all(reader_of(inflated(SHARD[: STARTS[3]], fault)))
 
 
 @pytest.mark.parametrize("corruption_log", [None, CorruptionLog(URLS, 1.0)])
 def test_a_store_that_fails_is_no_damage(corruption_log: CorruptionLog | None) -> None:
-    feed = Inflated(SHARD[: STARTS[3]])
-    feed.pieces[0].done, feed.pieces[0].error = False, StoreUnavailable("gone")
+    feed = inflated(SHARD[: STARTS[3]], StoreUnavailable("gone"))
     with pytest.raises(StoreUnavailable):
         pop_all(reader_of(feed, log=corruption_log))
