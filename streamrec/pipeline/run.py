@@ -385,23 +385,17 @@ class Run:
     def _stalled(self, lane: int) -> StreamrecError:
         """Make the error that names the stage that the lane waits for."""
         feeds, seconds = self._fetcher.feeds, self._plan.settings.stall_timeout
-        reads = [
-            feed.stored for feed in (feeds[self._feed_of(lane)], *feeds) if feed.stored is not None
-        ]
-        url = self._shards.urls[reads[0].shard] if reads else None
+        stored = (feed.stored for feed in (feeds[self._feed_of(lane)], *feeds))
+        read = next(filter(None, stored), None)
+        url = self._shards.urls[read.shard] if read else None
         if (stage := self._lanes[lane].waits_for) != "fetch":
-            return Stalled(f"{stage} stands still for {seconds:g} s; {RAISE}", stage=stage)
-        if (
-            self._inflater is not None
-            and reads
-            and self._inflater.feeds[self._feed_of(lane)].decompresses
-        ):
-            return Stalled(f"{url} stands still for {seconds:g} s; {RAISE}", stage="decompress")
+            what = url if stage == "decompress" else stage
+            return Stalled(f"{what} stands still for {seconds:g} s; {RAISE}", stage=stage)
         return StoreUnavailable(
             f"fetch stalls: nothing came for {seconds:g} s; check the store and the network, or "
             "raise stall_timeout",
             url=url,
-            offset=reads[0].request.start + reads[0].filled if reads else None,
+            offset=read.request.start + read.filled if read else None,
         )
 
     async def _send_remainder(self, step: int) -> None:

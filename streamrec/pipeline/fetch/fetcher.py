@@ -170,8 +170,8 @@ class Fetcher:
     def _schedule(self, group: asyncio.TaskGroup) -> None:
         self.pool.trim(max(0, self._plan.for_ranges - self._reserved - self.pool.in_use))
         for lane, feed in enumerate(self.feeds):
-            if feed.repair is not None:
-                self._repair(group, lane, feed.repair)
+            if (again := feed.repair) is not None:
+                feed.add_repair(self._start(group, lane, again, again.stop - again.start))
         room = self._plan.room(self._reserved, self._read_ahead.size)
         demands = [self.demand(lane) for lane in range(len(self.feeds))]
         charged = [
@@ -238,10 +238,6 @@ class Fetcher:
         if not feed.planner.probes:
             feed.size = max(feed.size, grown(size, self._plan.range_size))
         return True
-
-    def _repair(self, group: asyncio.TaskGroup, lane: int, request: RangeRequest) -> None:
-        size = request.stop - request.start
-        self.feeds[lane].add_repair(self._start(group, lane, request, size))
 
     def _start(
         self, group: asyncio.TaskGroup, lane: int, request: RangeRequest, allowed: int

@@ -89,11 +89,6 @@ class LaneInflater:
         received = read is not None and read.scanned < read.filled
         return self._stream.pending or received
 
-    @property
-    def decompresses(self) -> bool:
-        """True while the lane waits for a thread: one at work, or one still to start."""
-        return self._busy or self.has_work
-
     def update(self) -> None:
         """Take in the ranges that have been received."""
         while (read := self._queue.stored) is not None:

@@ -158,8 +158,10 @@ class RangeQueue:
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
     _update: Callable[[], None] | None = None
     """The subscriber."""
-    _plain: Extent | None = None
-    """The extent whose ranges are read as they are, if there is a subscriber."""
+    _begun: Extent | None = None
+    """The last extent of which it is known whether its shard is compressed."""
+    _is_compressed: bool = False
+    """True if that shard is compressed."""
 
     def __post_init__(self) -> None:
         """Count the bytes of the given ranges."""
@@ -171,13 +173,23 @@ class RangeQueue:
         if self.pieces:
             return self.pieces[0]
         read = self.stored
-        is_plain = read is None or self._update is None or read.request.extent is self._plain
+        if read is None or self._update is None:
+            return read
+        is_plain = read.request.extent is self._begun and not self._is_compressed
         return read if is_plain else None
 
     @property
     def stored(self) -> RangeRead | None:
         """The first range; none while one is still to be read again."""
         return self.ranges[0] if self.ranges and self.repair is None else None
+
+    @property
+    def decompresses(self) -> bool:
+        """True while bytes that have been received must be decompressed before they can be read."""
+        read = self.stored
+        if read is None or read.request.extent is not self._begun or not self._is_compressed:
+            return False
+        return read.done or read.scanned < read.filled
 
     @property
     def ended(self) -> bool:
@@ -221,7 +233,7 @@ class RangeQueue:
         If only the shard's first bytes were requested, as a probe, go on at ``offset``. The probe's
         range is dropped where its bytes are not needed, and kept if it has an error.
         """
-        self._plain = None if compressed else extent
+        self._begun, self._is_compressed = extent, compressed
         if self.planner.probes and self.ranges[0].error is None:
             self.planner.go_on(offset)
             if not compressed:

@@ -149,46 +149,36 @@ class Drawn:
 
     first: int
     """The number of the first draw."""
-    starts: list[Point]
-    """The point of each component before the first draw."""
-    start_epochs: list[int]
-    """The epoch of each component before the first draw."""
     choices: Indices
     """int64 ``[draws]``: the component of each draw."""
-    ends: Indices
-    """int64 ``[draws, 3]``: the drawn component's point behind the record."""
+    points: Indices
+    """int64 ``[components + draws, 3]``: the point of each component before the first draw, then
+    the drawn component's point behind each draw's record."""
     epochs: Indices
-    """int64 ``[draws]``: the drawn record's epoch in its component."""
+    """int64 ``[components + draws]``: the same with epochs."""
 
     @cached_property
     def _latest(self) -> Indices:
-        """int64 ``[components, draws + 1]``: each one's last draw after ``d`` draws; -1 if none."""
-        count = len(self.choices)
-        components = np.arange(len(self.starts))[:, None]
-        drawn = np.where(self.choices == components, np.arange(count), -1)
-        none = np.full((len(components), 1), -1)
-        return np.maximum.accumulate(np.hstack([none, drawn]), axis=1)
+        """int64 ``[components, draws + 1]``: the row of ``points`` that holds after ``d`` draws."""
+        count = len(self.points) - len(self.choices)
+        components = np.arange(count)[:, None]
+        drawn = np.where(self.choices == components, np.arange(count, len(self.points)), -1)
+        return np.maximum.accumulate(np.hstack([components, drawn]), axis=1)
 
     def lowest_epochs(self, weighted: npt.NDArray[np.bool_]) -> Indices:
         """Return int64 ``[draws]``: the lowest epoch of the weighted components after each draw."""
-        latest = self._latest[:, 1:]
-        starts = np.array(self.start_epochs)[:, None]
-        epochs = np.where(latest < 0, starts, self.epochs[latest])
+        epochs = self.epochs[self._latest[:, 1:]]
         lowest: Indices = np.where(weighted, epochs, epochs.max()).min(axis=0)
         return lowest
 
     def at(self, count: int, epoch: int) -> Coordinates:
         """Return the lane's coordinates after ``count`` draws, in that epoch of the mix."""
-        sources = tuple(
-            tuple(self.ends[last].tolist()) if last >= 0 else start
-            for start, last in zip(self.starts, self._latest[:, count].tolist(), strict=True)
-        )
-        return Coordinates(epoch, 0, self.first + count, sources=sources)
+        points = self.points[self._latest[:, count]].tolist()
+        return Coordinates(epoch, 0, self.first + count, sources=tuple(map(tuple, points)))
 
     def behind(self, draws: Indices, epoch: int) -> Indices:
         """Return int64 ``[draws, numbers]``: the lane's coordinates after each of these draws."""
-        latest = self._latest[:, draws + 1].T[:, :, None]
-        points = np.where(latest < 0, np.array(self.starts), self.ends[latest[:, :, 0]])
+        points = self.points[self._latest[:, draws + 1].T]
         own = np.zeros((len(draws), OWN), np.int64)
         own[:, 0] = epoch
         own[:, 2] = self.first + 1 + draws
@@ -320,7 +310,9 @@ class Mix:
         order[np.argsort(choices, kind="stable")] = np.arange(count)
         ends = np.concatenate([part.ends[:, :3] for part in parts])[order]
         epochs = np.repeat([part.extent.epoch for part in parts], [len(part) for part in parts])
-        drawn = Drawn(self._number, starts, start_epochs, choices, ends, epochs[order])
+        points = np.concatenate([starts, ends])
+        epochs = np.concatenate([start_epochs, epochs[order]])
+        drawn = Drawn(self._number, choices, points, epochs)
         self._number += count
         return MixedSpan(
             Extent(0, self._epoch, -1),

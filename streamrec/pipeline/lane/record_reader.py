@@ -72,7 +72,9 @@ class RecordReader:
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        return "quarantine" if self._damage.is_storing else "fetch"
+        if self._damage.is_storing:
+            return "quarantine"
+        return "decompress" if self._feed.decompresses else "fetch"
 
     def demand(self, number: int, lane: Demand) -> Demand:  # noqa: ARG002 - there is one feed
         """Return the lane's demand of its only feed."""

@@ -329,9 +329,8 @@ def test_where_a_lane_stands_behind_draws_is_where_it_stands_after_as_many(
 ) -> None:
     """All at once, as one by one."""
     count = len(choices)
-    ends = np.arange(100, 100 + 3 * count).reshape(count, 3)
-    starts: list[Any] = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
-    drawn = Drawn(first, starts, [0, 0, 0], np.array(choices), ends, np.zeros(count, np.int64))
+    points = np.arange(3 * (3 + count)).reshape(3 + count, 3)
+    drawn = Drawn(first, np.array(choices), points, np.zeros(3 + count, np.int64))
     draws = np.arange(count)[::2]
     expected = [drawn.at(number + 1, 5).numbers for number in draws.tolist()]
     assert drawn.behind(draws, 5).tolist() == expected

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
+from streamrec.plan.order import Extent
+from streamrec.plan.ranges import LaneRanges, RangeRequest
+from tests.pipeline.received import SHARD, nothing_more, received
+
+FIRST, SECOND = Extent(0, 0, shard=0), Extent(1, 0, shard=1)
+HALF = len(SHARD) // 2
+
+
+def reads() -> list[RangeRead]:
+    """Return two ranges of one shard, and one of the next."""
+    end = len(SHARD)
+    bounds = [(FIRST, 0, HALF), (FIRST, HALF, end), (SECOND, 0, end)]
+    return [received(extent, start, stop) for extent, start, stop in bounds]
+
+
+def piece_of(extent: Extent) -> RangeRead:
+    piece = received(extent, 0, HALF)
+    piece.inflated = True
+    return piece
+
+
+def test_without_a_subscriber_all_ranges_are_read_as_they_are() -> None:
+    given = reads()
+    queue, found = RangeQueue(nothing_more(), 1, deque(given)), []
+    while queue.first is not None:
+        found.append(queue.first)
+        queue.drop()
+    assert found == given
+    assert (queue.ended, queue.ahead, queue.decompresses) == (True, 0, False)
+
+
+def test_with_one_nothing_is_read_until_its_compression_is_known() -> None:
+    given, calls = reads(), list[int]()
+    queue = RangeQueue(nothing_more(), 1, deque(given))
+    queue.subscribe(lambda: calls.append(len(queue.ranges)))
+    assert (queue.first, queue.stored, queue.decompresses) == (None, given[0], False)
+    queue.begin(FIRST, 0, compressed=False)
+    for read in given[:2]:
+        assert queue.first is read
+        queue.drop()
+    assert calls == [2, 1]
+    assert (queue.first, queue.stored) == (None, given[2])
+
+
+def test_pieces_are_read_in_place_of_compressed_ranges() -> None:
+    given, piece = reads(), piece_of(FIRST)
+    queue = RangeQueue(nothing_more(), 1, deque(given), deque([piece]))
+    queue.subscribe(lambda: None)
+    queue.begin(FIRST, 0, compressed=True)
+    assert (queue.first, queue.decompresses) == (piece, True)
+    queue.drop()
+    assert (queue.first, queue.stored, len(queue.ranges)) == (None, given[0], 3)
+
+
+@pytest.mark.parametrize("extent", [FIRST, SECOND])
+def test_of_an_extent_that_is_given_up_nothing_is_left(extent: Extent) -> None:
+    planner = LaneRanges(iter([SECOND]), {1: 9}, reach=2)
+    queue = RangeQueue(planner, 1, deque(reads()[:2]), deque([piece_of(FIRST), piece_of(SECOND)]))
+    queue.give_up(extent)
+    left = 2 if extent is SECOND else 0
+    assert (len(queue.ranges), queue.ahead) == (left, left and len(SHARD))
+    assert len(queue.pieces) == (2 if extent is SECOND else 1)
+    assert planner.ended == (extent is SECOND)
+
+
+def test_a_range_that_is_read_again_comes_before_the_others() -> None:
+    given = reads()
+    queue = RangeQueue(nothing_more(), 1, deque(given))
+    queue.reread(5)
+    assert queue.repair == RangeRequest(FIRST, 5, HALF)
+    assert (queue.first, queue.ended, queue.ahead) == (None, False, 2 * len(SHARD) - HALF)
+    queue.add_repair(again := received(FIRST, 5, HALF))
+    assert queue.first is again
