@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -32,11 +31,8 @@ from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
@@ -272,12 +268,11 @@ class Run:
             self._shards,
             self._stores,
             planners,
-            partial(_demand, self._lanes),
+            self._lanes,
             plan.memory,
             concurrency=Concurrency(max(START, len(planners)), most),
             stall_timeout=plan.settings.stall_timeout,
             random=Random(),
-            lanes=len(plan.own_lanes),
         )
 
     def _make_inflater(self) -> Inflater | None:
@@ -441,12 +436,6 @@ class Run:
             self._extent_tracker.tags(points, lanes),
             sources,
         )
-
-
-def _demand(lanes: Sequence[Lane], feed: int) -> Demand:
-    """Return the demand of a feed's lane."""
-    number, lane = divmod(feed, len(lanes))
-    return lanes[lane].demand(number)
 
 
 def _first_cause(failure: BaseException | None) -> BaseException | None:

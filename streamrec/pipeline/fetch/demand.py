@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["Demand", "Turns"]
+__all__ = ["Consumer", "Demand", "Turns"]
 
 
 class Turns(NamedTuple):
@@ -28,8 +28,6 @@ class Turns(NamedTuple):
 class Demand(NamedTuple):
     """A lane's records that are ready, and its need of one of its feeds."""
 
-    record_size: float
-    """The mean size of a record, in bytes."""
     ready: float = 0
     """The approximate bytes of records that wait to be merged; exactly 0 if there are none."""
     lacks: int = 0
@@ -56,3 +54,14 @@ class Demand(NamedTuple):
         until = own / self.share if self.turns is None else self.turns.until(own)
         # Bytes that complete a window are all needed at once, when the records before are used up.
         return self.ready + (until - self.lacks if until >= self.lacks else until / self.lacks - 1)
+
+
+class Consumer(Protocol):
+    """A lane, as far as the fetcher knows it."""
+
+    record_size: float
+    """The mean size of a record, in bytes."""
+
+    def demand(self, number: int) -> Demand:
+        """Return its demand of its feed of that number."""
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from heapq import heapify, heappop, heapreplace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import OutOfMemory
@@ -17,10 +18,10 @@ from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from random import Random
 
-    from streamrec.pipeline.fetch.demand import Demand
+    from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
@@ -47,13 +48,11 @@ class Fetcher:
         shards: The facts about the shards; responses add to them.
         stores: The stores of the shards.
         planners: One for each feed: a lane, or one of the sources that a lane draws from.
-        demand: Returns the demand of a feed's lane.
+        lanes: The lanes, once the fetcher runs. Feed ``f`` is one of lane ``f mod lanes``.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
-        lanes: The number of lanes, if it is less than that of planners: feed ``f`` is then one of
-            lane ``f mod lanes``.
     """
 
     def __init__(
@@ -61,18 +60,15 @@ class Fetcher:
         shards: Shards,
         stores: OpensStores,
         planners: Sequence[LaneRanges],
-        demand: Callable[[int], Demand],
+        lanes: Sequence[Consumer],
         plan: MemoryPlan,
         *,
         concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
-        lanes: int | None = None,
     ) -> None:
-        self._lanes = lanes or len(planners)
+        self._lanes = lanes
         self.feeds = [RangeQueue(planner, plan.first_range) for planner in planners]
-        self.demand = demand
-        """Returns the demand of a feed's lane."""
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
@@ -133,6 +129,11 @@ class Fetcher:
             self._awaited = -1
             self.counts["waited_us"] += int((self._loop.time() - started) * 1e6)
 
+    def demand(self, feed: int) -> Demand:
+        """Return the demand of a feed's lane."""
+        lanes = self._lanes
+        return lanes[feed % len(lanes)].demand(feed // len(lanes))
+
     def awaits(self, lane: int) -> bool:
         """Return whether the consumer waits for this lane."""
         return lane == self._awaited
@@ -143,7 +144,7 @@ class Fetcher:
 
     def notify(self, lane: int) -> None:
         """Wake up the wait for a lane that has news."""
-        is_awaited = self._awaited >= 0 and (lane - self._awaited) % self._lanes == 0
+        is_awaited = self._awaited >= 0 and (lane - self._awaited) % len(self._lanes) == 0
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
@@ -173,32 +174,27 @@ class Fetcher:
             if (again := feed.repair) is not None:
                 feed.add_repair(self._start(group, lane, again, again.stop - again.start))
         room = self._plan.room(self._reserved, self._read_ahead.size)
-        demands = [self.demand(lane) for lane in range(len(self.feeds))]
-        charged = [
-            feed.charged(demand.record_size)
-            for feed, demand in zip(self.feeds, demands, strict=True)
-        ]
+        sizes = [lane.record_size for lane in self._lanes]
+        charged = [feed.charged(size) for feed, size in zip(self.feeds, cycle(sizes), strict=False)]
         beyond = sum(map(room.beyond, charged))
-        nearest = self._nearest(room, demands, charged, beyond)
+        nearest = self._nearest(room, charged, beyond)
         while nearest and self._in_flight < self.concurrency.limit:
             lane = nearest[0][1]
-            feed, demand = self.feeds[lane], demands[lane]
+            feed, size = self.feeds[lane], sizes[lane % len(sizes)]
             if self._awaits_answer(feed):
                 nearest = [one for one in nearest if not self.feeds[one[1]].ahead]
                 heapify(nearest)
                 continue
-            before = feed.charged(demand.record_size)
+            before = feed.charged(size)
             if self._start_next(group, lane, room.reach(before, beyond)):
-                heapreplace(nearest, (demand.distance(feed.ahead), lane))
-                beyond += room.beyond(feed.charged(demand.record_size)) - room.beyond(before)
+                heapreplace(nearest, (self.demand(lane).distance(feed.ahead), lane))
+                beyond += room.beyond(feed.charged(size)) - room.beyond(before)
             else:
                 heappop(nearest)
         self._at_limit = bool(nearest)
         self._limited = self._limited or self._at_limit
 
-    def _nearest(
-        self, room: Room, demands: list[Demand], charged: list[float], beyond: float
-    ) -> list[tuple[float, int]]:
+    def _nearest(self, room: Room, charged: list[float], beyond: float) -> list[tuple[float, int]]:
         """Return a heap of the lanes that may ask for more, by how soon they need it."""
         self._full = False
         nearest = []
@@ -210,7 +206,7 @@ class Fetcher:
             taken = charged[lane]
             reach = reach_beyond if taken >= share else room.reach(taken, beyond)
             if not (feed.ranges and feed.answered) or feed.least <= reach:
-                nearest.append((demands[lane].distance(feed.ahead), lane))
+                nearest.append((self.demand(lane).distance(feed.ahead), lane))
             else:
                 self._full = True
         heapify(nearest)

@@ -57,7 +57,8 @@ class Lane:
         self._stage = stage
         self._filter_stage = filter_stage
         self._packing = packing
-        self._record_size = record_size
+        self.record_size = record_size
+        """The mean size of a record in bytes."""
         self._ready = 0.0  # the bytes of the available rows
         self._segments: deque[Segment] = deque()
 
@@ -100,8 +101,7 @@ class Lane:
 
     def demand(self, number: int) -> Demand:
         """Return the lane's demand of its feed of that number."""
-        lane = Demand(self._record_size, self._ready, self._stage.lacks)
-        return self._source.demand(number, lane)
+        return self._source.demand(number, Demand(self._ready, self._stage.lacks))
 
     @property
     def waits_for(self) -> str:
@@ -171,7 +171,7 @@ class Lane:
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:
-            self._record_size = segment.rows.nbytes / len(segment.rows)
+            self.record_size = segment.rows.nbytes / len(segment.rows)
             if self._packing is not None:
                 self._packing.put(segment)
             else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
+from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.lane.ordering_stages import OWN, Coordinates, RecordSpan
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.pipeline.fetch.demand import Demand
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.mixture import Draws
     from streamrec.values.columns import Indices
@@ -227,7 +227,7 @@ class Mix:
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
-        return lane._replace(undrawn=self._components[number].undrawn, share=self._shares[number])
+        return Demand(*lane[:2], self._components[number].undrawn, self._shares[number])
 
     @property
     def waits_for(self) -> str:

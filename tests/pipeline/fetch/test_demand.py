@@ -30,7 +30,7 @@ def test_a_turn_that_took_more_than_its_size_is_over(feeds: int, taken: int, nby
 
 def test_of_what_a_window_lacks_the_first_is_read_first() -> None:
     """All of it is needed at once, before what comes behind it."""
-    demands = [Demand(1, lacks=25, turns=Turns(3, away, 0, 10)) for away in (2, 0, 1)]
+    demands = [Demand(lacks=25, turns=Turns(3, away, 0, 10)) for away in (2, 0, 1)]
     distances = [demand.distance(0) for demand in demands]
     assert sorted(distances) == [distances[1], distances[2], distances[0]]
     assert all(-1 <= distance < 0 for distance in distances)
@@ -38,6 +38,6 @@ def test_of_what_a_window_lacks_the_first_is_read_first() -> None:
 
 
 def test_bytes_that_wait_to_be_drawn_come_before_those_ahead() -> None:
-    demand = Demand(1, ready=7, undrawn=10, share=0.5)
+    demand = Demand(ready=7, undrawn=10, share=0.5)
     assert (demand.distance(30), demand.is_empty) == (87, False)
-    assert (Demand(1).distance(30), Demand(1).is_empty) == (30, True)
+    assert (Demand().distance(30), Demand().is_empty) == (30, True)

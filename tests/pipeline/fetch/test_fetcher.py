@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain, count, takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,17 @@ class Never(Random):
         return 0.0
 
 
+@dataclass
+class Lane:
+    """A lane with the same demand at any time."""
+
+    needs: Demand
+    record_size: float = 1000
+
+    def demand(self, number: int) -> Demand:
+        return self.needs
+
+
 @asynccontextmanager
 async def fetching(
     store: ScriptedStore,
@@ -47,7 +59,7 @@ async def fetching(
     known: bool = False,
     concurrency: int = 64,
     epochs: int | None = 1,
-    demand: Demand = Demand(record_size=0),
+    demand: Demand = Demand(),
     **values: Any,
 ) -> AsyncIterator[tuple[Fetcher, Shards]]:
     """Run a fetcher of all of a store's objects."""
@@ -66,7 +78,7 @@ async def fetching(
     settings = {"stall_timeout": 30.0, "random": Never(), **values}
     limit = Concurrency(concurrency, concurrency)
     fetcher = Fetcher(
-        shards, store, planners, lambda _: demand, plan, concurrency=limit, **settings
+        shards, store, planners, [Lane(demand)] * lanes, plan, concurrency=limit, **settings
     )
     task = asyncio.create_task(fetcher.run())
     try:
@@ -163,7 +175,7 @@ async def test_no_lane_waits_for_the_head_of_another() -> None:
     """Though a head is less than the first window needs, so that its lane needs more at once."""
     store = ScriptedStore(objects(*[4 * MIB] * 4), gate=asyncio.Event())
     assert store.gate
-    demand = Demand(record_size=1000, lacks=2 * LARGEST_FIRST_RANGE)
+    demand = Demand(lacks=2 * LARGEST_FIRST_RANGE)
     settings: dict[str, Any] = {"lanes": 4, "total": 256 * MIB, "known": True, "demand": demand}
     async with fetching(store, **settings) as (fetcher, _):
         for _ in range(9):
