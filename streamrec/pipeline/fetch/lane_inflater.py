@@ -166,13 +166,13 @@ class LaneInflater:
         self._skip = self._skip if self._extent is _BEFORE else 0
         self._extent, self._stream, self._failed = read.request.extent, None, False
         if kind == "none":
-            self._queue.begin(self._extent, self._skip, compressed=False)
+            self._queue.begin(self._skip, compressed=False)
             return True
         url = masked(self._shards.urls[self._extent.shard])
         if self._skip:
             self._rereads(url)
         self._stream = Decompressor(kind, url=url)
-        self._queue.begin(self._extent, read.request.stop, compressed=True)
+        self._queue.begin(read.request.stop, compressed=True)
         return True
 
     def _kind(self, read: RangeRead) -> Compression | None:

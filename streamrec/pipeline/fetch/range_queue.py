@@ -227,13 +227,13 @@ class RangeQueue:
         """Have a function called whenever bytes were received or the first range was dropped."""
         self._update = update
 
-    def begin(self, extent: Extent, offset: int, *, compressed: bool) -> None:
+    def begin(self, offset: int, *, compressed: bool) -> None:
         """Note whether the first range's shard is compressed.
 
         If only the shard's first bytes were requested, as a probe, go on at ``offset``. The probe's
         range is dropped where its bytes are not needed, and kept if it has an error.
         """
-        self._begun, self._is_compressed = extent, compressed
+        self._begun, self._is_compressed = self.ranges[0].request.extent, compressed
         if self.planner.probes and self.ranges[0].error is None:
             self.planner.go_on(offset)
             if not compressed:

@@ -227,7 +227,8 @@ class Mix:
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
-        return Demand(*lane[:2], self._components[number].undrawn, self._shares[number])
+        undrawn = self._components[number].undrawn
+        return Demand(lane.ready, lane.lacks, undrawn, self._shares[number])
 
     @property
     def waits_for(self) -> str:

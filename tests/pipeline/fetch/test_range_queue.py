@@ -41,7 +41,7 @@ def test_with_one_nothing_is_read_until_its_compression_is_known() -> None:
     queue = RangeQueue(nothing_more(), 1, deque(given))
     queue.subscribe(lambda: calls.append(len(queue.ranges)))
     assert (queue.first, queue.stored, queue.decompresses) == (None, given[0], False)
-    queue.begin(FIRST, 0, compressed=False)
+    queue.begin(0, compressed=False)
     for read in given[:2]:
         assert queue.first is read
         queue.drop()
@@ -53,7 +53,7 @@ def test_pieces_are_read_in_place_of_compressed_ranges() -> None:
     given, piece = reads(), piece_of(FIRST)
     queue = RangeQueue(nothing_more(), 1, deque(given), deque([piece]))
     queue.subscribe(lambda: None)
-    queue.begin(FIRST, 0, compressed=True)
+    queue.begin(0, compressed=True)
     assert (queue.first, queue.decompresses) == (piece, True)
     queue.drop()
     assert (queue.first, queue.stored, len(queue.ranges)) == (None, given[0], 3)
