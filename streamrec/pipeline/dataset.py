@@ -228,7 +228,7 @@ class Dataset:
         if not isinstance(position, Position):
             position = self._start(fingerprint, rank, world_size, position or Beginning())
         fingerprint.check(position.fingerprint)
-        if position.since is None and position.points.shape[1] != self._feeds(position.world_size):
+        if position.since is None and position.points.size != self._feeds(position.world_size):
             raise MalformedPosition(
                 "the state has another number of components than this stream; load a state that "
                 "was saved by it"

@@ -22,11 +22,11 @@ from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
 from streamrec.pipeline.fetch.inflater import Inflater
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.lane_sources import Sources
-from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder, Stage, WindowShuffle
+from streamrec.pipeline.lane.ordering_stages import InOrder, Stage, WindowShuffle
 from streamrec.pipeline.lane.quarantine import corruption_log_of
 from streamrec.pipeline.lane.threaded_stages import Workers
 from streamrec.plan.concurrency import MOST, START, Concurrency
-from streamrec.plan.position import EXTENT, OFFSET, PART, TAKEN
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
@@ -109,7 +109,6 @@ class Run:
         self._decoder = self._make_decoder()
         channel_most = None if plan.settings.prefetch == "auto" else plan.settings.prefetch
         self._channel: Channel[_Decoding] = Channel(plan.memory.waiting, channel_most)
-        self._starts, self._points = plan.starts, plan.points
         self._lanes: list[Lane] = []
         self._fetcher = self._make_fetcher()
         self._inflater = self._make_inflater()
@@ -119,9 +118,8 @@ class Run:
         self._sources = Sources(plan, self._shards, self._fetcher, self._corruption_log)
         self._lanes += [self._make_lane(j, lane) for j, lane in enumerate(plan.own_lanes)]
         self._extent_tracker = ExtentTracker(plan, self._shards)
-        taken = self._starts[TAKEN]
         skip = plan.position.skip if plan.by_record is None else 0
-        self._batcher = Batcher(self._lanes, taken, skip, ordered=plan.settings.ordered)
+        self._batcher = Batcher(self._lanes, skip, ordered=plan.settings.ordered)
         self._task = asyncio.create_task(self._produce(), name="streamrec-run")
 
     async def _stop(self) -> None:
@@ -249,8 +247,8 @@ class Run:
         compression = plan.settings.compression
         planners = []
         for feed, (order, lane) in enumerate(plan.feeds):
-            extent, offset = (int(value) for value in self._points[:2, feed])
-            tag = position.tags.item(feed) if position.tags.size else 0
+            extent, offset = plan.points[feed].item()[:2]
+            tag = position.tags.T.item(feed) if position.tags.size else 0
             if tag:
                 self._shards.expected_tags[order.extent(lane, extent).shard] = tag
             planners.append(
@@ -279,12 +277,12 @@ class Run:
         plan, setting = self._plan, self._plan.settings.compression
         if setting == "none":
             return None
-        offsets = self._points[OFFSET].tolist()
+        offsets = plan.points["offset"].tolist()
         return Inflater(self._fetcher, self._shards, plan.memory, setting, offsets)
 
     def _make_lane(self, j: int, lane: int) -> Lane:
         plan = self._plan
-        coordinates = Coordinates(*self._starts[[*range(TAKEN), PART], j].tolist())
+        coordinates = Coordinates(*plan.starts[j].item())
         start = self._sources.start(j, coordinates)
         epoch = start.extent if plan.has_sources else plan.epoch(j)
         stage: Stage = InOrder(start.row)
@@ -295,7 +293,6 @@ class Run:
                 epoch,
                 start,
                 plan.buckets,
-                int(self._starts[TAKEN, j]),
                 keeps_placeholders=plan.keeps_placeholders,
             )
         patience = plan.patience(lane)
@@ -427,11 +424,12 @@ class Run:
         if run is not None:
             return replace(self._plan.position, step=step, epoch=run.epoch_at(step), skip=0)
         lanes, sources = self._batcher.coordinates()
-        points = lanes if sources is None else sources
+        has_sources = self._plan.has_sources
+        points = sources if has_sources else lanes
         self._extent_tracker.follow(points)
         return self._plan.position.at(
             step,
-            self._extent_tracker.epoch if sources is None else int(lanes[EXTENT].min()),
+            int(lanes["extent"].min()) if has_sources else self._extent_tracker.epoch,
             lanes,
             self._extent_tracker.tags(points, lanes),
             sources,

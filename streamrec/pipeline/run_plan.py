@@ -11,10 +11,10 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.pipeline.lane.ordering_stages import Coordinates
 from streamrec.pipeline.lane.quarantine import keeps_placeholders
 from streamrec.plan.buckets import Buckets
-from streamrec.plan.position import EXTENT, WINDOW, Position
+from streamrec.plan.coordinates import Coordinates
+from streamrec.plan.position import Position
 from streamrec.plan.record_order import RecordOrder
 from streamrec.plan.record_run import RecordRun
 from streamrec.plan.window import Windows
@@ -22,9 +22,8 @@ from streamrec.plan.window import Windows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
     from streamrec.config import DatasetSettings
+    from streamrec.plan.coordinates import Structured
     from streamrec.plan.mixture import Draws
     from streamrec.plan.order import Extent, Order
     from streamrec.plan.ranges import MemoryPlan
@@ -97,16 +96,17 @@ class RunPlan:
             return None
         return Buckets(count, rows, self.lanes, self.settings.seed)
 
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
+    @cached_property
+    def starts(self) -> Structured:
         """The lanes' coordinates at the beginning, as in a position by shard."""
         run = self.by_record
         return self.position.lanes if run is None else run.starts(self.position.step)
 
-    @property
-    def points(self) -> npt.NDArray[np.int64]:
-        """int64 ``[3, feeds]``: the extent, byte and record that each feed begins at."""
-        return self.position.points if self.by_record is None else self.starts[:WINDOW]
+    @cached_property
+    def points(self) -> Structured:
+        """The point that each feed begins at; other fields may follow extent, offset, record."""
+        points = self.position.points if self.by_record is None else self.starts
+        return points.T.ravel()
 
     def rows(self, step: int) -> int:
         """Return the number of records in that step's batch; 1 for single records."""
@@ -183,7 +183,7 @@ class RunPlan:
 
     def epoch(self, feed: int) -> int:
         """Return the epoch that a feed begins in."""
-        return self.epoch_of(feed, int(self.points[EXTENT, feed]))
+        return self.epoch_of(feed, int(self.points["extent"][feed]))
 
     def epoch_of(self, feed: int, extent: int) -> int:
         """Return the epoch of a feed's extent of that number."""
@@ -207,7 +207,7 @@ class RunPlan:
     def _check_open_shards(self) -> None:
         epochs = np.array([self.epoch(feed) for feed in range(len(self.feeds))])
         lowest = epochs.reshape(len(self.orders), -1).min(axis=0)
-        if (lowest != self.position.lanes[EXTENT]).any():
+        if (lowest != self.position.lanes["extent"]).any():
             raise MalformedPosition(
                 "the state says that a lane is in another epoch than the shards it has open; load "
                 "a state that was saved by this stream"

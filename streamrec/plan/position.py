@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
+from streamrec.plan.coordinates import LANE, OWN, POINT, flat, structured
 from streamrec.plan.fingerprint import Fingerprint, digest, names_digest, relative_names
 from streamrec.plan.packed import pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from streamrec.plan.coordinates import Structured
+
+    Numbers = npt.NDArray[np.int64]
 
 __all__ = ["Fingerprint", "Position", "names_digest", "object_tag", "relative_names"]
 
 VERSION = 2
-COORDINATES = ("extent", "offset", "record", "window", "row", "taken", "part")
 NUMBERS = ("step", "run_epoch", "epoch", "skip")
-EXTENT, OFFSET, RECORD, WINDOW, ROW, TAKEN, PART = range(7)
 LARGEST = (1 << 48) - 1
 """The largest number: no shard is longer, and sums and products of a few stay below 2^63."""
 LAST_EPOCH = 1 << 31
@@ -36,17 +39,20 @@ MOST_LANES = 1 << 16
 MOST_COMPONENTS = 1 << 8
 MOST_PLACES = 1 << 18
 """Components times lanes: no budget has memory for the first ranges of more shards."""
+POINTS = POINT.itemsize // 8
+"""The numbers of a point."""
 MOST_TAG = (1 << 20) - 1
 """The largest tag: one change in a million is not noticed, because both tags are equal."""
 
-_NO_LANES = np.zeros((len(COORDINATES), 0), np.int64)
-_NO_SOURCES = np.zeros((WINDOW, 0), np.int64)
-_NO_TAGS = np.zeros(0, np.int64)
+_NO_LANES = np.zeros(0, LANE)
+_NO_SOURCES = np.zeros((0, 0), POINT)
+_NO_ROWS = np.zeros((0, 0), np.int64)
+_NO_TAGS = np.zeros((0, 1), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """The coordinates of one rank's lanes; column ``j`` is lane ``rank + j*world_size``."""
+    """The coordinates of one rank's lanes; element ``j`` is lane ``rank + j*world_size``."""
 
     fingerprint: Fingerprint
     step: int
@@ -57,53 +63,42 @@ class Position:
     """The epoch at which the present run began."""
     epoch: int
     """The lowest epoch of the lanes' next records."""
-    lanes: npt.NDArray[np.int64]
-    """int64 ``[7, own lanes]``, with the rows of ``COORDINATES``:
-
-    - ``extent``, ``offset``, ``record``: the extent, byte and record at which the lane's window
-      begins; without shuffle, those of its next record. For a mix: its epoch, 0, and the number in
-      the epoch of its record. For a lane with several shards open: its epoch, the bytes taken in a
-      open_shard's turn, and the turn's number in the epoch.
-    - ``window``: the window's number in its epoch.
-    - ``row``: the rows of the window that are done.
-    - ``taken``: all records that the lane has ever delivered.
-    - ``part``: with packs, the delivered part of what is packed from there on; without, the done
-      rows of the window that were damaged and left out."""
-    tags: npt.NDArray[np.int64]
-    """int64: for each lane, or each column of ``sources``, the tag of the version of the object in
-    whose middle it is; 0 where it is in none, or the version is not known."""
+    lanes: Structured
+    """``LANE [own lanes]``: see :class:`Coordinates`."""
+    tags: Numbers
+    """int64 ``[own lanes, 1]``, or of the shape of ``sources``: the tag of the version of the
+    object in whose middle it is; 0 where it is in none, or the version is not known."""
     skip: int = 0
     """Records behind this position that are delivered too (in a stream of single records)."""
     since: tuple[int, int] | None = None
     """By record: an epoch, and the step at which all lanes were at its beginning. With ``step``
     they determine every rank's position, so ``lanes`` and ``tags`` are empty. ``None`` by shard,
     and where a filter or packs make the lanes' counts unknown."""
-    sources: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SOURCES)
-    """int64 ``[3, components * own lanes]``: the extent, byte and record of the next record in each
-    lane, component by component of a mix, or open_shard by open_shard; without columns if there are
-    neither."""
+    sources: Structured = field(default_factory=lambda: _NO_SOURCES)
+    """``POINT [own lanes, sources]``: the point of each lane in each component of a mix, or in each
+    open shard; empty if there are neither."""
 
     @property
-    def points(self) -> npt.NDArray[np.int64]:
-        """int64 ``[3, ...]``: the extents, bytes and records from which shards are read."""
-        return self.sources if self.sources.size else self.lanes[:WINDOW]
+    def points(self) -> Structured:
+        """The points from which shards are read; other fields may follow extent, offset, record."""
+        return self.sources if self.sources.size else self.lanes
 
     @property
     def components(self) -> int:
         """The number of a mix's components, or of a lane's open_shards; 1 where there are none."""
-        return max(1, int(self.sources.shape[1]) // max(1, int(self.lanes.shape[1])))
+        return max(1, int(self.sources.shape[1]))
 
     @property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> Numbers:
         """int64 ``[rows, own lanes]``: ``lanes``, ``sources``, then ``tags``; no rows by record.
 
         Positions of one rank in one stream differ only in these and in :attr:`numbers`.
         """
-        owned = self.lanes.shape[1]
+        owned = len(self.lanes)
         if not owned:
-            return _NO_LANES[:0]
-        split = self.sources.reshape(-1, owned), self.tags.reshape(-1, owned)
-        return np.concatenate([self.lanes, *split])
+            return _NO_ROWS
+        rows = flat(self.lanes), flat(self.sources).reshape(-1, owned), self.tags.T
+        return np.ascontiguousarray(np.concatenate(rows))
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -121,9 +116,9 @@ class Position:
         self,
         step: int,
         epoch: int,
-        lanes: npt.NDArray[np.int64],
-        tags: npt.NDArray[np.int64],
-        sources: npt.NDArray[np.int64] | None = None,
+        lanes: Structured,
+        tags: Numbers,
+        sources: Structured = _NO_SOURCES,
     ) -> Position:
         """Return the position of this rank in this run at another step, with those arrays."""
         return Position(
@@ -135,7 +130,7 @@ class Position:
             epoch,
             lanes,
             tags,
-            sources=_NO_SOURCES if sources is None else sources,
+            sources=sources,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,9 +159,11 @@ class Position:
         fingerprint = Fingerprint.from_dict(data.get("fingerprint"))
         rank, world_size = _number(data, "rank"), _number(data, "world_size")
         owned = _owned_lanes(fingerprint.lanes, rank, world_size)
-        rows = _NO_LANES
-        if not fingerprint.by_record:
-            rows = _rows(data, owned, _components(data, owned) if fingerprint.has_sources else 0)
+        if fingerprint.by_record:
+            return cls.of(fingerprint, rank, world_size, data, _NO_ROWS)
+        components = _components(data, owned) if fingerprint.has_sources else 0
+        count = OWN + POINTS * components + max(1, components)
+        rows = unpack(data.get("packed"), count, owned)
         return cls.of(fingerprint, rank, world_size, data, rows)
 
     @classmethod
@@ -176,7 +173,7 @@ class Position:
         rank: int,
         world_size: int,
         numbers: Mapping[str, Any],
-        rows: npt.NDArray[np.int64],
+        rows: Numbers,
     ) -> Self:
         """Create a position from :attr:`numbers` and :attr:`rows`, both checked as untrusted input.
 
@@ -194,7 +191,7 @@ class Position:
         lanes, sources, tags = _NO_LANES, _NO_SOURCES, _NO_TAGS
         if not by_record:
             owned = _owned_lanes(fingerprint.lanes, rank, world_size)
-            lanes, sources, tags = _standing(rows, owned, fingerprint)
+            lanes, sources, tags = _arrays(rows, owned, fingerprint)
         return cls(
             fingerprint,
             _number(numbers, "step"),
@@ -236,17 +233,16 @@ class Position:
             return cls(
                 fingerprint, step, rank, world_size, epoch, epoch, _NO_LANES, _NO_TAGS, since=since
             )
-        lanes = np.zeros((len(COORDINATES), fingerprint.lanes // world_size), np.int64)
-        sources = None
+        owned = fingerprint.lanes // world_size
+        points = np.reshape(np.array(first_extents, np.int64), (-1, owned)).T
+        lanes = np.zeros(owned, LANE)
+        sources = np.zeros(points.shape if fingerprint.has_sources else (owned, 0), POINT)
         if fingerprint.has_sources:
-            sources = np.zeros((WINDOW, len(first_extents)), np.int64)
-        lanes[EXTENT] = first_extents if sources is None else epoch
-        tags = np.zeros(len(first_extents), np.int64)
-        position = cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags)
-        if sources is None:
-            return position
-        sources[EXTENT] = first_extents
-        return replace(position, sources=sources)
+            lanes["extent"], sources["extent"] = epoch, points
+        else:
+            lanes["extent"] = points[:, 0]
+        tags = np.zeros_like(points)
+        return cls(fingerprint, step, rank, world_size, epoch, epoch, lanes, tags, sources=sources)
 
     @classmethod
     def merge(cls, positions: Sequence[Position], *, rank: int, world_size: int) -> Position:
@@ -262,39 +258,26 @@ class Position:
             ConfigError: The world size does not divide the lanes.
         """
         one = positions[0]
+        _check_mergeable(positions, world_size)
         if one.since is not None:
-            _check_equal(positions, world_size)
             return replace(one, rank=rank, world_size=world_size)
-        _check_complete(positions)
-        count = one.fingerprint.lanes
-        if count % world_size:
-            raise ConfigError(
-                f"world_size {world_size} does not divide {count} lanes; give a divisor of {count}"
-            )
 
-        def own(columns: Callable[[Position], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-            """Return the new rank's columns of an array whose last axis is the lanes."""
-            first = columns(one)
-            whole = np.empty((*first.shape[:-1], count), first.dtype)
+        def own(name: str) -> Any:
+            """Return the new rank's part of an array, whose first axis is the lanes."""
+            first = getattr(one, name)
+            whole = np.empty((one.fingerprint.lanes, *first.shape[1:]), first.dtype)
             for position in positions:
-                whole[..., position.rank :: position.world_size] = columns(position)
-            return whole[..., rank::world_size].copy()
+                whole[position.rank :: position.world_size] = getattr(position, name)
+            return whole[rank::world_size].copy()
 
-        shape = WINDOW, one.components, -1
-        tags = own(lambda position: position.tags.reshape(shape[1:]))
-        sources = _NO_SOURCES
-        if one.sources.size:
-            sources = own(lambda position: position.sources.reshape(shape)).reshape(WINDOW, -1)
-        return cls(
-            one.fingerprint,
-            one.step,
-            rank,
-            world_size,
-            one.run_epoch,
-            min(position.epoch for position in positions),
-            own(lambda position: position.lanes),
-            tags.reshape(-1),
-            sources=sources,
+        return replace(
+            one,
+            rank=rank,
+            world_size=world_size,
+            epoch=min(position.epoch for position in positions),
+            lanes=own("lanes"),
+            tags=own("tags"),
+            sources=own("sources") if one.sources.size else one.sources,
         )
 
 
@@ -347,29 +330,22 @@ def _owned_lanes(lanes: int, rank: int, world_size: int) -> int:
     return lanes // world_size
 
 
-def _standing(
-    rows: npt.NDArray[np.int64], owned: int, fingerprint: Fingerprint
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _arrays(
+    rows: Numbers, owned: int, fingerprint: Fingerprint
+) -> tuple[Structured, Structured, Numbers]:
     """Split rows into lanes, sources and tags."""
-    count, rest = divmod(len(rows) - len(COORDINATES), WINDOW + 1)
+    count, rest = divmod(len(rows) - OWN, POINTS + 1)
     if not fingerprint.has_sources:
-        count, rest = 0, len(rows) - len(COORDINATES) - 1
+        count, rest = 0, len(rows) - OWN - 1
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
         raise _damaged("the state has other rows than its order has")
-    end = len(COORDINATES) + WINDOW * count
-    lanes, sources, tags = rows[: len(COORDINATES)], rows[len(COORDINATES) : end], rows[end:]
+    end = OWN + POINTS * count
+    lanes, tags = structured(rows[:OWN], LANE), rows[end:].T
     if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
         raise _damaged("the state's 'packed' holds something else than its numbers")
-    if not fingerprint.shuffle_window and lanes[ROW].any():
+    if not fingerprint.shuffle_window and lanes["row"].any():
         raise _damaged("the state names rows of windows, and nothing is shuffled")
-    split = sources.reshape(WINDOW, -1) if count else _NO_SOURCES
-    return lanes, split, tags.reshape(-1)
-
-
-def _rows(data: Mapping[str, Any], owned: int, components: int) -> npt.NDArray[np.int64]:
-    """Return the rows of the lanes, of the sources, and of the tags."""
-    count = len(COORDINATES) + WINDOW * components + max(1, components)
-    return unpack(data.get("packed"), count, owned)
+    return lanes, structured(rows[OWN:end].reshape(POINTS, count, owned), POINT), tags
 
 
 def _components(data: Mapping[str, Any], owned: int) -> int:
@@ -391,42 +367,38 @@ def _since(data: Mapping[str, Any]) -> tuple[int, int]:
     return since[0], since[1]
 
 
-def _check_equal(positions: Sequence[Position], world_size: int) -> None:
-    """Check that states by record are the same: each of them determines all lanes."""
+def _check_mergeable(positions: Sequence[Position], world_size: int) -> None:
+    """Check that positions are those of all ranks at one step; by record, that they are the same.
+
+    By record, each of them determines all lanes.
+    """
     one = positions[0]
+    by_record, lanes = one.since is not None, one.fingerprint.lanes
     for position in positions[1:]:
         one.fingerprint.check(position.fingerprint)
-    if len({(position.step, position.since) for position in positions}) > 1:
-        raise MalformedPosition("the states are of different steps; give those of one step")
-    if one.fingerprint.lanes % world_size:
-        lanes = one.fingerprint.lanes
-        raise ConfigError(
-            f"world_size {world_size} does not divide {lanes} lanes; give a divisor of {lanes}"
-        )
-    if one.fingerprint.global_batch is None and world_size != one.world_size:
+    ranks = [position.rank for position in positions]
+    if not by_record and sorted(ranks) != list(range(one.world_size)):
         raise MalformedPosition(
-            f"the state counts the single records of one rank of {one.world_size}; set batch_size, "
-            "or go on with as many ranks"
-        )
-
-
-def _check_complete(positions: Sequence[Position]) -> None:
-    one = positions[0]
-    for position in positions[1:]:
-        one.fingerprint.check(position.fingerprint)
-    if sorted(position.rank for position in positions) != list(range(one.world_size)):
-        ranks = ", ".join(str(position.rank) for position in positions)
-        raise MalformedPosition(
-            f"the states are of the ranks {ranks} of {one.world_size}; give one of every rank"
+            f"the states are of the ranks {', '.join(map(str, ranks))} of {one.world_size}; give "
+            "one of every rank"
         )
     if len({position.components for position in positions}) > 1:
         raise MalformedPosition(
             "the states have different numbers of components; give those of one stream"
         )
-    if any(position.skip for position in positions):
+    if not by_record and any(position.skip for position in positions):
         raise MalformedPosition(
             "these states stand in the middle of single records that travelled together, so they "
             "cannot be merged; set batch_size, or go on with as many ranks as before"
         )
-    if len({(position.world_size, position.step) for position in positions}) > 1:
+    if len({(p.step, p.since, by_record or p.world_size) for p in positions}) > 1:
         raise MalformedPosition("the states are of different steps; give those of one step")
+    if lanes % world_size:
+        raise ConfigError(
+            f"world_size {world_size} does not divide {lanes} lanes; give a divisor of {lanes}"
+        )
+    if by_record and one.fingerprint.global_batch is None and world_size != one.world_size:
+        raise MalformedPosition(
+            f"the state counts the single records of one rank of {one.world_size}; set batch_size, "
+            "or go on with as many ranks"
+        )

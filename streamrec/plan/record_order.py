@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from streamrec.errors import MalformedPosition
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.permutation import permutation, seed_of, stratified
-from streamrec.plan.position import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
+    from streamrec.plan.coordinates import Structured
     from streamrec.plan.window import Windows
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["ChunkTable", "ChunkWindows", "RecordOrder", "Start"]
+__all__ = ["ChunkTable", "ChunkWindows", "RecordOrder"]
 
 CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from those of windows
 GROWTH = (2,)
@@ -66,19 +67,6 @@ class ChunkTable(Protocol):
     def records(self) -> Numbers:
         """The number of records in each chunk; at least one."""
         ...
-
-
-class Start(NamedTuple):
-    """The coordinates from which a lane reads, so that a given record is the first it delivers."""
-
-    extent: int
-    offset: int
-    """The byte of the shard at which the chunk begins."""
-    record: int
-    """The number in the shard of the chunk's first record."""
-    window: int
-    row: int
-    """Records of the window to leave out."""
 
 
 class _Piece(NamedTuple):
@@ -185,18 +173,18 @@ class RecordOrder:
         """Return the number of extents after which the lane may meet the same ones again."""
         return self.stride
 
-    def check(self, lanes: Sequence[int], coordinates: Numbers) -> None:
+    def check(self, lanes: Sequence[int], coordinates: Structured) -> None:
         """Check that the coordinates of lanes lie inside of the extents that they name.
 
         Args:
             lanes: The lanes.
-            coordinates: The rows of a position; an offset of 0 means the extent's beginning.
+            coordinates: Those of a position; an offset of 0 means the extent's beginning.
 
         Raises:
             MalformedPosition: They do not, so no stream has saved them.
         """
-        for lane, column in zip(lanes, coordinates[: RECORD + 1].T.tolist(), strict=True):
-            number, offset, record = column
+        for lane, own in zip(lanes, coordinates.tolist(), strict=True):
+            number, offset, record = own[:3]
             extent = self.extent(lane, number)
             last = extent.first_record + extent.skip + (extent.records or 0)
             inside = extent.begin <= offset <= (extent.end or 0)
@@ -206,7 +194,7 @@ class RecordOrder:
                     f"index has no chunk of number {number}; give the state as it was saved"
                 )
 
-    def start(self, lane: int, number: int, windows: ChunkWindows | None) -> Start:
+    def start(self, lane: int, number: int, windows: ChunkWindows | None) -> Coordinates:
         """Return where to start reading for the lane's record of that number, over all epochs."""
         epoch = self.epoch_of(lane, number)
         piece = self._piece(lane, epoch)
@@ -222,12 +210,12 @@ class RecordOrder:
         chunk = self._chunk(record)
         first = max(int(piece.first[place]), int(self._before[chunk]))
         table = self.table
-        return Start(
+        return Coordinates(
             epoch * self.stride + place,
             int(table.begin[chunk]),
             int(table.first_record[chunk]),
             window,
-            wanted - begin + record - first,
+            row=wanted - begin + record - first,
         )
 
     def weights(self, lane: int, epoch: int) -> tuple[Numbers, Numbers]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.errors import MalformedPosition
+from streamrec.plan.coordinates import LANE, OWN
 from streamrec.plan.position import LAST_EPOCH
 from streamrec.plan.record_order import taken
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from streamrec.plan.coordinates import Structured
     from streamrec.plan.record_order import ChunkWindows, RecordOrder
 
     Numbers = npt.NDArray[np.int64]
@@ -123,14 +125,16 @@ class RecordRun:
         end = self.end_step
         return end is not None and step < end and self.rows(step) == 0
 
-    def starts(self, step: int) -> Numbers:
-        """Return the lanes' coordinates at that step: int64 ``[7, lanes]``, as in a position."""
+    def starts(self, step: int) -> Structured:
+        """Return the lanes' coordinates at that step, as in a position."""
         # Where only padding is left, the first lane starts one record earlier: that record gives
         # the padding its content.
         order, counts = self.order, self.taken(step)
         counts[0] -= self.borrows_padding(step)
-        columns = [
-            (*order.start(lane, order.before(lane, self.epoch) + count, self.windows), count, 0)
+        starts = [
+            order.start(lane, order.before(lane, self.epoch) + count, self.windows)[:OWN]
             for lane, count in zip(self.lanes, counts.tolist(), strict=True)
         ]
-        return np.array(columns, np.int64).T
+        lanes = np.array(starts, LANE)
+        lanes["taken"] = counts
+        return lanes

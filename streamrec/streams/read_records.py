@@ -11,7 +11,6 @@ from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import OFFSET
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import LoopSession
@@ -118,5 +117,5 @@ def _start(dataset: Dataset, offset: int) -> ResumePoint:
         return Beginning()
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position
     lanes = start.lanes.copy()
-    lanes[OFFSET] = offset
+    lanes["offset"] = offset
     return replace(start, lanes=lanes)

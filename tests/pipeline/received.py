@@ -45,8 +45,7 @@ def nothing_more() -> LaneRanges:
 
 def coordinates(numbers: Iterable[int]) -> Coordinates:
     """Return the coordinates of a lane without sources."""
-    extent, offset, record, window, row, part = map(int, numbers)
-    return Coordinates(extent, offset, record, window, row, part)
+    return Coordinates(*map(int, numbers))  # type: ignore[arg-type]
 
 
 def reader_of(

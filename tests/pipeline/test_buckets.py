@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import ROW, TAKEN, Position
+from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
@@ -256,7 +256,7 @@ async def test_a_position_behind_its_window_is_refused(tmp_path: Path) -> None:
     position = (await receive_all(dataset))[0].next_position
     for row, taken in ((9, 0), (9, 1 << 47), (1 << 40, 1)):
         lanes = position.lanes.copy()
-        lanes[ROW], lanes[TAKEN] = row, taken
+        lanes["row"], lanes["taken"] = row, taken
         hostile = Position.from_dict(replace(position, lanes=lanes).to_dict())
         with pytest.raises(MalformedPosition, match="records of a window were delivered"):
             await receive_all(dataset, position=hostile)

@@ -23,7 +23,7 @@ from streamrec.errors import (
     OtherOrder,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import OFFSET, RECORD, Position
+from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.damaged_index import Damaged, damaged
@@ -293,8 +293,8 @@ def test_the_order_of_what_is_kept_is_another(source: str) -> None:
     assert len(json.dumps(kept.to_dict())) < 1500
 
 
-@pytest.mark.parametrize(("row", "value"), [(OFFSET, 7), (OFFSET, 1 << 60), (RECORD, 99)])
-def test_places_outside_of_their_chunks_are_refused(source: str, row: int, value: int) -> None:
+@pytest.mark.parametrize(("name", "value"), [("offset", 7), ("offset", 1 << 60), ("record", 99)])
+def test_places_outside_of_their_chunks_are_refused(source: str, name: str, value: int) -> None:
     async def first() -> Position:
         dataset = await Dataset.open(
             settings_of(source, index=True, batch_size=2, lanes=3, filter=own.is_short)
@@ -306,7 +306,7 @@ def test_places_outside_of_their_chunks_are_refused(source: str, row: int, value
     position = asyncio.run(first())
     opened(source, lanes=3, place=position)
     lanes = position.lanes.copy()
-    lanes[row, 1] = value
+    lanes[name][1] = value
     with pytest.raises(MalformedPosition, match="lane 1 stands at byte"):
         opened(source, lanes=3, place=replace(position, lanes=lanes))
 

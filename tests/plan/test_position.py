@@ -19,13 +19,12 @@ from streamrec.errors import (
     OtherVersion,
     StateError,
 )
+from streamrec.plan.coordinates import LANE, NAMES, OWN, POINT, structured
 from streamrec.plan.position import (
-    COORDINATES,
     LARGEST,
     LAST_EPOCH,
     MOST_SKIPPED,
     MOST_TAG,
-    ROW,
     Fingerprint,
     Position,
     names_digest,
@@ -54,17 +53,17 @@ def positions(
     rows = draw(
         st.lists(
             st.lists(NUMBERS, min_size=owned, max_size=owned),
-            min_size=len(COORDINATES),
-            max_size=len(COORDINATES),
+            min_size=OWN,
+            max_size=OWN,
         )
     )
-    columns = owned * max(1, components)
-    tags = draw(arrays(np.int64, columns, elements=st.integers(0, MOST_TAG)))
-    lanes, step = np.array(rows, np.int64), draw(NUMBERS)
+    shape = owned, max(1, components)
+    tags = draw(arrays(np.int64, shape, elements=st.integers(0, MOST_TAG)))
+    lanes, step = structured(np.array(rows, np.int64), LANE), draw(NUMBERS)
     one = Position(FINGERPRINT, step, rank, world_size, draw(EPOCHS), draw(EPOCHS), lanes, tags)
     if not components:
         return one
-    sources = draw(arrays(np.int64, (3, columns), elements=NUMBERS))
+    sources = structured(draw(arrays(np.int64, (3, *shape[::-1]), elements=NUMBERS)), POINT)
     mixed = replace(FINGERPRINT, mix="from 0: web 1; repeat")
     return replace(one, fingerprint=mixed, sources=sources)
 
@@ -82,11 +81,9 @@ def test_another_step_of_the_same_run(position: Position, data: st.DataObject) -
     """Everything that says which run it is stays."""
     other = data.draw(positions(position.world_size, position.rank, position.components))
     step, epoch = data.draw(NUMBERS), data.draw(EPOCHS)
-    sources = other.sources if position.sources.size else None
-    moved = replace(position, step=step, epoch=epoch, lanes=other.lanes, tags=other.tags, skip=0)
-    if sources is not None:
-        moved = replace(moved, sources=sources)
-    assert position.at(step, epoch, other.lanes, other.tags, sources) == moved
+    arrays: dict[str, Any] = {"lanes": other.lanes, "tags": other.tags, "sources": other.sources}
+    moved = replace(position, step=step, epoch=epoch, skip=0, **arrays)
+    assert position.at(step, epoch, **arrays) == moved
 
 
 JSON = st.recursive(
@@ -162,17 +159,17 @@ def test_single_records_skip_no_more_than_travel_together() -> None:
 def test_without_shuffle_there_are_no_rows_of_windows() -> None:
     plain = replace(FINGERPRINT, shuffle=False, seed=0, shuffle_window=0)
     start = Position.start(plain, [0] * 12, rank=0, world_size=1)
-    start.lanes[ROW, 11] = 3
+    start.lanes["row"][11] = 3
     with pytest.raises(MalformedPosition, match="nothing is shuffled"):
         Position.from_dict(start.to_dict())
 
 
-@pytest.mark.parametrize("row", range(len(COORDINATES)))
-def test_no_number_is_larger_than_any_stream_comes(row: int) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_no_number_is_larger_than_any_stream_comes(name: str) -> None:
     start = Position.start(FINGERPRINT, [0] * 12, rank=0, world_size=1)
-    start.lanes[row, 5] = LARGEST
+    start.lanes[name][5] = LARGEST
     assert Position.from_dict(start.to_dict()) == start
-    start.lanes[row, 5] += 1
+    start.lanes[name][5] += 1
     with pytest.raises(MalformedPosition, match="'packed' holds something else"):
         Position.from_dict(start.to_dict())
 
@@ -299,8 +296,8 @@ MIXED = replace(FINGERPRINT, lanes=2, mix="from 0: web 1; repeat")
 )
 def test_a_hostile_state_of_a_mix(change: dict[str, Any], message: str) -> None:
     start = Position.start(MIXED, [0] * 4, rank=0, world_size=1)
-    start.lanes[5] = 7, 8
-    start.sources[:] = 9
+    start.lanes["taken"] = 7, 8
+    start.sources[:] = 9, 9, 9
     with pytest.raises(MalformedPosition, match=message):
         Position.from_dict({**start.to_dict(), **change})
 
@@ -316,9 +313,9 @@ def test_a_mix_names_no_more_shards_than_memory_could_hold() -> None:
 def test_what_a_mix_names_is_where_its_components_stand() -> None:
     position = Position.start(MIXED, range(4), rank=0, world_size=1)
     assert position.components == 2
-    assert position.points.tolist() == [[0, 1, 2, 3], [0] * 4, [0] * 4]
+    assert position.points.tolist() == [[(0, 0, 0), (2, 0, 0)], [(1, 0, 0), (3, 0, 0)]]
     plain = Position.start(FINGERPRINT, [3] * 12, rank=0, world_size=1)
-    assert (plain.components, plain.points[0].tolist()) == (1, [3] * 12)
+    assert (plain.components, plain.points["extent"].tolist()) == (1, [3] * 12)
 
 
 def test_states_of_mixes_of_different_numbers_of_components_do_not_merge() -> None:

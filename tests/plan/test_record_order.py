@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition
+from streamrec.plan.coordinates import POINT
 from streamrec.plan.record_order import ChunkWindows, RecordOrder, taken
 from streamrec.plan.window import Windows
 from tests.plan.oracle import RecordOracle
@@ -77,7 +78,7 @@ def test_only_places_inside_of_their_extents_are_believed(
     last = extent.first_record + extent.skip + extent.records
 
     def check(offset: int, record: int) -> None:
-        order.check([lane], np.array([[extent.number], [offset], [record], [0]], np.int64))
+        order.check([lane], np.array([(extent.number, offset, record)], POINT))
 
     check(0, 0)
     for offset in {extent.begin, extent.end}:

@@ -100,7 +100,7 @@ class TestForRank:
         halves = [Position.start(FINGERPRINT, [r] * 6, rank=r, world_size=2) for r in (0, 1)]
         whole = for_rank(halves, 0, 1)
         assert isinstance(whole, Position)
-        assert whole.lanes[0].tolist() == [0, 1] * 6
+        assert whole.lanes["extent"].tolist() == [0, 1] * 6
 
     @pytest.mark.parametrize("epochs", [(0, 1), (None, 1)])
     def test_what_does_not_belong_together(self, epochs: tuple[int | None, int]) -> None:

@@ -12,18 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.config import Pack
+from streamrec.plan.coordinates import LANE, OWN, POINT, structured
 from streamrec.plan.fingerprint import by_shard
 from streamrec.plan.order import open_at_once
 from streamrec.plan.position import (
-    COORDINATES,
     LARGEST,
     LAST_EPOCH,
     MOST_SKIPPED,
     MOST_TAG,
-    PART,
-    ROW,
-    TAKEN,
-    WINDOW,
     Fingerprint,
     Position,
 )
@@ -76,15 +72,16 @@ def size(position: Position) -> int:
 def test_by_shard_it_holds_for_any_numbers_at_all(seed: int, by_two: bool, stages: str) -> None:
     """Each lane anywhere in shards of 280 TB, in windows of as many records, in any epoch."""
     fingerprint = replace(LONG, **STAGES[stages])
-    lanes = anything(len(COORDINATES), seed)
-    lanes[ROW] *= fingerprint.shuffle
-    lanes[PART] *= stages == "pack"
+    lanes = anything(OWN, seed)
+    lanes[4] *= fingerprint.shuffle
+    lanes[6] *= stages == "pack"
     if by_two:
         lanes[:, 0], lanes[:, 1] = 0, LARGEST
-        lanes[ROW] *= fingerprint.shuffle
+        lanes[4] *= fingerprint.shuffle
     skip = MOST_SKIPPED if fingerprint.global_batch is None else 0
     place = LARGEST, 0, 1, LAST_EPOCH, LAST_EPOCH
-    position = Position(fingerprint, *place, lanes, tags(LANES, seed), skip)
+    named = tags(LANES, seed)[:, None]
+    position = Position(fingerprint, *place, structured(lanes, LANE), named, skip)
     assert size(position) < LIMIT
 
 
@@ -95,6 +92,15 @@ def test_by_record_it_takes_little_for_any_number_of_lanes() -> None:
     assert size(start) < 512
 
 
+def of(fingerprint: Fingerprint, own: Numbers, named: Numbers, sources: Numbers) -> Position:
+    """Make the position of these rows."""
+    place = 10**9, 0, 1, 900, 900
+    points = structured(sources, POINT)
+    return Position(
+        fingerprint, *place, structured(own, LANE), named.reshape(points.shape), sources=points
+    )
+
+
 def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
     """Of components whose shards are as long; each of its lanes is somewhere in one of ten.
 
@@ -103,8 +109,8 @@ def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
     """
     weights = {f"component-{number}": round(1 / components, 3) for number in range(components)}
     mix = f"from 0: {json.dumps(weights)}; repeat"
-    own = anything(len(COORDINATES), seed, 1)
-    for row, most in ((2, 1 << 17), (WINDOW, 100), (ROW, 1 << 17), (PART, 1 << 10)):
+    own = anything(OWN, seed, 1)
+    for row, most in ((2, 1 << 17), (3, 100), (4, 1 << 17), (6, 1 << 10)):
         own[row] = anything(1, seed + row, most)
     bases = np.array([[999_990], [0], [0]]).repeat(components, axis=0)
     limits = np.array([[10], [shard], [records]]).repeat(components, axis=0)
@@ -112,8 +118,7 @@ def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
     own[1] = 0
     fingerprint = replace(LONG, mix=mix)
     named = tags(components * LANES, seed)
-    flat = sources.reshape(WINDOW, -1)
-    return Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=flat)
+    return of(fingerprint, own, named, sources.reshape(3, components, -1))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +150,8 @@ def test_of_lanes_with_several_shards_open_it_holds_too(
     assert open_shards == open_at_once(1 << 20, lanes, 256 << 20)
     random = np.random.default_rng(seed)
     fingerprint = replace(LONG, order=by_shard(open_shards), lanes=lanes)
-    own = np.zeros((len(COORDINATES), lanes), np.int64)
-    limits = {0: 2, 1: 1 << 28, 2: 1 << 20, WINDOW: 1 << 20, ROW: 1 << 17, TAKEN: 1 << 34}
+    own = np.zeros((OWN, lanes), np.int64)
+    limits = {0: 2, 1: 1 << 28, 2: 1 << 20, 3: 1 << 20, 4: 1 << 17, 5: 1 << 34}
     for row, largest in limits.items():
         own[row] = random.integers(0, largest, lanes, endpoint=True)
     sources = np.stack(
@@ -157,7 +162,7 @@ def test_of_lanes_with_several_shards_open_it_holds_too(
         ]
     )
     named = random.integers(1, MOST_TAG, lanes * open_shards, endpoint=True)
-    assert size(Position(fingerprint, 10**9, 0, 1, 900, 900, own, named, sources=sources)) < most
+    assert size(of(fingerprint, own, named, sources.reshape(3, open_shards, lanes))) < most
 
 
 def test_what_has_nothing_in_common_takes_its_bits_and_a_quarter() -> None:

@@ -19,7 +19,8 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import ROW, TAKEN, Position
+from streamrec.plan.coordinates import NAMES
+from streamrec.plan.position import Position
 from streamrec.plan.resume_point import read_resume_point
 from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
@@ -90,15 +91,15 @@ def damages(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
             elif isinstance(value, int):
                 yield {**state, name: hostile}
     position = Position.from_dict(state)
-    for row in range(len(position.lanes) if position.lanes.size else 0):
+    for name in NAMES if len(position.lanes) else ():
         for number in PACKED:
-            yield changed(position, row, number)
+            yield changed(position, name, number)
 
 
-def changed(position: Position, row: int, number: int) -> dict[str, Any]:
+def changed(position: Position, name: str, number: int) -> dict[str, Any]:
     """A state in which one number of its first lane is another."""
     lanes = position.lanes.copy()
-    lanes[row, 0] = number
+    lanes[name][0] = number
     return replace(position, lanes=lanes).to_dict()
 
 
@@ -109,7 +110,7 @@ def test_more_rows_than_the_window_has(source: str) -> None:
         for _ in range(2):
             next(stream)
         state = stream.state_dict()
-    stream.load_state_dict(changed(Position.from_dict(state), ROW, 17))
+    stream.load_state_dict(changed(Position.from_dict(state), "row", 17))
     with pytest.raises(MalformedPosition, match="17 records of a window were delivered, but it "):
         list(stream)
     stream.close()
@@ -121,7 +122,7 @@ def test_a_lane_far_ahead_of_the_others_waits_for_them(source: str) -> None:
         next(stream)
         state = stream.state_dict()
     position = Position.from_dict(state)
-    stream.load_state_dict(changed(position, TAKEN, int(position.lanes[TAKEN, 0]) + 5))
+    stream.load_state_dict(changed(position, "taken", position.lanes["taken"].item(0) + 5))
     rest = list(stream)
     assert len(identities(rest)) == sum(map(len, SHARDS)) - 4
     assert rest[-1].next_position.step == 1 + len(rest)

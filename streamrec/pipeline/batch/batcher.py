@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.pipeline.column_rows import interleaved, joined
-from streamrec.pipeline.lane.ordering_stages import OWN
-from streamrec.plan.position import COORDINATES, TAKEN
+from streamrec.plan.coordinates import LANE, OWN, POINT
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lane.lane import Lane
+    from streamrec.plan.coordinates import Structured
     from streamrec.plan.round_robin import Merge
 
 __all__ = ["Batcher", "Chunk"]
@@ -84,25 +84,17 @@ class Batcher:
 
     Args:
         lanes: The rank's lanes.
-        taken: int64 ``[lanes]``: the number of records that each lane has delivered so far.
         skip: Rows to drop at first, since they were delivered before the position was saved.
         ordered: Whether a lane whose next record is missing holds back the others.
     """
 
-    def __init__(
-        self,
-        lanes: Sequence[Lane],
-        taken: npt.NDArray[np.int64],
-        skip: int = 0,
-        *,
-        ordered: bool = True,
-    ) -> None:
+    def __init__(self, lanes: Sequence[Lane], skip: int = 0, *, ordered: bool = True) -> None:
         self._lanes = lanes
         self._ordered = ordered
         self._plan = merge if ordered else first_come
         self._taken_before = taken_before if ordered else first_come_before
-        self._merged: list[int] = taken.tolist()
-        self._delivered: list[int] = taken.tolist()
+        self._merged = [lane.start.taken for lane in lanes]
+        self._delivered = self._merged.copy()
         self._places = np.array([lane.start.numbers for lane in lanes], np.int64)
         self._skip = skip
         self._chunk = empty_chunk()
@@ -155,18 +147,11 @@ class Batcher:
         self._lanes = ()
         self._chunk, self._first = empty_chunk(), 0
 
-    def coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
-        """Return the lanes' part of the position after the last cut.
-
-        Where lanes draw from several sources, their points are the second array.
-        """
-        lanes = len(self._lanes)
-        array = np.empty((len(COORDINATES), lanes), np.int64)
-        array[:TAKEN] = self._places[:, :TAKEN].T
-        array[TAKEN] = self._delivered
-        array[TAKEN + 1 :] = self._places[:, TAKEN:OWN].T
-        points = self._places[:, OWN:].reshape(lanes, -1, 3).transpose(2, 1, 0)
-        return array, points.copy().reshape(3, -1) if points.size else None
+    def coordinates(self) -> tuple[Structured, Structured]:
+        """Return a position's ``lanes`` and ``sources`` after the last cut."""
+        lanes = self._places[:, :OWN].copy().view(LANE)[:, 0]
+        lanes["taken"] = self._delivered
+        return lanes, self._places[:, OWN:].copy().view(POINT)
 
     def _merge(self, most: int) -> tuple[int, bool]:
         """Merge the rows that are ready, ``most`` of them at most.

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.plan.order import Extent
-from streamrec.plan.position import EXTENT, OFFSET, PART, ROW
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
-
-    Numbers = npt.NDArray[np.int64]
+    from streamrec.plan.coordinates import Structured
+    from streamrec.values.columns import Indices
 
 __all__ = ["ExtentTracker"]
 
@@ -30,32 +27,37 @@ class ExtentTracker:
         self._begins = self._numbers.copy()
         self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
         self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
-        self._tags = np.zeros(len(plan.feeds), np.int64)
+        self._tags = self._numbers
         self.epoch = 0
         """The lowest epoch of the extents."""
 
-    def follow(self, points: Numbers) -> None:
+    def follow(self, points: Structured) -> None:
         """Look up the extents that have changed; ``points`` are those of a position."""
-        if points[EXTENT].tobytes() == self._numbers.tobytes():
+        numbers = points["extent"].T.flatten()
+        if numbers.tobytes() == self._numbers.tobytes():
             return
-        changed = np.flatnonzero(self._numbers != points[EXTENT]).tolist()
-        self._numbers = points[EXTENT].copy()
+        changed = np.flatnonzero(numbers != self._numbers).tolist()
+        self._numbers = numbers
         for feed in changed:
             order, lane = self._plan.feeds[feed]
-            extent = order.extent(lane, int(self._numbers[feed]))
+            extent = order.extent(lane, int(numbers[feed]))
             self._extents[feed] = extent
             self._begins[feed] = extent.begin
         self._inside = None
         self.epoch = min(extent.epoch for extent in self._extents)
 
-    def tags(self, points: Numbers, lanes: Numbers) -> Numbers:
-        """Return short version tags of the objects that feeds are in the middle of; else 0."""
-        begun = (lanes[ROW] | lanes[PART]) > 0
-        beyond = (points[OFFSET] > self._begins).reshape(-1, len(begun))  # by component
-        inside = beyond | begun
+    def tags(self, points: Structured, lanes: Structured) -> Indices:
+        """Return short version tags of the objects that feeds are in the middle of; else 0.
+
+        Returns:
+            int64 ``[lanes, sources]``, as a position has them.
+        """
+        begun = (lanes["row"] | lanes["part"]) > 0
+        beyond = points["offset"].T.ravel() > self._begins
+        inside = beyond.reshape(-1, len(lanes)) | begun  # by component
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
             extents = zip(self._extents, inside.ravel().tolist(), strict=True)
             tags = [self._shards.tag(extent.shard) * within for extent, within in extents]
-            self._tags = np.array(tags, np.int64)
+            self._tags = np.array(tags, np.int64).reshape(inside.shape).T
         return self._tags

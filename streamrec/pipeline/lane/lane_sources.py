@@ -56,8 +56,8 @@ class Sources:
         """Add to a lane's first coordinates the points in its sources."""
         if not self._plan.has_sources:
             return start
-        points = self._points[:, j :: len(self._plan.own_lanes)].T.tolist()
-        return start._replace(sources=tuple(map(tuple, points)))
+        points = self._points[j :: len(self._plan.own_lanes)].tolist()
+        return start._replace(sources=tuple(points))
 
     def of(self, j: int, start: Coordinates) -> Source:
         """Make the source of lane ``j`` of the rank, which begins at ``start``."""
@@ -96,7 +96,7 @@ class Sources:
 
     def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self._plan, self._plan.feeds[feed]
-        start = Coordinates(*self._points[:, feed].tolist())
+        start = Coordinates(*self._points[feed].item()[:3])
         scanner = partial(
             FrameScanner,
             check_crc=plan.settings.check_crc,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.formats.shards.tfrecord import HEADER
+from streamrec.plan.coordinates import OWN, Coordinates
 from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.values.records import RecordRows
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamrec.values.records import RecordBlock
 
 __all__ = [
+    "OWN",
     "Coordinates",
     "InOrder",
     "RecordSpan",
@@ -39,35 +40,7 @@ __all__ = [
 ]
 
 
-class Coordinates(NamedTuple):
-    """The coordinates of a lane's next record, as a position's arrays have them."""
-
-    extent: int
-    offset: int
-    record: int
-    window: int = 0
-    row: int = 0
-    part: int = 0
-    """With packs, the part that is delivered of those that begin here; else the number of the
-    ``row`` rows that were damaged records and were not given."""
-    sources: tuple[tuple[int, ...], ...] = ()
-    """Extent, offset and record of each component of a mix, or of each open shard.
-
-    The lane's own three numbers are then the epoch and, for a mix, 0 and the number in it of the
-    mix's record; for open shards, the bytes that the turn has given and the turn's number in the
-    epoch.
-    """
-
-    @property
-    def numbers(self) -> list[int]:
-        """All coordinates in one list, with those of the sources at its end."""
-        *own, sources = self
-        return [*own, *chain.from_iterable(sources)]
-
-
 BEGINNING = Coordinates(0, 0, 0)
-OWN = len(BEGINNING.numbers)
-"""The number of a lane's own coordinates; three of each source follow them."""
 EXTENT, ROW, PART = (Coordinates._fields.index(name) for name in ("extent", "row", "part"))
 
 
@@ -250,7 +223,6 @@ class WindowShuffle:
         epoch: The epoch that the lane begins in.
         start: The coordinates to begin at; the first window's first ``row`` rows are dropped.
         buckets: The length buckets; ``None``: there are none.
-        taken: The number of records that the lane has given before.
         keeps_placeholders: Whether damaged records are given as rows without bytes.
     """
 
@@ -261,14 +233,13 @@ class WindowShuffle:
         epoch: int = 0,
         start: Coordinates = BEGINNING,
         buckets: Buckets | None = None,
-        taken: int = 0,
         *,
         keeps_placeholders: bool = False,
     ) -> None:
         self._windows = windows
         self._lane = lane
         self._buckets = buckets
-        self._taken = taken
+        self._taken = start.taken
         self._row, self._damaged = start.row, start.part
         self._keeps_placeholders = keeps_placeholders
         self._parts: list[RecordRows] = []

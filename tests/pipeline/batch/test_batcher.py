@@ -14,8 +14,8 @@ from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder
+from streamrec.plan.coordinates import LANE
 from streamrec.plan.order import Extent
-from streamrec.plan.position import RECORD, TAKEN
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.values.records import RecordRows
 from tests.pipeline.received import reader_of
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.both_kernels
 COUNTS = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
 
-def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None = None) -> Lane:
+def lane_of(
+    number: int, records: int, pieces: int = 1, *, received: int | None = None, taken: int = 0
+) -> Lane:
     """Make a lane of one shard in ranges of about equal counts, the first ``received`` there."""
     frames = [frame(b"%d" % i) for i in range(records)]
     extent = Extent(0, number, shard=number)
@@ -40,7 +42,7 @@ def lane_of(number: int, records: int, pieces: int = 1, *, received: int | None 
         begin += len(data)
     shards = Shards([str(n) for n in range(48)], sizes={number: size})
     feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
-    start = Coordinates(0, 0, 0)
+    start = Coordinates(0, 0, 0, taken=taken)
     return Lane(reader_of(feed, shards, start, start), InOrder(), start)
 
 
@@ -58,9 +60,7 @@ def rows_of(chunk: Chunk) -> list[tuple[int, int]]:
 
 @given(COUNTS, st.integers(1, 10))
 def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) -> None:
-    batcher = Batcher(
-        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
-    )
+    batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)])
     out: list[tuple[int, int]] = []
     while True:
         assert batcher.gather(size) == -1
@@ -71,24 +71,23 @@ def test_exact_batches_in_the_order_of_the_keys(counts: list[int], size: int) ->
         out += keys(chunk)
         coordinates, _ = batcher.coordinates()
         given = [sum(lane == i for _, lane in out) for i in range(len(counts))]
-        assert coordinates[TAKEN].tolist() == given
-        assert coordinates[RECORD].tolist() == given
+        assert coordinates["taken"].tolist() == given
+        assert coordinates["record"].tolist() == given
         assert coordinates.flags.c_contiguous
-        assert coordinates.dtype == np.int64
+        assert coordinates.dtype == LANE
     out += keys(batcher.cut(batcher.pending))
     assert out == sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
 
 
 def test_the_coordinates_of_a_batch_are_its_own() -> None:
-    batcher = Batcher([lane_of(i, 9) for i in range(3)], np.zeros(3, np.int64))
+    batcher = Batcher([lane_of(i, 9) for i in range(3)])
     assert batcher.gather(9) == -1
     batcher.cut(4)
     coordinates, _ = batcher.coordinates()
     before = coordinates.copy()
     batcher.cut(5)
     assert (coordinates == before).all()
-    assert coordinates.base is None
-    assert batcher.coordinates()[0][TAKEN].tolist() == [3, 3, 3]
+    assert batcher.coordinates()[0]["taken"].tolist() == [3, 3, 3]
 
 
 @given(COUNTS, st.lists(st.integers(0, 30), min_size=6, max_size=6), st.integers(1, 4))
@@ -96,16 +95,16 @@ def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
     counts: list[int], ahead: list[int], size: int
 ) -> None:
     """As a hostile position may say."""
-    taken = np.array(ahead[: len(counts)], np.int64)
-    batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)], taken)
-    before, out = taken.tolist(), 0
+    taken = ahead[: len(counts)]
+    batcher = Batcher([lane_of(i, n, taken=taken[i]) for i, n in enumerate(counts)])
+    before, out = taken, 0
     while batcher.gather(size) == -1 and batcher.pending:
         out += len(batcher.cut(min(size, batcher.pending)))
-        given = batcher.coordinates()[0][TAKEN].tolist()
+        given = batcher.coordinates()[0]["taken"].tolist()
         assert all(now >= then for now, then in zip(given, before, strict=True))
         before = given
     assert out == sum(counts)
-    assert before == [start + n for start, n in zip(taken.tolist(), counts, strict=True)]
+    assert before == [start + n for start, n in zip(taken, counts, strict=True)]
 
 
 @given(
@@ -116,9 +115,8 @@ def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
 def test_lanes_of_any_number_of_parts(
     lanes: list[tuple[int, int]], size: int, ordered: bool
 ) -> None:
-    taken = np.zeros(len(lanes), np.int64)
     made = [lane_of(i, n, pieces) for i, (n, pieces) in enumerate(lanes)]
-    batcher = Batcher(made, taken, ordered=ordered)
+    batcher = Batcher(made, ordered=ordered)
     out: list[tuple[int, int]] = []
     while batcher.gather(size) == -1 and batcher.pending >= size:
         chunk = batcher.cut(size)
@@ -144,7 +142,7 @@ def test_what_is_missing_holds_back_what_follows_alone(
 ) -> None:
     """Each lane has received some of its four ranges."""
     made = [lane_of(i, n, 4, received=received) for i, (n, received) in enumerate(lanes)]
-    batcher = Batcher(made, np.zeros(len(lanes), np.int64))
+    batcher = Batcher(made)
     there = [sum(map(len, np.array_split(range(n), 4)[:received])) for n, received in lanes]
     missing = [(n, i) for i, n in enumerate(there) if lanes[i][1] < 4]
     expected = sorted(
@@ -165,14 +163,14 @@ def test_what_is_missing_holds_back_what_follows_alone(
 @given(COUNTS, st.integers(0, 15))
 def test_rows_to_skip_come_before_the_first_batch(counts: list[int], skip: int) -> None:
     lanes = [lane_of(i, n) for i, n in enumerate(counts)]
-    batcher = Batcher(lanes, np.zeros(len(counts), np.int64), skip)
+    batcher = Batcher(lanes, skip)
     batcher.gather(100)
     expected = sorted((i, lane) for lane, n in enumerate(counts) for i in range(n))
     assert keys(batcher.cut(batcher.pending)) == expected[skip:]
 
 
 def test_rows_that_wait_hold_the_buffers_of_these_alone() -> None:
-    batcher = Batcher([lane_of(0, 3), lane_of(1, 1)], np.zeros(2, np.int64))
+    batcher = Batcher([lane_of(0, 3), lane_of(1, 1)])
     assert batcher.gather(3) == -1
     assert len(batcher.cut(3).rows.buffers) == 2
     assert (batcher.gather(2), batcher.pending) == (-1, 1)
@@ -180,7 +178,7 @@ def test_rows_that_wait_hold_the_buffers_of_these_alone() -> None:
 
 
 def test_no_rows_hold_no_buffer() -> None:
-    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher = Batcher([lane_of(0, 3)])
     batcher.gather(3)
     assert len(batcher.cut(3).rows.buffers) == 1
     batcher.gather(1)
@@ -188,7 +186,7 @@ def test_no_rows_hold_no_buffer() -> None:
 
 
 def test_an_empty_chunk_is_neutral() -> None:
-    batcher = Batcher([lane_of(0, 3)], np.zeros(1, np.int64))
+    batcher = Batcher([lane_of(0, 3)])
     batcher.gather(3)
     chunk = batcher.cut(3)
     assert keys(Chunk.concatenate([empty_chunk(), chunk])) == keys(chunk)
@@ -199,9 +197,7 @@ def test_an_empty_chunk_is_neutral() -> None:
 def test_parts_of_chunks_know_their_bytes_however_they_came_about(
     counts: list[int], size: int, other: int
 ) -> None:
-    batcher = Batcher(
-        [lane_of(i, n) for i, n in enumerate(counts)], np.zeros(len(counts), np.int64)
-    )
+    batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)])
     batcher.gather(size)
     first = batcher.cut(min(size, batcher.pending))
     batcher.gather(other)
@@ -216,7 +212,7 @@ def test_batches_of_few_records_are_cut_without_letting_go_of_the_interpreter() 
 
     def batcher() -> Batcher:
         lanes = [lane_of(i, 12, pieces=2, received=1) for i in range(48)]
-        return Batcher(lanes, np.zeros(48, np.int64))
+        return Batcher(lanes)
 
     def cut(batcher: Batcher) -> None:
         batcher.gather(64)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.run_plan import RunPlan
+from streamrec.plan.coordinates import LANE, POINT
 from streamrec.plan.order import Extent, ShardOrder
-from streamrec.plan.position import COORDINATES, EXTENT, OFFSET, PART, ROW, Position, object_tag
+from streamrec.plan.position import Position, object_tag
 from streamrec.plan.ranges import MemoryPlan
 from tests.pipeline.shards import settings_of
 from tests.plan.test_position import FINGERPRINT
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from streamrec.plan.coordinates import Structured
     from streamrec.plan.order import Order
 
 LANES = 4
@@ -56,12 +56,15 @@ def shards_of(count: int) -> Shards:
     return Shards([f"s{i}" for i in range(count)], etags={i: f"tag{i}" for i in range(count)})
 
 
-def points_of(numbers: list[int], offsets: list[int]) -> npt.NDArray[np.int64]:
-    return np.array([numbers, offsets, [0] * len(numbers)])
+def points_of(numbers: list[int], offsets: list[int], own: int = LANES) -> Structured:
+    points = np.zeros((own, len(numbers) // own), POINT)
+    points["extent"] = np.reshape(numbers, (-1, own)).T
+    points["offset"] = np.reshape(offsets, (-1, own)).T
+    return points
 
 
-def lanes_of(count: int) -> npt.NDArray[np.int64]:
-    return np.zeros((len(COORDINATES), count), np.int64)
+def lanes_of(count: int) -> Structured:
+    return np.zeros(count, LANE)
 
 
 @given(ORDERS, st.sampled_from([(0, 1), (1, 2), (3, 4)]), st.data())
@@ -76,20 +79,20 @@ def test_the_versions_are_those_of_the_shards_in_whose_middle_feeds_stand(
         numbers = data.draw(st.lists(NUMBERS, min_size=count, max_size=count))
         offsets = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
         lanes = lanes_of(own)
-        lanes[ROW] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
-        lanes[PART] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
-        points = points_of(numbers, offsets)
+        lanes["row"] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
+        lanes["part"] = data.draw(st.lists(st.integers(0, 1), min_size=own, max_size=own))
+        points = points_of(numbers, offsets, own)
         tracker.follow(points)
         extents = [
             order.extent(lane, number)
             for (order, lane), number in zip(plan.feeds, numbers, strict=True)
         ]
         inside = [
-            offset > 0 or lanes[ROW, feed % own] > 0 or lanes[PART, feed % own] > 0
+            offset > 0 or lanes["row"][feed % own] > 0 or lanes["part"][feed % own] > 0
             for feed, offset in enumerate(offsets)
         ]
         assert tracker.epoch == min(extent.epoch for extent in extents)
-        assert tracker.tags(points, lanes).tolist() == [
+        assert tracker.tags(points, lanes).T.ravel().tolist() == [
             object_tag(f"tag{extent.shard}") if is_inside else 0
             for extent, is_inside in zip(extents, inside, strict=True)
         ]
@@ -113,7 +116,7 @@ def test_the_array_of_a_batch_may_change_afterwards() -> None:
     tracker = ExtentTracker(plan_of([order]), shards_of(7))
     points = points_of([0] * LANES, [0] * LANES)
     tracker.follow(points)
-    points[EXTENT, 2], points[OFFSET, 2] = 3, 5
+    points[2] = 3, 5, 0
     tracker.follow(points)
     assert order.asked[LANES:] == [(2, 3)]
 
@@ -124,14 +127,14 @@ def test_a_chunk_is_entered_behind_its_own_beginning() -> None:
     points = points_of([0, 1, 2, 3], [0, 100, 201, 300])
     tracker.follow(points)
     tag = object_tag("tag0")
-    assert tracker.tags(points, lanes_of(LANES)).tolist() == [0, 0, tag, 0]
+    assert tracker.tags(points, lanes_of(LANES)).ravel().tolist() == [0, 0, tag, 0]
 
 
 def test_no_version_is_known_of_what_was_never_read() -> None:
     tracker = ExtentTracker(plan_of([ShardOrder(4, LANES)]), Shards(["a", "b", "c", "d"]))
     points = points_of([0] * LANES, [9] * LANES)
     tracker.follow(points)
-    assert tracker.tags(points, lanes_of(LANES)).tolist() == [0] * LANES
+    assert tracker.tags(points, lanes_of(LANES)).ravel().tolist() == [0] * LANES
 
 
 class RecordChunks:

@@ -21,7 +21,7 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.open_shards import Turn
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
 from streamrec.plan.order import Extent
-from streamrec.plan.position import EXTENT, OFFSET, RECORD, Position
+from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from tests.pipeline import own
 from tests.pipeline.shards import (
@@ -299,9 +299,9 @@ class TestRefusals:
     async def test_hostile_turns_go_on_somewhere(self, tmp_path: Path) -> None:
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         start = (await receive_all(dataset, most=2))[-1].next_position
-        for row in (OFFSET, RECORD):
-            start.lanes[row] = (1 << 48) - 1
-        assert start.lanes[EXTENT].tolist() == [0, 0]
+        for name in ("offset", "record"):
+            start.lanes[name] = (1 << 48) - 1
+        assert start.lanes["extent"].tolist() == [0, 0]
         assert len(identities(await receive_all(dataset, position=start))) <= 27
         await dataset.aclose()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -81,15 +81,17 @@ def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
 ) -> None:
     """From every position within it, and with buckets as without."""
     for buckets in (None, BUCKETS):
-        whole = numbers(segments(WindowShuffle(LARGE, 0, buckets=buckets, taken=taken)))
-        head = WindowShuffle(LARGE, 0, buckets=buckets, taken=taken, keeps_placeholders=before)
+        first = BEGINNING._replace(taken=taken)
+        whole = numbers(segments(WindowShuffle(LARGE, 0, 0, first, buckets)))
+        head = WindowShuffle(LARGE, 0, 0, first, buckets, keeps_placeholders=before)
         for segment in segments(head, lost):
             for count, start in enumerate([BEGINNING, *places(segment)[:-1]]):
                 assert start.part == (0 if before else start.row - count)
-                more: Any = {"taken": taken + count, "keeps_placeholders": after}
-                tail = segments(WindowShuffle(LARGE, 0, 0, start, buckets, **more), lost)
+                then = start._replace(taken=taken + count)
+                tail = WindowShuffle(LARGE, 0, 0, then, buckets, keeps_placeholders=after)
+                given = segments(tail, lost)
                 rest = [n for n in whole[start.row :] if after or n not in lost]
-                assert numbers(tail) == [~n if n in lost else n for n in rest]
+                assert numbers(given) == [~n if n in lost else n for n in rest]
                 intact = [n for n in segment.rows.ordinals.tolist()[:count] if n >= 0]
                 assert intact == [n for n in whole[: start.row] if n not in lost]
 

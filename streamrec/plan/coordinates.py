@@ -1,0 +1,68 @@
+"""The coordinates of lanes: those of one as a tuple, those of several as an array with fields."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["LANE", "NAMES", "OWN", "POINT", "Coordinates", "Structured", "flat", "structured"]
+
+Structured: TypeAlias = "npt.NDArray[np.void]"
+
+
+class Coordinates(NamedTuple):
+    """The coordinates of a lane's next record."""
+
+    extent: int
+    """The number of the extent in which the lane's window begins; without shuffle, of that of its
+    next record. For a mix or a lane with several shards open: the lane's epoch."""
+    offset: int
+    """The byte of the shard at which that record begins. For a mix: 0; with several shards open:
+    the bytes taken in an open shard's turn."""
+    record: int
+    """The number of that record in the shard. For a mix: that of its next record in the epoch; with
+    several shards open: the turn's number in the epoch."""
+    window: int = 0
+    """The window's number in its epoch."""
+    row: int = 0
+    """The rows of the window that are done."""
+    taken: int = 0
+    """All records that the lane has ever delivered; only the batcher counts it on."""
+    part: int = 0
+    """With packs, the delivered part of what is packed from there on; without, the done rows of the
+    window that were damaged and left out."""
+    sources: tuple[tuple[int, ...], ...] = ()
+    """Extent, offset and record of each component of a mix, or of each open shard."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """All coordinates in one list, with those of the sources at its end."""
+        *own, sources = self
+        return [*own, *chain.from_iterable(sources)]
+
+
+NAMES = Coordinates._fields[:-1]
+"""The names of a lane's own coordinates, in the order of a state."""
+OWN = len(NAMES)
+"""The number of a lane's own coordinates; three of each source follow them."""
+LANE = np.dtype([(name, np.int64) for name in NAMES])
+"""A lane's own coordinates, as an element of an array."""
+POINT = np.dtype([(name, np.int64) for name in NAMES[:3]])
+"""The extent, offset and record of a lane's next record in one of its sources."""
+
+
+def flat(array: Structured) -> Numbers:
+    """Return the fields as rows: int64 ``[fields, ..., lanes]``; the lanes are the first axis."""
+    return array.view(np.int64).reshape(*array.shape, array.dtype.itemsize // 8).T
+
+
+def structured(rows: Numbers, dtype: np.dtype[np.void]) -> Structured:
+    """Return an array of which :func:`flat` gives these rows."""
+    return np.ascontiguousarray(rows.T).view(dtype)[..., 0]
