@@ -102,6 +102,13 @@ class RunPlan:
         run = self.by_record
         return self.position.lanes if run is None else run.starts(self.position.step)
 
+    def start(self, j: int) -> Coordinates:
+        """Return the coordinates that lane ``j`` of the rank begins at."""
+        start = Coordinates(*self.starts[j].item())
+        if not self.has_sources:
+            return start
+        return start._replace(sources=tuple(self.position.sources[j].tolist()))
+
     @cached_property
     def points(self) -> Structured:
         """The point that each feed begins at; other fields may follow extent, offset, record."""

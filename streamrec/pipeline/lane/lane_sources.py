@@ -49,15 +49,7 @@ class Sources:
         self._shards = shards
         self._fetcher = fetcher
         self._corruption_log = corruption_log
-        self._points = plan.points
         self._most = record_limit(plan.settings)
-
-    def start(self, j: int, start: Coordinates) -> Coordinates:
-        """Add to a lane's first coordinates the points in its sources."""
-        if not self._plan.has_sources:
-            return start
-        points = self._points[j :: len(self._plan.own_lanes)].tolist()
-        return start._replace(sources=tuple(points))
 
     def of(self, j: int, start: Coordinates) -> Source:
         """Make the source of lane ``j`` of the rank, which begins at ``start``."""
@@ -96,7 +88,7 @@ class Sources:
 
     def _reader(self, feed: int) -> RecordReader:
         plan, (order, lane) = self._plan, self._plan.feeds[feed]
-        start = Coordinates(*self._points[feed].item()[:3])
+        start = Coordinates(*plan.points[feed].item()[:3])
         scanner = partial(
             FrameScanner,
             check_crc=plan.settings.check_crc,

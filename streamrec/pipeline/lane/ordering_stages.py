@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from streamrec.pipeline.column_rows import Rows
+    from streamrec.pipeline.lane.mix_source import MixedSpan
+    from streamrec.pipeline.lane.open_shards import Turn
     from streamrec.plan.buckets import Buckets
     from streamrec.plan.order import Extent
     from streamrec.plan.record_order import ChunkWindows
@@ -42,44 +44,6 @@ __all__ = [
 
 BEGINNING = Coordinates(0, 0, 0)
 EXTENT, ROW, PART = (Coordinates._fields.index(name) for name in ("extent", "row", "part"))
-
-
-class Records(Protocol):
-    """Records in a lane's order, some of them perhaps filtered out."""
-
-    @property
-    def extent(self) -> Extent:
-        """The extent that the records belong to."""
-        ...
-
-    @property
-    def rows(self) -> RecordRows:
-        """References to the records."""
-        ...
-
-    @property
-    def lengths(self) -> Indices:
-        """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
-        ...
-
-    @property
-    def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def before(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose next record is this one."""
-        ...
-
-    def after(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose last record was this one."""
-        ...
-
-    def keep(self, kept: Indices, rows: RecordRows) -> Records:
-        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,24 +117,9 @@ class Segment:
     """The mean size of a row's payload in bytes."""
 
 
+Records: TypeAlias = "RecordSpan | Turn | MixedSpan"
+"""Records in a lane's order, some of them perhaps filtered out."""
 Segments: TypeAlias = Iterator[Segment]
-
-
-class Stage(Protocol):
-    """A stage that orders a lane's records."""
-
-    @property
-    def lacks(self) -> int:
-        """The bytes that the stage needs before it gives records again."""
-        ...
-
-    def add(self, span: Records) -> Segments:
-        """Take the next records and return those that are ready."""
-        ...
-
-    def end_epoch(self, following: Coordinates) -> Segments:
-        """Return the rest of an epoch's records; the lane goes on at ``following``."""
-        ...
 
 
 def check_delivered(row: int, rows: int) -> None:
@@ -312,3 +261,7 @@ class WindowShuffle:
             return drawn
         first = self._taken - self._row + self._damaged
         return self._buckets.order(self._lane, first, np.concatenate(self._lengths), drawn)
+
+
+Stage: TypeAlias = InOrder | WindowShuffle
+"""A stage that orders a lane's records."""

@@ -376,5 +376,5 @@ async def test_leaving_at_any_time_leaves_nothing_behind(kind: Compression) -> N
             for _ in range(taken):
                 await run.receive()
         assert store.open_bodies == 0
-        assert run._inflater is not None
-        assert run._inflater._threads._shutdown
+        assert run._stages.inflater is not None
+        assert run._stages.inflater._threads._shutdown
