@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.config import DEFAULT_LANES, MOST_OPEN_SHARDS
-from streamrec.formats.shards.index import CHUNK_BYTES
+from streamrec.formats.shards.index import CHUNK_BYTES, Chunks
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
@@ -76,32 +76,21 @@ def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
     return order
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """The chunks that an index of the data has."""
-
-    shard: Numbers
-    begin: Numbers
-    end: Numbers
-    first_record: Numbers
-    records: Numbers
-
-    @classmethod
-    def of(cls, data: Data) -> Chunks:
-        """Of ``CHUNK_BYTES`` or a little more, each beginning at a record."""
-        frame = data.record_bytes + FRAME_OVERHEAD
-        first = np.arange(0, data.records_per_shard, -(-CHUNK_BYTES // frame))
-        records = np.diff(first, append=data.records_per_shard)
-        shard = np.repeat(np.arange(data.shards), len(first))
-        first, records = (np.tile(numbers, data.shards) for numbers in (first, records))
-        return cls(shard, first * frame, (first + records) * frame, first, records)
+def chunks_of(data: Data) -> Chunks:
+    """Make the chunks that an index has: of ``CHUNK_BYTES`` or more, each beginning at a record."""
+    frame = data.record_bytes + FRAME_OVERHEAD
+    first = np.arange(0, data.records_per_shard, -(-CHUNK_BYTES // frame))
+    records = np.diff(first, append=data.records_per_shard)
+    shard = np.repeat(np.arange(data.shards), len(first))
+    first, records = (np.tile(numbers, data.shards) for numbers in (first, records))
+    return Chunks(shard, first * frame, (first + records) * frame, first, records)
 
 
 def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
     """streamrec's, with an index."""
 
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
-        records = RecordOrder(Chunks.of(data), lanes, shuffle=True, seed=seed)
+        records = RecordOrder(chunks_of(data), lanes, shuffle=True, seed=seed)
         windows = ChunkWindows(records, Windows(nbytes, lanes, seed))
         parts = [_lane(data, records, windows, lane) for lane in range(lanes)]
         turns = np.concatenate([np.arange(len(part)) for part in parts])

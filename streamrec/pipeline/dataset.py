@@ -14,10 +14,18 @@ from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
 from streamrec.pipeline.run import Run
 from streamrec.pipeline.run_plan import RunPlan
-from streamrec.plan.fingerprint import AS_IT_COMES, AS_KEPT, COUNTED, WINDOWED, by_shard, digest
+from streamrec.plan.fingerprint import (
+    AS_IT_COMES,
+    AS_KEPT,
+    COUNTED,
+    WINDOWED,
+    by_shard,
+    digest,
+    names_digest,
+)
 from streamrec.plan.mixture import component_seed, draws_of, text_of
 from streamrec.plan.order import ShardOrder, open_at_once
-from streamrec.plan.position import Fingerprint, Position, names_digest
+from streamrec.plan.position import Fingerprint, Position
 from streamrec.plan.ranges import MemoryPlan
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.record_run import RecordRun

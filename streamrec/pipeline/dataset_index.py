@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from streamrec.errors import ObjectNotFound, StaleIndex, StoreError, StoreUnavailable
 from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.index import LARGEST, Index, index_url
-from streamrec.plan.position import relative_names
+from streamrec.plan.fingerprint import relative_names
 from streamrec.stores.base import bare_url, same_version
 
 if TYPE_CHECKING:

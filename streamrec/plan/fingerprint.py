@@ -8,7 +8,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import MalformedPosition, OtherDataset, OtherOrder
-from streamrec.plan.order import open_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,31 +121,10 @@ class Fingerprint:
             if mine[name] != theirs[name]
         ]
         if differing:
-            remedy = f"{self._remedy(saved)}, or begin without {what}"
-            raise OtherOrder(f"{what} belongs to another order: {'; '.join(differing)}; {remedy}")
-
-    def _remedy(self, saved: Fingerprint) -> str:
-        """Return what the user can do where the saved order differs."""
-        had_windows = saved.shuffle_window and saved.order.startswith(COUNTED)
-        if had_windows and self.order.startswith(WINDOWED):
-            return (
-                "an earlier streamrec saved it, whose windows by record had other sizes and drew "
-                "from their chunks unevenly, which no setting restores; go on with that version"
+            raise OtherOrder(
+                f"{what} belongs to another order: {'; '.join(differing)}; restore these settings, "
+                f"or begin without {what}"
             )
-        if saved.order != self.order and saved.shuffle and not saved.mix and not saved.by_record:
-            return saved._remedy_of_open_shards()
-        return "restore these settings"
-
-    def _remedy_of_open_shards(self) -> str:
-        open_shards = open_at_once(self.shards, max(1, self.lanes), self.shuffle_window)
-        if self.order.removesuffix(AS_IT_COMES) == by_shard(open_shards):
-            return (
-                f"restore these settings (lanes={self.lanes} have {open_shards} shards open each)"
-            )
-        return (
-            "an earlier streamrec saved it, in which each lane of a shuffle had another number of "
-            "shards open, which no setting restores; go on with that version"
-        )
 
 
 def by_shard(open_shards: int) -> str:

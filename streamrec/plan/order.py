@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.config import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
 from streamrec.plan.permutation import permutation, seed_of
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+
+    from streamrec.plan.record_order import RecordOrder
 
 __all__ = ["Extent", "Order", "ShardOrder", "open_at_once"]
 
@@ -55,31 +57,6 @@ class Extent:
     """Records from ``begin`` on that are not of the extent: an index knows only chunks."""
     records: int | None = None
     """The number of the extent's records; ``None``: all to its end."""
-
-
-class Order(Protocol):
-    """An assignment of a dataset's records to lanes: by shard, or (with an index) by record."""
-
-    @property
-    def lanes(self) -> int:
-        """The number of lanes."""
-        ...
-
-    def extent(self, lane: int, number: int) -> Extent:
-        """Return the lane's extent of that number."""
-        ...
-
-    def extents(self, lane: int, number: int) -> Iterator[Extent]:
-        """Iterate over the lane's extents from that number on, without end."""
-        ...
-
-    def first(self, lane: int, epoch: int) -> int:
-        """Return the number of the lane's first extent in that epoch, else in a later one."""
-        ...
-
-    def reach(self, lane: int) -> int:
-        """Return the number of different shards in the whole, endless lane."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -147,3 +124,7 @@ class ShardOrder:
                 del known[min(known)]
             known[epoch] = permutation(self.shards, seed_of(SHARDS, self.seed, epoch))
         return known[epoch]
+
+
+Order: TypeAlias = "ShardOrder | RecordOrder"
+"""An assignment of a dataset's records to lanes: by shard, or (with an index) by record."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError, MalformedPosition, OtherVersion
 from streamrec.plan.coordinates import LANE, OWN, POINT, flat, structured
-from streamrec.plan.fingerprint import Fingerprint, digest, names_digest, relative_names
+from streamrec.plan.fingerprint import Fingerprint, digest
 from streamrec.plan.packed import pack, unpack
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["Fingerprint", "Position", "names_digest", "object_tag", "relative_names"]
+__all__ = ["Fingerprint", "Position", "object_tag"]
 
 VERSION = 2
 NUMBERS = ("step", "run_epoch", "epoch", "skip")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.shards.index import Chunks
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.window import Windows
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["ChunkTable", "ChunkWindows", "RecordOrder"]
+__all__ = ["ChunkWindows", "RecordOrder"]
 
 CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from those of windows
 GROWTH = (2,)
@@ -38,35 +39,6 @@ GROWTH = (2,)
 sixteenth of it, as by shard, would be a single one: its batches would have few classes."""
 KEPT = 3
 """Epochs whose permutations are kept: lanes are at most about two epochs apart."""
-
-
-class ChunkTable(Protocol):
-    """The chunks of a dataset, shard after shard, in columns of int64 ``[chunks]``."""
-
-    @property
-    def shard(self) -> Numbers:
-        """The number of each chunk's shard."""
-        ...
-
-    @property
-    def begin(self) -> Numbers:
-        """The byte of the shard at which each chunk begins."""
-        ...
-
-    @property
-    def end(self) -> Numbers:
-        """The byte of the shard behind each chunk."""
-        ...
-
-    @property
-    def first_record(self) -> Numbers:
-        """The number in the shard of each chunk's first record."""
-        ...
-
-    @property
-    def records(self) -> Numbers:
-        """The number of records in each chunk; at least one."""
-        ...
 
 
 class _Piece(NamedTuple):
@@ -98,7 +70,7 @@ class RecordOrder:
             shuffled. It changes the numbers of extents, but not the order.
     """
 
-    table: ChunkTable
+    table: Chunks
     lanes: int
     shuffle: bool = False
     seed: int = 0

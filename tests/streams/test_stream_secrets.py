@@ -20,7 +20,7 @@ from streamrec.errors import StreamrecError
 from streamrec.feeder.client import BlockingFeed
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.plan.position import names_digest
+from streamrec.plan.fingerprint import names_digest
 from streamrec.shards.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import CorruptBudgetExceeded
 from streamrec.formats.examples.example import encode_example
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CorruptionLog",
     "Quarantine",
-    "QuarantineSink",
     "corruption_log_of",
     "keeps_placeholders",
     "marks_placeholders",
@@ -41,18 +40,6 @@ FEW = 1000
 the first ten does not mean that a tenth of all are damaged."""
 
 
-class QuarantineSink(Protocol):
-    """A store for the spans that are skipped."""
-
-    def store(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None]:
-        """Begin to store a span; the future is done when it is stored."""
-        ...
-
-    def close(self) -> None:
-        """Wait until all spans are stored."""
-        ...
-
-
 class CorruptionLog:
     """The log of all damage that one run skips.
 
@@ -62,9 +49,7 @@ class CorruptionLog:
         sink: Stores the skipped spans; ``None``: they are not stored.
     """
 
-    def __init__(
-        self, urls: Sequence[str], budget: float, sink: QuarantineSink | None = None
-    ) -> None:
+    def __init__(self, urls: Sequence[str], budget: float, sink: Quarantine | None = None) -> None:
         self.met = 0
         """The number of records that the lanes have read, damaged ones included."""
         self._urls = urls

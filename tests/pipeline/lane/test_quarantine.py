@@ -38,7 +38,7 @@ def damaged_span(offset: int = 16, content: bytes = b"damaged", **values: Any) -
     return DamagedSpan(offset, np.frombuffer(content, np.uint8), fault=fault, **facts)
 
 
-class FakeSink:
+class FakeSink(Quarantine):
     """A sink that notes the spans it gets."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.ordering_stages import Coordinates, RecordSpan
-from streamrec.pipeline.lane.quarantine import CorruptionLog
+from streamrec.pipeline.lane.quarantine import CorruptionLog, Quarantine
 from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
@@ -238,7 +238,7 @@ def test_an_index_that_is_wrong_about_a_chunk(change: dict[str, int]) -> None:
 # -- damage that is skipped ------------------------------------------------------------------------
 
 
-class FakeSink:
+class FakeSink(Quarantine):
     """A sink that finishes storing a span when the test says so."""
 
     def __init__(self) -> None:
