@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -118,13 +118,10 @@ class FrameScan(NamedTuple):
     """The fault of the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
 
 
-R_co = TypeVar("R_co", covariant=True)
+class Run(NamedTuple):
+    """Consecutive rows of a lane."""
 
-
-class Run(NamedTuple, Generic[R_co]):
-    """Consecutive rows of a lane; a kernel takes runs of :class:`RecordRows`."""
-
-    rows: R_co
+    rows: RecordRows
     """The rows of which the run is a part; their arrays are contiguous."""
     first: int
     """The number in ``rows`` of the run's first row."""

@@ -14,7 +14,7 @@ from tests.kernel.conftest import IMPLEMENTATIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Lanes: TypeAlias = "list[list[Run[RecordRows]]]"
+Lanes: TypeAlias = "list[list[Run]]"
 
 KERNELS = st.sampled_from(IMPLEMENTATIONS)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -26,7 +26,7 @@ def int64(*values: int) -> Any:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run[RecordRows]:
+def runs(draw: st.DrawFn) -> Run:
     """Some of some rows, whose columns hold anything: they are moved, not looked at."""
     n = draw(st.integers(0, 6))
     first, last = sorted(draw(st.tuples(*[st.integers(0, n)] * 2)))
@@ -57,7 +57,7 @@ def merges(draw: st.DrawFn) -> tuple[Lanes, Any]:
     )
 
 
-def rows_of(given: Sequence[Run[RecordRows]]) -> int:
+def rows_of(given: Sequence[Run]) -> int:
     return sum(run.last - run.first for run in given)
 
 
@@ -73,7 +73,7 @@ def one_by_one(lanes: Lanes, keys: list[int]) -> list[tuple[int, ...]]:
     return [next(waiting[key % len(lanes)]) for key in keys]
 
 
-def listed(run: Run[RecordRows]) -> list[tuple[int, ...]]:
+def listed(run: Run) -> list[tuple[int, ...]]:
     """The columns of each of the run's rows."""
     columns = [column[run.first : run.last].tolist() for column in columns_of(run.rows)]
     return list(zip(*columns, strict=True))

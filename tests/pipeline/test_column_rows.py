@@ -7,30 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrec import kernel
 from streamrec.kernel.contract import Run
-from streamrec.pipeline.column_rows import ColumnRows, interleaved, joined
+from streamrec.pipeline.column_rows import are_columns, columns_of, rows_of
 from streamrec.values.records import RecordRows
 
 pytestmark = pytest.mark.both_kernels
 
 
-def rows(*numbers: int) -> ColumnRows:
+def rows(*numbers: int) -> RecordRows:
     array = np.array(numbers, np.int64)
     columns: dict[str, Any] = {"a": array[:, None] * [1, 10], "b": array.astype(np.float32)}
-    return ColumnRows.of(columns, array.astype(np.int32), array + 100)
+    return rows_of(columns, array.astype(np.int32), array + 100)
 
 
-def numbers(of: ColumnRows) -> list[int]:
-    assert of.columns()["a"].tolist() == [[n, 10 * n] for n in of.shards.tolist()]
-    assert of.columns()["b"].tolist() == of.shards.tolist()
+def numbers(of: RecordRows) -> list[int]:
+    assert columns_of(of)["a"].tolist() == [[n, 10 * n] for n in of.shards.tolist()]
+    assert columns_of(of)["b"].tolist() == of.shards.tolist()
     assert of.ordinals.tolist() == [n + 100 for n in of.shards.tolist()]
     return [int(n) for n in of.shards]
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=4))
 def test_parts_joined_are_the_whole(parts: list[list[int]]) -> None:
-    whole = joined([rows(*part) for part in parts])
-    assert isinstance(whole, ColumnRows)
+    whole = RecordRows.concatenate([rows(*part) for part in parts])
+    assert are_columns(whole) or not len(whole)
     assert numbers(whole) == [n for part in parts for n in part]
     assert len(whole) == sum(map(len, parts))
 
@@ -47,9 +48,9 @@ def test_rows_of_lanes_come_in_the_order_of_their_keys(lanes: list[list[int]], r
     keys = [lane for lane, given in enumerate(lanes) for _ in given]
     random.shuffle(keys)
     runs = [[Run(rows(*given), 0, len(given), 7)] for given in lanes]
-    found, epochs, ends = interleaved(runs, np.array(keys, np.int64))
+    found, epochs, ends = kernel.interleave(runs, np.array(keys, np.int64))
     waiting = [iter(given) for given in lanes]
-    assert isinstance(found, ColumnRows)
+    assert are_columns(found) or not len(found)
     assert numbers(found) == [next(waiting[lane]) for lane in keys] if keys else not len(found)
     assert epochs.tolist() == [7] * len(keys)
     assert ends.tolist() == [20 * (i + 1) for i in range(len(keys))]
@@ -58,26 +59,27 @@ def test_rows_of_lanes_come_in_the_order_of_their_keys(lanes: list[list[int]], r
 def test_runs_of_rows_are_parts_of_them() -> None:
     four = rows(3, 1, 4, 1)
     runs = [[Run(four, 1, 2, 5), Run(rows(9, 2, 6), 2, 3, 6)], [], [Run(four, 2, 3, 5)]]
-    found, epochs, _ = interleaved(runs, np.array([0, 2, 3]))
-    assert isinstance(found, ColumnRows)
+    found, epochs, _ = kernel.interleave(runs, np.array([0, 2, 3]))
+    assert are_columns(found)
     assert (numbers(found), epochs.tolist()) == ([1, 4, 6], [5, 5, 6])
 
 
 def test_pruned_rows_hold_no_memory_of_others() -> None:
     four = rows(3, 1, 4, 1)
-    both = joined([four, rows(5, 6)])
+    both = RecordRows.concatenate([four, rows(5, 6)])
     part = both.part(4, 5)
     assert len(part.buffers) == 2
     assert len(part.prune().buffers) == len(both.take(np.array([1])).buffers) == 1
-    assert isinstance(part, ColumnRows)
+    assert are_columns(part)
     assert numbers(part.prune()) == numbers(part) == [5]
     assert (both.nbytes, part.nbytes, four.part(0, 0).prune().nbytes) == (120, 20, 0)
 
 
 def test_columns_are_in_memory_of_their_own() -> None:
     four = rows(3, 1, 4, 1)
-    assert not np.shares_memory(four.columns()["a"], four.buffers[0]["a"])
+    columns: Any = four.buffers[0]
+    assert not np.shares_memory(columns_of(four)["a"], columns["a"])
 
 
 def test_of_nothing_there_are_no_records() -> None:
-    assert isinstance(joined([]), RecordRows)
+    assert not are_columns(RecordRows.concatenate([]))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["interleave"]
 
 
-def interleave(lanes: Sequence[Sequence[Run[RecordRows]]], keys: Indices) -> Interleaved:
+def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> Interleaved:
     """Put the rows of several lanes into the order of their keys.
 
     Args:

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.pipeline.column_rows import interleaved, joined
+from streamrec import kernel
 from streamrec.plan.coordinates import LANE, OWN, POINT
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
+from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
-    from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.round_robin import Merge
+    from streamrec.values.columns import Indices
 
 __all__ = ["Batcher", "Chunk"]
 
@@ -41,12 +40,12 @@ class Chunk:
     GIL, and the thread that cuts batches would wait for the decoding threads to get it back.
     """
 
-    rows: Rows
-    keys: npt.NDArray[np.int64]
+    rows: RecordRows
+    keys: Indices
     """int64 ``[rows]``: the rows' keys in the round robin, ascending."""
-    epochs: npt.NDArray[np.int64]
+    epochs: Indices
     """int64 ``[rows]``: the epoch of each row."""
-    ends: npt.NDArray[np.int64]
+    ends: Indices
     """int64 ``[rows]``: running sums of the payloads' sizes in bytes, from any start."""
 
     def __len__(self) -> int:
@@ -65,7 +64,7 @@ class Chunk:
         return Chunk(rows, self.keys[first:last], self.epochs[first:last], self.ends[first:last])
 
     @classmethod
-    def of(cls, rows: Rows, keys: npt.NDArray[np.int64], epochs: npt.NDArray[np.int64]) -> Chunk:
+    def of(cls, rows: RecordRows, keys: Indices, epochs: Indices) -> Chunk:
         """Make a chunk of these rows."""
         return cls(rows, keys, epochs, np.cumsum(rows.lengths))
 
@@ -73,7 +72,7 @@ class Chunk:
     def concatenate(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Join all rows of all chunks, in that order."""
         return cls.of(
-            joined([chunk.rows for chunk in chunks]),
+            RecordRows.concatenate([chunk.rows for chunk in chunks]),
             np.concatenate([chunk.keys for chunk in chunks]),
             np.concatenate([chunk.epochs for chunk in chunks]),
         )
@@ -196,7 +195,7 @@ class Batcher:
             lane.take(count) if count else ()
             for lane, count in zip(self._lanes, plan.counts, strict=True)
         ]
-        rows, epochs, ends = interleaved(runs, plan.keys)
+        rows, epochs, ends = kernel.interleave(runs, plan.keys)
         return Chunk(rows, plan.keys, epochs, ends)
 
     def _drop_skipped(self) -> None:
@@ -212,4 +211,4 @@ def empty_chunk() -> Chunk:
 
 
 _NONE = np.empty(0, np.int64)
-_EMPTY = Chunk.of(joined([]), _NONE, _NONE)
+_EMPTY = Chunk.of(RecordRows.concatenate([]), _NONE, _NONE)

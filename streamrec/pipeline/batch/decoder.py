@@ -14,7 +14,7 @@ from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.examples.sequences import parser_of
 from streamrec.formats.shards.tfrecord import corrupt_row
-from streamrec.pipeline.column_rows import ColumnRows
+from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn, Column, Pictures, Ragged, Sparse
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.batch.batcher import Chunk
-    from streamrec.pipeline.column_rows import Rows
     from streamrec.plan.position import Position
     from streamrec.values.batch import Components
     from streamrec.values.records import RecordRows
@@ -91,7 +90,7 @@ class Decoder:
 
         A number of one byte becomes eight, a picture even more; earlier batches give the ratio.
         """
-        if isinstance(chunk.rows, ColumnRows):
+        if are_columns(chunk.rows):
             return chunk.nbytes
         as_before = chunk.nbytes * self._made // max(1, self._taken)
         return max(as_before, self._growth.size(len(chunk), chunk.nbytes))
@@ -137,17 +136,17 @@ class Decoder:
         """Keep no memory for further batches; existing batches are not affected."""
         self._memory.close()
 
-    def columns(self, rows: Rows) -> Mapping[str, Column]:
+    def columns(self, rows: RecordRows) -> Mapping[str, Column]:
         """Parse and map some rows into columns of their own."""
-        if isinstance(rows, ColumnRows):
-            return rows.columns()
+        if are_columns(rows):
+            return columns_of(rows)
         columns, map_ = self._columns(rows), self._functions.map
         if map_ is None:
             return columns
         origin = Origin(rows.shards, rows.ordinals)
         return map_.apply(columns, origin, self._urls.__getitem__)
 
-    def _filled(self, rows: Rows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
+    def _filled(self, rows: RecordRows, mask: npt.NDArray[np.bool_]) -> Mapping[str, Column]:
         """Parse the rows; a masked one gets the content of the intact row before it.
 
         Masked rows at the beginning get that of the first intact row. Without any, all rows are

@@ -13,7 +13,6 @@ from streamrec.pipeline.lane.ordering_stages import Coordinates, Segment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lane.filter_stage import FilterStage
     from streamrec.pipeline.lane.lane_sources import Source
     from streamrec.pipeline.lane.ordering_stages import Segments, Stage
@@ -70,7 +69,7 @@ class Lane:
         except StreamrecError as error:
             self.error = error
 
-    def take(self, count: int) -> list[Run[Rows]]:
+    def take(self, count: int) -> list[Run]:
         """Take the next ``count`` rows for the round robin."""
         runs = []
         self.available -= count

@@ -18,7 +18,6 @@ from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
-    from streamrec.pipeline.column_rows import Rows
     from streamrec.pipeline.lane.mix_source import MixedSpan
     from streamrec.pipeline.lane.open_shards import Turn
     from streamrec.plan.buckets import Buckets
@@ -105,7 +104,7 @@ class RecordSpan:
 class Segment:
     """Rows of one epoch that are ready, in the order of delivery."""
 
-    rows: Rows
+    rows: RecordRows
     epoch: int
     end: Callable[[int], Sequence[int] | Indices]
     """Returns the lane's coordinates behind a row, as numbers."""

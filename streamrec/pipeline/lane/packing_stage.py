@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
-from streamrec.pipeline.column_rows import ColumnRows
+from streamrec.pipeline.column_rows import rows_of
 from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Coordinates, Segment
-from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from streamrec.formats.examples.packing import Packer, Packs
     from streamrec.values.columns import Indices
+    from streamrec.values.records import RecordRows
 
 __all__ = ["Packing"]
 
@@ -119,7 +119,6 @@ class Packing:
 
     def _next_rows(self, segment: Segment) -> RecordRows:
         rows, first = segment.rows, self._first
-        assert isinstance(rows, RecordRows)
         within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
@@ -155,7 +154,7 @@ class Packing:
         origins = [self._origin(number) for number in packs.first.tolist()]
         shards, ordinals = np.ascontiguousarray(np.array(origins, np.int64).T)
         self._fruitful = ends.item(-1, EXTENT)
-        rows = ColumnRows.of(packs.columns, shards.astype(np.int32), ordinals)
+        rows = rows_of(packs.columns, shards.astype(np.int32), ordinals)
         return Segment(rows, self._epoch, ends.__getitem__)
 
     def _at(self, number: int) -> Sequence[int] | Indices:
