@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from streamrec import config
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.pipeline.dataset_checks import check_batches, check_ranks, uncounted
 from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.fetch.range_queue import Shards
 from streamrec.pipeline.functions import Functions
@@ -120,7 +121,7 @@ class Dataset:
     @property
     def _is_counted(self) -> bool:
         """True if an index counts the records, and no stage makes more or fewer of them."""
-        return self._index is not None and not _uncounted(self.settings)
+        return self._index is not None and not uncounted(self.settings)
 
     def _add_facts_of_the_index(self, index: Index) -> None:
         for shard, entry in enumerate(index.entries):
@@ -180,7 +181,7 @@ class Dataset:
         Raises:
             ConfigError: The settings allow no such stream. A feeder can thus refuse it early.
         """
-        self._check_ranks(rank, world_size)
+        check_ranks(self.settings, self.lanes, rank, world_size)
         self._remainder(world_size, batch_size)
         self._memory(world_size)
         settings = self.settings
@@ -265,51 +266,6 @@ class Dataset:
         """Return the number of sequences of shards that a rank reads side by side."""
         return len(self._orders) * self.lanes // world_size
 
-    def _check_ranks(self, rank: int, world_size: int) -> None:
-        if not 0 <= rank < world_size:
-            raise ConfigError(
-                f"rank {rank} is not one of 0 to {world_size - 1}; correct rank or world_size"
-            )
-        if self.lanes % world_size:
-            serve = ", ".join(str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0)
-            raise ConfigError(
-                f"world_size {world_size} does not divide the {self.lanes} lanes; these do: {serve}"
-                " (or set lanes to a multiple of world_size: it determines the order)"
-            )
-        if world_size > 1:
-            self._check_ends(world_size)
-
-    def _check_ends(self, world_size: int) -> None:
-        """Check that all ranks end at the same step.
-
-        Raises:
-            ConfigError: They may end at different steps; the message says which settings help.
-        """
-        settings = self.settings
-        if settings.exhausted != "repeat":
-            raise ConfigError(
-                f"components end at different steps on {world_size} ranks, which would wait for "
-                'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
-                "of batches every rank is to get"
-            )
-        if self._is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
-            return
-        stage, serves = _uncounted(settings), "set"
-        what = f"{stage} makes an unknown number of rows of a lane's records"
-        if not stage:
-            what = "shards hold different numbers of records"
-        if not stage and settings.weights is None:
-            serves = (
-                "write an index with `streamrec index` and set index=True (less than a record of "
-                f"each of the {self.lanes} lanes, and less than a batch of each rank, is then left "
-                'out, or added by remainder="pad"), or set'
-            )
-        raise ConfigError(
-            f"{what}, so {world_size} ranks would end at different steps and wait for each other "
-            f"for ever; {serves} steps_per_epoch to the number of batches every rank is to get, or "
-            "epochs to None"
-        )
-
     def _remainder(self, world_size: int, batch_size: int | None) -> str:
         remainder = self.settings.remainder or ("keep" if world_size == 1 else "drop")
         if world_size > 1 and remainder == "keep":
@@ -317,14 +273,7 @@ class Dataset:
                 'remainder "keep" gives ranks different last batches; choose "drop" or "pad"'
                 + self._costs(world_size, batch_size)
             )
-        if batch_size is None and not self.settings.ordered:
-            raise ConfigError("ordered=False delivers whole batches alone; set batch_size")
-        if batch_size is None and remainder == "pad":
-            raise ConfigError('remainder "pad" fills up batches; set batch_size')
-        if batch_size is None and self.settings.transform is not None:
-            raise ConfigError("transform takes whole batches; set batch_size, or use map")
-        if batch_size is None and self.settings.length_buckets is not None:
-            raise ConfigError("length_buckets sort records into whole batches; set batch_size")
+        check_batches(self.settings, batch_size, remainder)
         few = self._index.records if self._index is not None and self._is_counted else self.lanes
         if few < self.lanes and remainder != "keep":
             raise ConfigError(
@@ -378,7 +327,7 @@ class Dataset:
             )
         if not self._is_counted:
             raise ConfigError(
-                f"the position of a step is unknown with {_uncounted(self.settings)}; load a state"
+                f"the position of a step is unknown with {uncounted(self.settings)}; load a state"
             )
         batch_size, settings = fingerprint.global_batch, self.settings
         length = self.length(batch_size and batch_size // world_size, world_size)
@@ -447,18 +396,13 @@ class Dataset:
         )
 
 
-def _uncounted(settings: DatasetSettings) -> str:
-    """Name the stage that makes an unknown number of rows of its records; "" if there is none."""
-    return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
-
-
 def _check_places(settings: DatasetSettings, batch_size: int | None) -> None:
     """Refuse single records where damaged ones would have to leave a masked row.
 
     Raises:
         ConfigError: An index counts the records, damage is skipped, and there is no batch size.
     """
-    counted = settings.index is not None and not _uncounted(settings)
+    counted = settings.index is not None and not uncounted(settings)
     if counted and settings.on_corrupt != "raise" and batch_size is None:
         raise ConfigError(
             f"with an index, on_corrupt={settings.on_corrupt!r} leaves masked rows where records "

@@ -1,0 +1,82 @@
+"""Checks of a dataset's settings against the ranks and the batches that are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamrec.config import DatasetSettings
+
+__all__ = ["check_batches", "check_ranks", "uncounted"]
+
+
+def uncounted(settings: DatasetSettings) -> str:
+    """Name the stage that makes an unknown number of rows of its records; "" if there is none."""
+    return next((name for name in ("pack", "filter") if getattr(settings, name) is not None), "")
+
+
+def check_ranks(settings: DatasetSettings, lanes: int, rank: int, world_size: int) -> None:
+    """Check that the lanes divide over the ranks, and that all ranks end at the same step.
+
+    Raises:
+        ConfigError: They do not; the message says which settings help.
+    """
+    if not 0 <= rank < world_size:
+        raise ConfigError(
+            f"rank {rank} is not one of 0 to {world_size - 1}; correct rank or world_size"
+        )
+    if lanes % world_size:
+        serve = ", ".join(str(n) for n in range(1, lanes + 1) if lanes % n == 0)
+        raise ConfigError(
+            f"world_size {world_size} does not divide the {lanes} lanes; these do: {serve}"
+            " (or set lanes to a multiple of world_size: it determines the order)"
+        )
+    if world_size > 1:
+        _check_ends(settings, lanes, world_size)
+
+
+def _check_ends(settings: DatasetSettings, lanes: int, world_size: int) -> None:
+    if settings.exhausted != "repeat":
+        raise ConfigError(
+            f"components end at different steps on {world_size} ranks, which would wait for "
+            'each other for ever; set exhausted to "repeat", and steps_per_epoch to the number '
+            "of batches every rank is to get"
+        )
+    stage, serves = uncounted(settings), "set"
+    is_counted = settings.index is not None and not stage
+    if is_counted or settings.epochs is None or settings.steps_per_epoch is not None:
+        return
+    what = f"{stage} makes an unknown number of rows of a lane's records"
+    if not stage:
+        what = "shards hold different numbers of records"
+    if not stage and settings.weights is None:
+        serves = (
+            "write an index with `streamrec index` and set index=True (less than a record of "
+            f"each of the {lanes} lanes, and less than a batch of each rank, is then left "
+            'out, or added by remainder="pad"), or set'
+        )
+    raise ConfigError(
+        f"{what}, so {world_size} ranks would end at different steps and wait for each other "
+        f"for ever; {serves} steps_per_epoch to the number of batches every rank is to get, or "
+        "epochs to None"
+    )
+
+
+def check_batches(settings: DatasetSettings, batch_size: int | None, remainder: str) -> None:
+    """Check that single records are not asked for where the settings are about whole batches.
+
+    Raises:
+        ConfigError: They are; the message names the setting.
+    """
+    if batch_size is not None:
+        return
+    if not settings.ordered:
+        raise ConfigError("ordered=False delivers whole batches alone; set batch_size")
+    if remainder == "pad":
+        raise ConfigError('remainder "pad" fills up batches; set batch_size')
+    if settings.transform is not None:
+        raise ConfigError("transform takes whole batches; set batch_size, or use map")
+    if settings.length_buckets is not None:
+        raise ConfigError("length_buckets sort records into whole batches; set batch_size")
