@@ -232,35 +232,44 @@ class Dataset:
             ConfigError: The settings contradict each other.
             StateError: The position belongs to another dataset, order, rank or world size.
         """
-        remainder = self._remainder(world_size, batch_size)
-        fingerprint = self.fingerprint(batch_size, world_size, rank=rank)
-        if not isinstance(position, Position):
-            position = self._start(fingerprint, rank, world_size, position or Beginning())
-        fingerprint.check(position.fingerprint)
-        if position.since is None and position.points.size != self._feeds(position.world_size):
-            raise MalformedPosition(
-                "the state has another number of components than this stream; load a state that "
-                "was saved by it"
-            )
-        if (position.rank, position.world_size) != (rank, world_size):
-            position = Position.merge([position], rank=rank, world_size=world_size)
-        memory = self._memory(world_size)
         plan = RunPlan(
             self.settings,
             self._orders,
-            position,
-            memory,
+            self._position(batch_size, rank, world_size, position or Beginning()),
+            self._memory(world_size),
             batch_size,
-            remainder,
+            self._remainder(world_size, batch_size),
             self._functions,
             self._windows(),
             self._draws,
             self._components,
         )
+        plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())
         shards.indexed = self._indexed.copy()
-        plan.check()
         return Run(plan, shards, self._stores, allocate)
+
+    def _position(
+        self, batch_size: int | None, rank: int, world_size: int, point: ResumePoint
+    ) -> Position:
+        """Return the position of a rank at which to begin; its order must be that of the dataset.
+
+        Raises:
+            ConfigError: The settings contradict each other.
+            StateError: The position belongs to another dataset, order, rank or world size.
+        """
+        fingerprint = self.fingerprint(batch_size, world_size, rank=rank)
+        if not isinstance(point, Position):
+            return self._start(fingerprint, rank, world_size, point)
+        fingerprint.check(point.fingerprint)
+        if point.since is None and point.points.size != self._feeds(point.world_size):
+            raise MalformedPosition(
+                "the state has another number of components than this stream; load a state that "
+                "was saved by it"
+            )
+        if (point.rank, point.world_size) != (rank, world_size):
+            return Position.merge([point], rank=rank, world_size=world_size)
+        return point
 
     def _feeds(self, world_size: int) -> int:
         """Return the number of sequences of shards that a rank reads side by side."""

@@ -31,7 +31,7 @@ from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
     from os import PathLike
 
     from streamrec.config import Compression
@@ -113,25 +113,18 @@ async def check(
     source, stores = source_texts(urls), Stores(options_of(storage_options))
     try:
         objects = await stores.resolve(source)
-        reports = [ShardReport(found.url, finder=ChunkFinder(chunk_bytes)) for found in objects]
         total = sum(found.size or 0 for found in objects)
-        checker = _Checker(stores, total, progress, largest or automatic_budget())
-        limit = asyncio.Semaphore(SHARDS_AT_ONCE)
-        await _all_of(
-            [
-                asyncio.ensure_future(checker.check(found, report, limit))
-                for found, report in zip(objects, reports, strict=True)
-            ]
-        )
-        return reports
+        checker = _Checker(stores, total, progress, chunk_bytes, largest or automatic_budget())
+        return await _all_of([checker.check(found) for found in objects])
     finally:
         await stores.aclose()
 
 
-async def _all_of(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all tasks; the first error cancels the others and is raised."""
+async def _all_of(checks: Sequence[Coroutine[Any, Any, ShardReport]]) -> list[ShardReport]:
+    """Return the results of all checks; the first error cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(check) for check in checks]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
@@ -177,18 +170,22 @@ class _Checker:
     stores: Stores
     total: int
     progress: Callable[[str, int, int], None] | None
+    chunk_bytes: int
     largest: int
     read: int = 0
+    limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SHARDS_AT_ONCE))
 
-    async def check(self, found: ObjectInfo, report: ShardReport, limit: asyncio.Semaphore) -> None:
-        """Read one shard, and add its faults to its report."""
-        async with limit:
+    async def check(self, found: ObjectInfo) -> ShardReport:
+        """Read one shard, and report its faults."""
+        report = ShardReport(found.url, finder=ChunkFinder(self.chunk_bytes))
+        async with self.limit:
             try:
                 await self._scan(found, report)
             except (StoreError, DataError) as fault:
                 report.faults.append(fault)
             except MemoryError as error:
                 report.faults.append(OutOfMemory.of(error, url=report.url))
+        return report
 
     async def _scan(self, found: ObjectInfo, report: ShardReport) -> None:
         scan: _Scan | None = None
@@ -196,22 +193,19 @@ class _Checker:
         async with aclosing(reader.pieces()) as pieces:
             async for piece in pieces:
                 report.size, report.etag = reader.info.size or 0, reader.info.etag
-                if scan is None:
-                    kind = detect(piece[:HEAD].tobytes(), of_name(found.url, reader.info.encoding))
-                    report.compression = kind
-                    scan = self._new_scan(report, kind)
+                scan = scan or self._new_scan(report, reader.info, piece)
                 await asyncio.get_running_loop().run_in_executor(None, scan.add, piece)
                 self._count(len(piece))
         report.size, report.etag = reader.info.size or 0, reader.info.etag
         if scan is not None:
             scan.finish()
 
-    def _new_scan(self, report: ShardReport, kind: Compression) -> _Scan:
+    def _new_scan(self, report: ShardReport, info: ObjectInfo, piece: ByteArray) -> _Scan:
+        kind = detect(piece[:HEAD].tobytes(), of_name(info.url, info.encoding))
+        report.compression = kind
         if kind != "none":
             return _InflatedScan(report, self.largest, kind)
-        scan = _Scan(report, self.largest)
-        scan.size = report.size
-        return scan
+        return _Scan(report, self.largest, report.size)
 
     def _count(self, nbytes: int) -> None:
         self.read += nbytes
@@ -283,8 +277,8 @@ class _ShardReader:
 class _Scan:
     """A scan of a shard's bytes for records; behind damage it looks for the next intact one."""
 
-    def __init__(self, report: ShardReport, largest: int) -> None:
-        self.size: int | None = None
+    def __init__(self, report: ShardReport, largest: int, size: int | None = None) -> None:
+        self.size = size
         """The size of all frames in bytes; ``None`` while it is not known."""
         self._report = report
         self._scanner = FrameScanner(url=report.url, most=largest)
