@@ -23,9 +23,10 @@ class ExtentTracker:
     def __init__(self, plan: RunPlan, shards: Shards) -> None:
         self._plan = plan
         self._shards = shards
-        self._numbers = np.full(len(plan.feeds), -1, np.int64)
+        lanes = len(plan.own_lanes)
+        self._numbers = np.full((lanes, len(plan.feeds) // lanes), -1, np.int64)
         self._begins = self._numbers.copy()
-        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)
+        self._extents: list[Extent] = [Extent(-1, 0, 0)] * len(plan.feeds)  # lane after lane
         self._inside: bytes | None = None  # which feeds are inside an extent; None: unknown
         self._tags = self._numbers
         self.epoch = 0
@@ -33,16 +34,18 @@ class ExtentTracker:
 
     def follow(self, points: Structured) -> None:
         """Look up the extents that have changed; ``points`` are those of a position."""
-        numbers = points["extent"].T.flatten()
+        numbers = points["extent"].reshape(self._numbers.shape)
         if numbers.tobytes() == self._numbers.tobytes():
             return
         changed = np.flatnonzero(numbers != self._numbers).tolist()
-        self._numbers = numbers
-        for feed in changed:
-            order, lane = self._plan.feeds[feed]
-            extent = order.extent(lane, int(numbers[feed]))
-            self._extents[feed] = extent
-            self._begins[feed] = extent.begin
+        self._numbers = numbers.copy()
+        lanes, sources = numbers.shape
+        for place in changed:
+            j, source = divmod(place, sources)
+            order, lane = self._plan.feeds[source * lanes + j]
+            extent = order.extent(lane, numbers.item(place))
+            self._extents[place] = extent
+            self._begins.flat[place] = extent.begin
         self._inside = None
         self.epoch = min(extent.epoch for extent in self._extents)
 
@@ -53,11 +56,10 @@ class ExtentTracker:
             int64 ``[lanes, sources]``, as a position has them.
         """
         begun = (lanes["row"] | lanes["part"]) > 0
-        beyond = points["offset"].T.ravel() > self._begins
-        inside = beyond.reshape(-1, len(lanes)) | begun  # by component
+        inside = (points["offset"].reshape(self._begins.shape) > self._begins) | begun[:, None]
         if self._inside != inside.tobytes():
             self._inside = inside.tobytes()
             extents = zip(self._extents, inside.ravel().tolist(), strict=True)
             tags = [self._shards.tag(extent.shard) * within for extent, within in extents]
-            self._tags = np.array(tags, np.int64).reshape(inside.shape).T
+            self._tags = np.array(tags, np.int64).reshape(inside.shape)
         return self._tags
