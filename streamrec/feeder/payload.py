@@ -237,8 +237,8 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     _check(len(columns) == len(metadata.columns), "two columns have the same name")
     _check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)
     numbers = _numbers(metadata.position)
-    try:  # with a copy: it outlives the batch's memory
-        position = Position.of(fingerprint, rank, world_size, numbers, standing.copy())
+    try:
+        position = Position.of(fingerprint, rank, world_size, numbers, standing)
     except StateError as error:
         raise RemoteProtocolError(f"the position of a batch cannot be read: {error}") from None
     origin, components = Origin(shards, records), _components(metadata)

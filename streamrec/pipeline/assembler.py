@@ -183,7 +183,7 @@ class Assembler:
         self._extent_tracker.follow(points)
         return self._plan.position.at(
             step,
-            int(lanes["extent"].min()) if has_sources else self._extent_tracker.epoch,
+            min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
             lanes,
             self._extent_tracker.tags(points, lanes),
             sources,

@@ -64,5 +64,5 @@ def flat(array: Structured) -> Numbers:
 
 
 def structured(rows: Numbers, dtype: np.dtype[np.void]) -> Structured:
-    """Return an array of which :func:`flat` gives these rows."""
-    return np.ascontiguousarray(rows.T).view(dtype)[..., 0]
+    """Return an array of which :func:`flat` gives these rows, in memory of its own."""
+    return rows.T.copy().view(dtype)[..., 0]

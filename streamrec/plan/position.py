@@ -182,7 +182,7 @@ class Position:
             rank: The rank.
             world_size: The number of ranks.
             numbers: The numbers; other keys are ignored.
-            rows: The rows, which the position keeps; by record they are ignored.
+            rows: The rows, which are copied; by record they are ignored.
 
         Raises:
             MalformedPosition: The numbers or rows are something else.
@@ -340,7 +340,7 @@ def _arrays(
     if rest or rows.shape[1:] != (owned,) or (fingerprint.has_sources and count < 1):
         raise _damaged("the state has other rows than its order has")
     end = OWN + POINTS * count
-    lanes, tags = structured(rows[:OWN], LANE), rows[end:].T
+    lanes, tags = structured(rows[:OWN], LANE), rows[end:].T.copy()
     if rows.view(np.uint64).max() > LARGEST or tags.max() > MOST_TAG:
         raise _damaged("the state's 'packed' holds something else than its numbers")
     if not fingerprint.shuffle_window and lanes["row"].any():
