@@ -28,7 +28,7 @@ SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
-    """Return the number of shards that each lane of a shuffle by shard has open: its open_shards.
+    """Return the number of shards that each lane of a shuffle by shard has open.
 
     Args:
         shards: The shards of the dataset.
@@ -66,7 +66,7 @@ class ShardOrder:
     Epoch ``e`` is a seeded permutation of the shards (or their sorted order); the epochs end to
     end are one sequence, whose element ``k`` goes to lane ``k mod lanes``. Counting on over the
     epochs keeps any lane from running ahead when ``lanes`` does not divide the number of shards.
-    Where a lane has open_shards, its element ``n`` goes to open_shard ``n mod open_shards``.
+    Where a lane has open shards, its element ``n`` goes to open shard ``n mod open_shards``.
 
     Args:
         shards: The number of shards; at least one.
@@ -75,7 +75,7 @@ class ShardOrder:
         seed: The seed of the permutations.
         first_shard: The number of the first shard, where these are a part of a dataset's.
         open_shards: The parts of each lane, which are read side by side.
-        open_shard: The number of the open_shard whose extents these are.
+        open_shard: The number of the open shard whose extents these are.
     """
 
     shards: int

@@ -85,7 +85,7 @@ class Position:
 
     @property
     def components(self) -> int:
-        """The number of a mix's components, or of a lane's open_shards; 1 where there are none."""
+        """The number of a mix's components, or of a lane's open shards; 1 where there are none."""
         return max(1, int(self.sources.shape[1]))
 
     @property
@@ -222,7 +222,7 @@ class Position:
         Args:
             fingerprint: The fingerprint of the stream.
             first_extents: The number of each own lane's first extent in the epoch, component by
-                component of a mix, or open_shard by open_shard.
+                component of a mix, or open shard by open shard.
             rank: The rank.
             world_size: The number of ranks.
             epoch: The epoch.

@@ -62,14 +62,14 @@ class Windows:
         return full // 2 + full * lane // (2 * self.lanes) if number == len(growth) else full
 
     def turn(self, lane: int, number: int) -> int:
-        """Return the bytes of frames that end a open_shard's turn, by the record that reaches them.
+        """Return the bytes of frames that end an open shard's turn, with the record that has them.
 
         Args:
             lane: The lane's number.
-            number: The turn's number within its epoch, over all open_shards.
+            number: The turn's number within its epoch, over all open shards.
         """
-        # The turns of a round, one for each open_shard, together give as much as the window of the
-        # round's number takes. So every window has equal parts of all open_shards.
+        # The turns of a round, one for each open shard, together give as much as the window of the
+        # round's number takes. So every window has equal parts of all open shards.
         return max(1, self.size(lane, number // self.open_shards) // self.open_shards)
 
     def opens(self, lane: int, epoch: int, number: int) -> int:  # noqa: ARG002 - all are alike

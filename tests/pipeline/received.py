@@ -10,8 +10,8 @@ import numpy as np
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
-from streamrec.pipeline.lane.ordering_stages import Coordinates
 from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from streamrec import kernel
 from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.sequences import parser_of
-from streamrec.pipeline.lane.ordering_stages import Coordinates
+from streamrec.plan.coordinates import Coordinates
 from streamrec.values.batch import Origin
 from streamrec.values.records import RecordRows
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from streamrec.errors import StreamrecError
 from streamrec.kernel.contract import Run
 from streamrec.pipeline.fetch.demand import Demand
-from streamrec.pipeline.lane.ordering_stages import Coordinates, Segment
+from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.lane.filter_stage import FilterStage
     from streamrec.pipeline.lane.lane_sources import Source
-    from streamrec.pipeline.lane.ordering_stages import Segments, Stage
+    from streamrec.pipeline.lane.ordering_stages import Segment, Segments, Stage
     from streamrec.pipeline.lane.packing_stage import Packing
     from streamrec.values.columns import Indices
 

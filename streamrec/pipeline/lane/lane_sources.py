@@ -10,9 +10,9 @@ from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShard, OpenShards
-from streamrec.pipeline.lane.ordering_stages import Coordinates
 from streamrec.pipeline.lane.quarantine import marks_placeholders
 from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import Fetcher

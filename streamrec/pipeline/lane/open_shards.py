@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from streamrec.pipeline.fetch.demand import Demand, Turns
-from streamrec.pipeline.lane.ordering_stages import OWN, Coordinates, RecordSpan
+from streamrec.plan.coordinates import OWN, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from streamrec.pipeline.lane.ordering_stages import RecordSpan
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.plan.window import Windows
     from streamrec.values.columns import Indices

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamrec.values.records import RecordBlock
 
 __all__ = [
-    "OWN",
-    "Coordinates",
     "InOrder",
     "RecordSpan",
     "Records",

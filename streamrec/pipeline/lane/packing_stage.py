@@ -9,7 +9,8 @@ import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import rows_of
-from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Coordinates, Segment
+from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Segment
+from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +29,13 @@ MOST_WAITING = 2
 """The number of waiting segments at which the lane reads no further."""
 
 
-class _Run(NamedTuple):
-    """A run of documents that were given to the packer, by their numbers."""
+class _Documents(NamedTuple):
+    """Consecutive documents that were given to the packer, by their numbers."""
 
     number: int
     size: int
     end: Callable[[int], Sequence[int] | Indices]
-    """Returns the lane's coordinates behind a document; in an empty run, those it goes on at."""
+    """Returns the lane's coordinates behind a document; without documents, those it goes on at."""
     shards: Any
     ordinals: Any
 
@@ -122,7 +123,7 @@ class Packing:
         within = np.searchsorted(np.cumsum(rows.lengths[first:]), PIECE, "right")
         last = min(len(rows), first + max(1, int(within)))
         part = rows.part(first, last)
-        run = _Run(
+        run = _Documents(
             self._number, last - first, lambda k: segment.end(first + k), part.shards, part.ordinals
         )
         self._note(run)
@@ -134,7 +135,7 @@ class Packing:
         self._first = last
         return part
 
-    def _note(self, run: _Run) -> None:
+    def _note(self, run: _Documents) -> None:
         """Remember the place of these documents, and forget those that no later pack needs."""
         held = self._packer.first_held
         self._runs = [known for known in self._runs if known.number + known.size >= held]
@@ -173,6 +174,6 @@ class Packing:
         return int(run.shards[number - run.number]), int(run.ordinals[number - run.number])
 
 
-def _no_documents(number: int, place: Coordinates) -> _Run:
+def _no_documents(number: int, place: Coordinates) -> _Documents:
     nothing = np.empty(0, np.int64)
-    return _Run(number, 0, lambda _: place.numbers, nothing, nothing)
+    return _Documents(number, 0, lambda _: place.numbers, nothing, nothing)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.batch.decoder import Decoder
     from streamrec.pipeline.fetch.fetcher import Fetcher
-    from streamrec.pipeline.lane.ordering_stages import Coordinates
     from streamrec.pipeline.run_plan import RunPlan
+    from streamrec.plan.coordinates import Coordinates
 
 __all__ = ["Workers"]
 

@@ -13,8 +13,8 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
-from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder
-from streamrec.plan.coordinates import LANE
+from streamrec.pipeline.lane.ordering_stages import InOrder
+from streamrec.plan.coordinates import LANE, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.values.records import RecordRows

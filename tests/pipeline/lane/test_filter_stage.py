@@ -22,7 +22,8 @@ from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.functions import Function
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
-from streamrec.pipeline.lane.ordering_stages import Coordinates, Records, RecordSpan
+from streamrec.pipeline.lane.ordering_stages import Records, RecordSpan
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.values.records import RecordRows
 from tests.pipeline import own

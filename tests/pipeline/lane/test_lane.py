@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
-from streamrec.pipeline.lane.ordering_stages import Coordinates, InOrder, WindowShuffle
+from streamrec.pipeline.lane.ordering_stages import InOrder, WindowShuffle
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
 from tests.pipeline.received import (

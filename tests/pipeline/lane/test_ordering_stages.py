@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from streamrec.errors import MalformedPosition
 from streamrec.pipeline.lane.ordering_stages import (
     BEGINNING,
-    Coordinates,
     InOrder,
     RecordSpan,
     WindowShuffle,
 )
 from streamrec.plan.buckets import Buckets
+from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
 from streamrec.values.records import RecordBlock
