@@ -33,7 +33,7 @@ UNKNOWN = 0.5
 UNKNOWN_WHOLE = 2.0
 """Seconds for a whole request while too few have ended and the link's rate is unknown."""
 SHARE = 0.05
-"""The part of all requests that may be hedges."""
+"""The part of all requests that may be hedges; one may always be sent."""
 MOST_AT_ONCE = 4
 """Hedges in flight. Requests that are slow all at once share a reason, a busy machine or store,
 which would slow hedges too. A tail of 1 % of 340 requests a second, each ended by a hedge after a
@@ -43,14 +43,9 @@ QUIET = 5.0
 
 
 class Hedging:
-    """The decision when to send a hedge.
+    """The decision when to send a hedge."""
 
-    Args:
-        share: The part of all requests that may be hedges; one may always be sent.
-    """
-
-    def __init__(self, share: float = SHARE) -> None:
-        self._share = share
+    def __init__(self) -> None:
         self._wholes: defaultdict[int, _Times] = defaultdict(_Times)
         self._silences: defaultdict[int, _Times] = defaultdict(_Times)
         self._quiet_until = float("-inf")
@@ -87,7 +82,7 @@ class Hedging:
             requests: The number of requests so far, hedges included.
             under_way: The number of hedges in flight.
         """
-        has_share = hedges < max(1.0, self._share * requests)
+        has_share = hedges < max(1.0, SHARE * requests)
         return now >= self._quiet_until and has_share and under_way < MOST_AT_ONCE
 
 

@@ -157,14 +157,6 @@ class TestByRecord:
         with pytest.raises(OtherOrder, match=match):
             mode.enter(stream)
 
-    def test_of_before_windows_were_even(self, mode: Mode, source: str) -> None:
-        state = self.state(source)
-        order = state["fingerprint"]["order"].replace(", even windows", "")
-        stream = mode.open(source, **self.values)
-        stream.load_state_dict({**state, "fingerprint": {**state["fingerprint"], "order": order}})
-        with pytest.raises(OtherOrder, match="go on with that version, or begin"):
-            mode.enter(stream)
-
     def test_of_another_index(self, mode: Mode, source: str) -> None:
         state = self.state(source)
         write_index(source, 90)

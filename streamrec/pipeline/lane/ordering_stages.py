@@ -35,7 +35,6 @@ __all__ = [
     "Segments",
     "Stage",
     "WindowShuffle",
-    "check_delivered",
 ]
 
 
@@ -117,19 +116,6 @@ class Segment:
 Records: TypeAlias = "RecordSpan | Turn | MixedSpan"
 """Records in a lane's order, some of them perhaps filtered out."""
 Segments: TypeAlias = Iterator[Segment]
-
-
-def check_delivered(row: int, rows: int) -> None:
-    """Refuse a position that lies behind the end of its window.
-
-    Raises:
-        MalformedPosition: The window has fewer rows than the position says were delivered.
-    """
-    if row > rows:
-        raise MalformedPosition(
-            f"the state says that {row} records of a window were delivered, but it holds {rows}; "
-            "load a state that was saved by this stream"
-        )
 
 
 class InOrder:
@@ -230,10 +216,18 @@ class WindowShuffle:
         self._start = None
 
     def _close(self, following: Coordinates) -> Segments:
-        """Return the window's records that were not delivered before."""
+        """Return the window's records that were not delivered before.
+
+        Raises:
+            MalformedPosition: The window has fewer records than the position says were delivered.
+        """
         rows = RecordRows.concatenate(self._parts)
         done, damaged = self._row, self._damaged
-        check_delivered(done, len(rows))
+        if done > len(rows):
+            raise MalformedPosition(
+                f"the state says that {done} records of a window were delivered, but it holds "
+                f"{len(rows)}; load a state that was saved by this stream"
+            )
         order = self._order(rows)[done:]
         kept = np.flatnonzero((rows.ordinals[order] >= 0) | self._keeps_placeholders)
         assert self._start is not None
