@@ -1,8 +1,8 @@
-"""Signing by botocore's client, for cases that ``s3_calls`` does not handle."""
+"""Signing by botocore's client, as s3fs makes it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -10,12 +10,49 @@ if TYPE_CHECKING:
 
     from s3fs import S3FileSystem
 
-    from streamrec.stores.s3.s3_calls import Call
-
-__all__ = ["SigningClient"]
+__all__ = ["Call", "SigningClient", "get_object", "list_objects"]
 
 AWS_HOST = ".amazonaws.com"
-METHODS = {"GetObject": "get_object", "ListObjectsV2": "list_objects_v2"}
+
+
+class Call(NamedTuple):
+    """A request to sign."""
+
+    method: str
+    """The client's method."""
+    parameters: Mapping[str, str]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The bucket and key; the key of a listing is empty."""
+        return self.parameters["Bucket"], self.parameters.get("Key", "")
+
+
+def get_object(bucket: str, key: str) -> Call:
+    """Return the GET of an object, or of a range of it: Range is not signed."""
+    return Call("get_object", {"Bucket": bucket, "Key": key})
+
+
+def list_objects(
+    bucket: str, prefix: str, delimiter: str = "", token: str = "", after: str = ""
+) -> Call:
+    """Return the GET of a page of a listing.
+
+    Args:
+        bucket: The bucket.
+        prefix: The beginning of the keys.
+        delimiter: Leaves out keys that have it behind the prefix.
+        token: The token of the page; empty for the first one.
+        after: The key after which the first page begins.
+    """
+    named = {
+        "Prefix": prefix,
+        "Delimiter": delimiter,
+        "ContinuationToken": token,
+        "StartAfter": after,
+    }
+    given = {name: value for name, value in named.items() if value}
+    return Call("list_objects_v2", {"Bucket": bucket, "EncodingType": "url", **given})
 
 
 class SigningClient:
@@ -36,16 +73,16 @@ class SigningClient:
     async def sign(self, call: Call, seconds: float) -> tuple[str, Mapping[str, str]]:
         """Return a call's signed address, and the headers to be sent with it."""
         client = await self._ready()
-        method = METHODS[call.operation]
         address: str = await client.generate_presigned_url(
-            method,
+            call.method,
             # Made for each call, because botocore changes them.
             Params=self._filesystem._get_s3_method_kwargs(  # noqa: SLF001 - as its own calls do
-                getattr(client, method), **call.parameters
+                getattr(client, call.method), **call.parameters
             ),
             ExpiresIn=int(seconds),
         )
-        return address, self._headers.get(call.operation, {})
+        operation = client.meta.method_to_api_mapping[call.method]
+        return address, self._headers.get(operation, {})
 
     async def renew(self) -> None:
         """Make a client of a new session, which looks up credentials again."""
@@ -67,8 +104,7 @@ class SigningClient:
         if client is not self._client:
             self._client = client
             _use_own_region(client)
-            for operation in METHODS:
-                client.meta.events.register_last(f"before-sign.s3.{operation}", self._look_on)
+            client.meta.events.register_last("before-sign.s3", self._look_on)
         return client
 
     def _look_on(self, request: Any, operation_name: str, **_: object) -> None:

@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
@@ -23,7 +22,7 @@ from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.refusals import Expired, WrongRegion
 from streamrec.stores.s3.boto_errors import translated
 from streamrec.stores.s3.presign import Presigner
-from streamrec.stores.s3.s3_calls import GetObject, ListObjects
+from streamrec.stores.s3.s3_client import get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
     check_options,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import SignedUrl
-    from streamrec.stores.s3.s3_calls import Call
+    from streamrec.stores.s3.s3_client import Call
 
 __all__ = ["S3Store", "split_url"]
 
@@ -114,14 +113,12 @@ class S3Store:
             async for info in s3fs_store.list(prefix, recursive=recursive):
                 yield info
             return
-        head, first = (
-            prefix[: len(prefix) - len(key)],
-            ListObjects(bucket, key, "" if recursive else "/"),
-        )
+        head, delimiter = prefix[: len(prefix) - len(key)], "" if recursive else "/"
 
         async def fetch(after: str, token: str) -> Page:
-            call = replace(first, token=token, after="" if token else after.removeprefix(head))
-            return await self._page(prefix, head, call)
+            begin = "" if token else after.removeprefix(head)
+            call = list_objects(bucket, key, delimiter, token, begin)
+            return await self._page(prefix, head, call, first=not (token or begin))
 
         async with aclosing(walk(fetch, prefix)) as listing:
             async for info in listing:
@@ -170,13 +167,12 @@ class S3Store:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
             return await self._client.open(request)
 
-        return await self._request(url, GetObject(bucket, key), get)
+        return await self._request(url, get_object(bucket, key), get)
 
-    async def _page(self, url: str, head: str, call: ListObjects) -> Page:
+    async def _page(self, url: str, head: str, call: Call, *, first: bool) -> Page:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
-        first = not (call.after or call.token)
         document = await with_retries(
             lambda: self._request(url, call, get), self._sleep, first=first
         )
@@ -190,7 +186,7 @@ class S3Store:
         try:
             return await self._signed(url, call, send)
         except WrongRegion as wrong:
-            self._regions[call.bucket] = wrong.region
+            self._regions[call.parameters["Bucket"]] = wrong.region
         try:
             return await self._signed(url, call, send)
         except WrongRegion as wrong:
@@ -201,7 +197,7 @@ class S3Store:
 
         If the credentials have expired, or a kept signature is refused, sign and send it again.
         """
-        signer = self._signer(call.bucket)
+        signer = self._signer(call.parameters["Bucket"])
         signed, fresh = await signer.sign(url, call)
         try:
             return await send(signed)

@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.pages import MAX_ATTEMPTS
-from streamrec.stores.s3.s3_calls import GetObject
+from streamrec.stores.s3.s3_client import get_object
 from streamrec.stores.s3.s3_store import S3Store, split_url
 from tests.stores.conformance import (
     DATA,
@@ -324,7 +324,7 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
         async with opened({**devstore.storage_options, "token": "tokenuntold"}) as store:
             with pytest.raises(StoreError) as caught:
                 await read(store, "s3://bucket/x", 0, 10)
-            signed, _ = await store._signer("bucket").sign("", GetObject("bucket", "x"))
+            signed, _ = await store._signer("bucket").sign("", get_object("bucket", "x"))
             shown = [repr(store), repr(store._signer("bucket")), repr(signed), str(store)]
     shown += [str(caught.value), repr(caught.value), caplog.text]
     shown += traceback.format_exception(caught.value)
