@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.flow.cleanup import finish
+from streamrec.flow.silence import Silence
 from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
@@ -51,7 +52,7 @@ class Stores:
     Args:
         storage_options: fsspec's options for the source's scheme; local files and memory ignore
             them.
-        stall_timeout: Seconds for which a listing may bring nothing; ``None``: without limit.
+        stall_timeout: Seconds for which a listing may bring nothing.
         connections: Number of connections that are needed as soon as the names are known.
     """
 
@@ -59,7 +60,7 @@ class Stores:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        stall_timeout: float | None = None,
+        stall_timeout: float = math.inf,
         connections: int = 0,
     ) -> None:
         self._options = dict(storage_options or {})
@@ -137,14 +138,14 @@ class Stores:
 
     async def _collect(self, glob: str, listing: AsyncIterator[ObjectInfo]) -> list[ObjectInfo]:
         """Return all of a listing, unless it stalls."""
-        seconds, clock = self._stall_timeout, asyncio.get_running_loop().time
+        seconds = self._stall_timeout
         found: list[ObjectInfo] = []
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with Silence(seconds) as silence:
                 async for info in listing:
                     found.append(info)
-                    if seconds is not None and not len(found) % PROGRESS_NAMES:
-                        limit.reschedule(clock() + seconds)
+                    if not len(found) % PROGRESS_NAMES:
+                        silence.heard()
         except TimeoutError:
             raise StoreUnavailable(
                 f"the listing stalls: no names for {seconds:g} s, after {len(found)} names; check "

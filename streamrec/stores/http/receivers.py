@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from streamrec.flow.silence import Silence
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -83,8 +85,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._transport = connection.transport
         self._left = left
         self._seconds = seconds
-        self._heard_at = 0.0
-        self._loop = asyncio.get_running_loop()
         self._on_received: Callable[[int], None] | None = None
         self._view = memoryview(b"")
         self._received = 0
@@ -116,13 +116,12 @@ class BodyReceiver(asyncio.BufferedProtocol):
         if self._ended or self._transport.is_closing():
             return 0
         self._view, self._on_received, self._received = view[: self._left], on_received, 0
-        self._waiter, self._heard_at = self._loop.create_future(), self._loop.time()
-        self._timer = self._loop.call_later(self._seconds, self._listen)
+        self._waiter = asyncio.get_running_loop().create_future()
         self._transport.resume_reading()
         try:
-            await self._waiter
+            async with Silence(self._seconds) as self._silence:
+                await self._waiter
         finally:
-            self._timer.cancel()
             self._view, self._on_received, received = memoryview(b""), None, self._received
             if not self._transport.is_closing():
                 self._transport.pause_reading()  # a cancelled call has not paused it yet
@@ -150,7 +149,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def _report(self, nbytes: int) -> Exception | None:
         """Call ``on_received``; return what it raises, so that readinto raises it in its caller."""
         if self._on_received is not None:
-            self._heard_at = self._loop.time()
+            self._silence.heard()
             try:
                 self._on_received(nbytes)
             except Exception as error:  # noqa: BLE001 - readinto raises it
@@ -176,14 +175,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass the event on to aiohttp, which writes the requests."""
         self._parser.resume_writing()
-
-    def _listen(self) -> None:
-        """End the wait if the server has been silent for too long; else check again later."""
-        left = self._heard_at + self._seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._listen)
-        else:
-            self._wake(TimeoutError())
 
     def _wake(self, failure: Exception | None = None) -> None:
         if self._waiter is None or self._waiter.done():
