@@ -18,7 +18,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.pages import MAX_ATTEMPTS
+from streamrec.stores.pages import RETRIES
 from streamrec.stores.s3.s3_client import get_object
 from streamrec.stores.s3.s3_store import S3Store, split_url
 from tests.stores.conformance import (
@@ -139,7 +139,7 @@ async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(fault: dict[
         async with opened(devstore.storage_options, sleep=sleep, read_seconds=0.05) as store:
             with pytest.raises(StoreUnavailable, match=r"s3://bucket/a: a page .* 0\.05 s"):
                 [info async for info in store.list("s3://bucket/a")]
-        assert len(naps) == MAX_ATTEMPTS - 1
+        assert len(naps) == RETRIES
 
 
 @pytest.mark.parametrize(
