@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -13,7 +14,7 @@ from streamrec.errors import ObjectChanged
 from streamrec.masking import masked_repr
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
@@ -26,6 +27,7 @@ __all__ = [
     "bare_url",
     "check_pin",
     "check_range",
+    "did_you_mean",
     "in_thread",
     "same_version",
 ]
@@ -196,6 +198,12 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
         "start a new run, or put the old object back",
         url=url,
     )
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "leave it out") -> str:
+    """Return a hint at the known name that is most like an unknown one, or another hint."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 def bare_url(url: str) -> str:

@@ -17,8 +17,8 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
+from streamrec.stores.foreign_errors import translated as translated_by_type
 from streamrec.stores.fsspec.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
-from streamrec.stores.fsspec.filesystem_errors import translated as translated_by_type
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.source_text import split_chain
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, same_version
 from streamrec.stores.http.connections import EagerConnector
 from streamrec.stores.http.http_body import HttpBody, give_back, raise_unavailable
 from streamrec.stores.http.range_requests import (
@@ -339,9 +338,8 @@ class HttpStore:
 def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
     known = sorted({"headers", *OPTIONS})
     for name in sorted(set(options) - set(known)):
-        close = difflib.get_close_matches(name, known, n=1)
-        nearest = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
-        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {nearest}")
+        hint = did_you_mean(name, known, f"the options are {', '.join(known)}")
+        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {hint}")
     return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
 
 

@@ -6,7 +6,6 @@ Status and code are read from an error's text. The text itself is not repeated.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from obstore.exceptions import (
@@ -28,10 +27,12 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.masking import masked
+from streamrec.stores.foreign_errors import meaning_of
+from streamrec.stores.foreign_errors import translated as translated_by
 from streamrec.stores.refusals import code_of, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 __all__ = ["PastTheEnd", "translated"]
 
@@ -42,31 +43,30 @@ _MISBEHAVING = re.compile(
 _UNTRUSTED = re.compile(r"(?i)invalid peer certificate|certificate verify failed|UnknownIssuer")
 
 
+_SETTING_ERRORS = (UnknownConfigurationKeyError, InvalidPathError, ValueError, TypeError)
+
+
 class PastTheEnd(StoreError):
     """The range begins at or past the end (416). Never leaves the store."""
 
 
-@contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Raise streamrec's errors in place of obstore's.
+def translated(url: str) -> AbstractContextManager[None]:
+    """Return a context that raises streamrec's errors in place of obstore's.
 
     Args:
         url: The object, prefix or bucket, for messages.
     """
-    try:
-        yield
-    except StreamrecError:
-        raise
-    except (UnknownConfigurationKeyError, InvalidPathError, ValueError, TypeError) as error:
+    return translated_by(url, _meaning)
+
+
+def _meaning(where: str, error: Exception) -> StreamrecError:
+    if isinstance(error, _SETTING_ERRORS):
         text = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"{masked(url)}: obstore refuses the URL or the options: {text}; correct them"
-        ) from None
-    except (BaseError, OSError) as error:
-        raise _meaning(url, error) from None
-
-
-def _meaning(where: str, error: Exception) -> StoreError:
+        return ConfigError(
+            f"{masked(where)}: obstore refuses the URL or the options: {text}; correct them"
+        )
+    if not isinstance(error, BaseError | OSError):
+        return meaning_of(where, error)
     text = str(error)
     status = _STATUS.search(text)
     if status and status[1] == "416":

@@ -10,9 +10,8 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 from s3fs import S3FileSystem
 
-from streamrec.stores.s3.boto_errors import translated
 from streamrec.stores.s3.s3_client import SigningClient
-from streamrec.stores.s3.s3_options import sdk_options
+from streamrec.stores.s3.s3_options import sdk_options, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,7 +20,6 @@ from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.refusals import Expired, WrongRegion
-from streamrec.stores.s3.boto_errors import translated
 from streamrec.stores.s3.presign import Presigner
 from streamrec.stores.s3.s3_client import get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
@@ -29,6 +28,7 @@ from streamrec.stores.s3.s3_options import (
     reason_to_fall_back,
     s3_transport,
     sdk_options,
+    translated,
 )
 
 if TYPE_CHECKING:
