@@ -6,10 +6,12 @@ that most of them carry. Their texts are not repeated, as they may hold signed U
 
 from __future__ import annotations
 
-import ssl
+import os
 from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aiohttp.http_exceptions import HttpProcessingError
 
 from streamrec.errors import (
     AccessDenied,
@@ -32,60 +34,95 @@ __all__ = ["meaning_of", "translated"]
 _MISSING = "there is no such object; check its name"
 _DENIED = "access is denied; check the credentials in storage_options"
 _UNTRUSTED = "the server's certificate is not trusted; have the machine trust its authority"
-_BROKEN = "the connection broke; check the network"
+_BROKEN = "the connection broke ({reason}); check the network"
 _SILENT = "the server sent nothing for too long; check the server and the network"
-_DIRECTORY = "this is a directory; name its shards, as in …/*.tfrecord"
-_UNREACHABLE = "the store cannot be reached; check the endpoint and network"
-_NO_CREDENTIALS = (
-    "no credentials were found; give key and secret in storage_options, set AWS_PROFILE, or set "
-    "anon=True for a public bucket"
-)
-_LOGIN = "the credentials could not be fetched; log in again"
-_NO_S3 = "the store does not answer as S3 does; check endpoint_url"
-_NO_ARCHIVE = "the archive is damaged or of another kind; check the file and the URL's scheme"
+_UNREACHABLE = "the store cannot be reached ({reason}); check the endpoint and network"
+_LOGIN = "the credentials could not be fetched ({reason}); log in again"
+_ARCHIVE = "the archive is damaged or of another kind; check the file and the URL's scheme"
+_HTTP_URL = "this is no valid http URL; correct it"
 
-_BY_TYPE: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
-    (FileNotFoundError, ObjectNotFound, _MISSING),
-    (NotADirectoryError, ObjectNotFound, _MISSING),
-    (PermissionError, AccessDenied, _DENIED),
-    (IsADirectoryError, StoreError, _DIRECTORY),
-    (ssl.SSLCertVerificationError, StoreError, _UNTRUSTED),
-    (TimeoutError, StoreUnavailable, _SILENT),
-    (EOFError, StoreUnavailable, _BROKEN),
-    (OSError, StoreUnavailable, _BROKEN),
-)
-
-_BY_NAME: dict[tuple[str, str], tuple[type[StoreError], str]] = {
-    ("aiohttp", "ClientError"): (StoreUnavailable, _BROKEN),
-    ("azure", "ClientAuthenticationError"): (AccessDenied, _DENIED),
-    ("azure", "ServiceRequestError"): (StoreUnavailable, _BROKEN),
-    ("azure", "ServiceResponseError"): (StoreUnavailable, _BROKEN),
-    ("botocore", "ConnectionError"): (StoreUnavailable, _UNREACHABLE),
-    ("botocore", "CredentialRetrievalError"): (AccessDenied, _LOGIN),
-    ("botocore", "HTTPClientError"): (StoreUnavailable, _UNREACHABLE),
-    ("botocore", "NoCredentialsError"): (AccessDenied, _NO_CREDENTIALS),
-    ("botocore", "ResponseParserError"): (StoreMisbehaved, _NO_S3),
-    ("botocore", "SSOTokenLoadError"): (AccessDenied, _LOGIN),
-    ("botocore", "TokenRetrievalError"): (AccessDenied, _LOGIN),
-    ("botocore", "UnauthorizedSSOTokenError"): (AccessDenied, _LOGIN),
-    ("ftplib", "error_temp"): (StoreUnavailable, _BROKEN),
-    ("ftplib", "error_perm"): (AccessDenied, _DENIED),
-    ("google", "RefreshError"): (AccessDenied, _DENIED),
-    ("google", "TransportError"): (StoreUnavailable, _BROKEN),
-    ("httpx", "TransportError"): (StoreUnavailable, _BROKEN),
-    ("paramiko", "AuthenticationException"): (AccessDenied, _DENIED),
-    ("paramiko", "SSHException"): (StoreUnavailable, _BROKEN),
-    ("requests", "SSLError"): (StoreError, _UNTRUSTED),
-    ("smbprotocol", "SMBAuthenticationError"): (AccessDenied, _DENIED),
-    ("tarfile", "TarError"): (StoreError, _NO_ARCHIVE),
-    ("zipfile", "BadZipFile"): (StoreError, _NO_ARCHIVE),
+_BY_NAME: dict[str, tuple[type[StoreError | ConfigError], str]] = {
+    "aiohttp.ClientConnectorDNSError": (
+        StoreUnavailable,
+        "the host name {host} has no address; check the name and the network",
+    ),
+    "aiohttp.ClientConnectorError": (
+        StoreUnavailable,
+        "cannot connect to {host}:{port}: {reason}; check the endpoint and the network",
+    ),
+    "aiohttp.ClientError": (StoreUnavailable, _BROKEN),
+    "aiohttp.ClientProxyConnectionError": (
+        StoreUnavailable,
+        "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options",
+    ),
+    "aiohttp.ConnectionTimeoutError": (
+        StoreUnavailable,
+        "connecting took too long; check the endpoint and the network",
+    ),
+    "aiohttp.InvalidURL": (ConfigError, _HTTP_URL),
+    "aiohttp.NonHttpUrlClientError": (ConfigError, _HTTP_URL),
+    "aiohttp.ServerTimeoutError": (StoreUnavailable, _SILENT),
+    "aiohttp.TooManyRedirects": (
+        StoreMisbehaved,
+        "the server redirects in circles; use the URL to which it should lead",
+    ),
+    "azure.ClientAuthenticationError": (AccessDenied, _DENIED),
+    "azure.ServiceRequestError": (StoreUnavailable, _BROKEN),
+    "azure.ServiceResponseError": (StoreUnavailable, _BROKEN),
+    "botocore.BotoCoreError": (ConfigError, "{error}"),
+    "botocore.ConnectionError": (StoreUnavailable, _UNREACHABLE),
+    "botocore.CredentialRetrievalError": (AccessDenied, _LOGIN),
+    "botocore.HTTPClientError": (StoreUnavailable, _UNREACHABLE),
+    "botocore.NoCredentialsError": (
+        AccessDenied,
+        "no credentials were found; give key and secret in storage_options, set AWS_PROFILE, or "
+        "set anon=True for a public bucket",
+    ),
+    "botocore.ResponseParserError": (
+        StoreMisbehaved,
+        "the store does not answer as S3 does; check endpoint_url",
+    ),
+    "botocore.SSOTokenLoadError": (AccessDenied, _LOGIN),
+    "botocore.TokenRetrievalError": (AccessDenied, _LOGIN),
+    "botocore.UnauthorizedSSOTokenError": (AccessDenied, _LOGIN),
+    "builtins.EOFError": (StoreUnavailable, _BROKEN),
+    "builtins.Exception": (
+        StoreMisbehaved,
+        "the filesystem failed with an unknown error ({reason}); check its library",
+    ),
+    "builtins.FileNotFoundError": (ObjectNotFound, _MISSING),
+    "builtins.IsADirectoryError": (
+        StoreError,
+        "this is a directory; name its shards, as in …/*.tfrecord",
+    ),
+    "builtins.NotADirectoryError": (ObjectNotFound, _MISSING),
+    "builtins.NotImplementedError": (
+        ConfigError,
+        "the filesystem cannot list objects, or cannot read ranges; name each shard, or copy the "
+        "shards to another store",
+    ),
+    "builtins.OSError": (StoreUnavailable, _BROKEN),
+    "builtins.PermissionError": (AccessDenied, _DENIED),
+    "builtins.TimeoutError": (StoreUnavailable, _SILENT),
+    "ftplib.error_perm": (AccessDenied, _DENIED),
+    "ftplib.error_temp": (StoreUnavailable, _BROKEN),
+    "google.RefreshError": (AccessDenied, _DENIED),
+    "google.TransportError": (StoreUnavailable, _BROKEN),
+    "httpx.TransportError": (StoreUnavailable, _BROKEN),
+    "paramiko.AuthenticationException": (AccessDenied, _DENIED),
+    "paramiko.SSHException": (StoreUnavailable, _BROKEN),
+    "requests.SSLError": (StoreError, _UNTRUSTED),
+    "smbprotocol.SMBAuthenticationError": (AccessDenied, _DENIED),
+    "ssl.SSLCertVerificationError": (StoreError, _UNTRUSTED),
+    "tarfile.TarError": (StoreError, _ARCHIVE),
+    "zipfile.BadZipFile": (StoreError, _ARCHIVE),
 }
-
+"""Error classes by their package and name; the first of an error's bases that is here counts."""
 
 Meaning: TypeAlias = "Callable[[str, Exception], StreamrecError]"
 
 
-def meaning_of(url: str, error: BaseException) -> StreamrecError:
+def meaning_of(url: str, error: Exception) -> StreamrecError:
     """Return streamrec's error for one of another library.
 
     Args:
@@ -101,14 +138,19 @@ def meaning_of(url: str, error: BaseException) -> StreamrecError:
     refused = _refusal(url, error)
     if refused is not None:
         return refused
-    if isinstance(error, NotImplementedError):
-        hint = f"{masked(url)}: the filesystem cannot list objects, or cannot read ranges"
-        return ConfigError(f"{hint}; name each shard, or copy the shards to another store")
-    found = _by_name(error)
-    if found is None and ("botocore", "BotoCoreError") in _names(error):
-        return ConfigError(f"{masked(url)}: {error}")
-    kind, text = found or _by_type(error)
-    return kind(f"{text} ({type(error).__name__})", url=url)
+    names = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
+    kind, text = next(_BY_NAME[name] for name in names if name in _BY_NAME)
+    host, port = getattr(error, "host", ""), getattr(error, "port", "")
+    message = text.format(error=error, reason=_reason(error), host=host, port=port)
+    if issubclass(kind, ConfigError):
+        return ConfigError(f"{masked(url)}: {message}")
+    return kind(message, url=url)
+
+
+def _reason(error: Exception) -> str:
+    """Return the operating system's reason, or the error's name; other texts may hold secrets."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if isinstance(number, int) and number else type(error).__name__
 
 
 @contextmanager
@@ -127,7 +169,7 @@ def translated(url: str, meaning: Meaning = meaning_of) -> Iterator[None]:
         raise meaning(url, error) from None
 
 
-def _inner(error: BaseException) -> Exception | None:
+def _inner(error: Exception) -> Exception | None:
     """Return the error that another one stands for, or ``None``."""
     # fsspec's http raises FileNotFoundError for every failure, with the real one as its cause, and
     # s3fs an OSError for every response. botocore keeps aiohttp's TLS errors in an attribute.
@@ -138,36 +180,27 @@ def _inner(error: BaseException) -> Exception | None:
     return inner if tls_trouble(inner) is not None else None
 
 
-def _names(error: BaseException) -> list[tuple[str, str]]:
-    return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
-
-
-def _by_name(error: BaseException) -> tuple[type[StoreError], str] | None:
-    return next((_BY_NAME[name] for name in _names(error) if name in _BY_NAME), None)
-
-
-def _by_type(error: BaseException) -> tuple[type[StoreError], str]:
-    for kind, meaning, text in _BY_TYPE:
-        if isinstance(error, kind):
-            return meaning, text
-    return StoreMisbehaved, "the filesystem failed with an unknown error; check its library"
-
-
-def _refusal(url: str, error: BaseException) -> StoreError | None:
+def _refusal(url: str, error: Exception) -> StoreError | None:
     """Return the error for a refused request; ``None`` if the error carries no response."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
         head = response.get("ResponseMetadata", {})
         code = response.get("Error", {}).get("Code", "")
-        wait = seconds_to_wait(head.get("HTTPHeaders", {}).get("retry-after"))
-        code = None if code.isdigit() else code
-        return refusal(url, int(head.get("HTTPStatusCode", 0)), code=code, retry_after=wait)
+        wait = head.get("HTTPHeaders", {}).get("retry-after")
+        return refusal(
+            url,
+            int(head.get("HTTPStatusCode", 0)),
+            code=None if code.isdigit() else code,
+            retry_after=seconds_to_wait(wait),
+        )
+    if isinstance(error.__cause__, HttpProcessingError):
+        return None  # not the server's status: aiohttp cannot parse the response
     # ``status`` first, since aiohttp's errors warn if they are asked for ``code``.
     named = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
-    for holder, name in named:
-        status: object = getattr(holder, name, None)
-        if isinstance(status, int) and 400 <= status <= 599:
-            headers = getattr(error, "headers", getattr(response, "headers", None))
-            after = headers.get("Retry-After") if isinstance(headers, Mapping) else None
-            return refusal(url, status, retry_after=seconds_to_wait(after))
-    return None
+    found = (getattr(holder, name, None) for holder, name in named)
+    status = next((number for number in found if isinstance(number, int)), 0)
+    if not 400 <= status <= 599:
+        return None
+    headers = getattr(error, "headers", getattr(response, "headers", None))
+    wait = headers.get("Retry-After") if isinstance(headers, Mapping) else None
+    return refusal(url, status, retry_after=seconds_to_wait(wait))

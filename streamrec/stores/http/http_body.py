@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NoReturn
 
 import aiohttp
 
-from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
-from streamrec.masking import masked
+from streamrec.errors import StoreUnavailable
+from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.receivers import BodyReceiver
-from streamrec.stores.http.transport import tls_trouble
-from streamrec.stores.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.stores.http.range_requests import RangeResponse
 
-__all__ = ["HttpBody", "give_back", "raise_unavailable"]
+__all__ = ["HttpBody", "give_back"]
 
 
 class HttpBody:
@@ -56,7 +53,7 @@ class HttpBody:
         except StoreUnavailable:
             raise
         except (aiohttp.ClientError, OSError) as error:
-            raise_unavailable(self.info.url, error)
+            raise meaning_of(self.info.url, error) from None
         count = min(len(view), len(self._ready), self._left)
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
@@ -105,39 +102,3 @@ def give_back(response: aiohttp.ClientResponse) -> None:
         response.release()
     else:
         response.close()
-
-
-def raise_unavailable(url: str, error: Exception) -> NoReturn:
-    """Raise streamrec's error for one of aiohttp's, whose text may hold a signed URL."""
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None
-    if isinstance(error, aiohttp.TooManyRedirects):
-        raise StoreMisbehaved(
-            "the server redirects in circles; use the URL to which it should lead", url=url
-        ) from None
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise refusal(url, error.status) from None
-    trouble = tls_trouble(error)
-    if trouble is not None:
-        raise StoreError(trouble, url=url) from None
-    raise StoreUnavailable(_describe(error), url=url) from None
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"the host name {error.host} has no address; check the name and the network"
-    if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
-        return (
-            f"cannot connect to {error.host}:{error.port}: {reason}; check the endpoint and the "
-            "network"
-        )
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "connecting took too long; check the endpoint and the network"
-    if isinstance(error, TimeoutError):
-        return "the server sent nothing for too long; check the server and the network"
-    if isinstance(error, OSError) and error.errno:
-        return f"the connection broke: {os.strerror(error.errno)}; check the network"
-    return f"the connection broke ({type(error).__name__}); check the network"

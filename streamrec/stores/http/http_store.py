@@ -20,8 +20,9 @@ from streamrec.errors import (
 )
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, same_version
+from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.connections import EagerConnector
-from streamrec.stores.http.http_body import HttpBody, give_back, raise_unavailable
+from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
     RangeRequest,
     RangeResponse,
@@ -145,7 +146,7 @@ class RangeClient:
             try:
                 return await response.read()
             except (aiohttp.ClientError, OSError) as error:
-                raise_unavailable(request.url, error)
+                raise meaning_of(request.url, error) from None
         finally:
             give_back(response)
 
@@ -199,7 +200,7 @@ class RangeClient:
                 proxy=self._transport.proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise_unavailable(request.url, error)
+            raise meaning_of(request.url, error) from None
 
     def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
         """Make the session, at the first request, since it belongs to the running loop."""
