@@ -6,11 +6,11 @@ import asyncio
 import difflib
 import re
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from streamrec.errors import ObjectChanged
+from streamrec.flow.cleanup import until_done
 from streamrec.masking import masked_repr
 
 if TYPE_CHECKING:
@@ -228,11 +228,8 @@ async def in_thread(
     """
     call = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
     try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        while not call.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([call])
+        await until_done(call)
+    finally:
         if not call.cancelled():
             call.exception()  # retrieved here, so that asyncio does not log it
-        raise
+    return call.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
@@ -113,10 +114,5 @@ def _refresh(credentials: Any) -> None:
     import requests
     from google.auth.transport.requests import Request
 
-    class Bounded(Request):
-        def __call__(self, *args: Any, **values: Any) -> Any:
-            given = {"timeout": TOKEN_SECONDS, **values}
-            return super().__call__(*args, **given)  # type: ignore[no-untyped-call]
-
     with requests.Session() as session:
-        credentials.refresh(Bounded(session))
+        credentials.refresh(partial(Request(session), timeout=TOKEN_SECONDS))

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -68,7 +68,7 @@ class GCSStore:
         self._read_seconds, self._ahead = read_seconds, ahead
         self._clock, self._sleep = clock, sleep
         self._opening = asyncio.Lock()
-        self._service: _Service | None = None
+        self._client: RangeClient | None = None
 
     @asynccontextmanager
     async def open_range(
@@ -76,11 +76,8 @@ class GCSStore:
     ) -> AsyncIterator[HttpBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        body = await self._open(url, start, stop, etag)
-        try:
+        with closing(await self._open(url, start, stop, etag)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
@@ -104,17 +101,17 @@ class GCSStore:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        service, self._service = self._service, None
-        if service is not None:
-            await service.client.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
-    async def _connect(self) -> _Service:
+    async def _connect(self) -> RangeClient:
         async with self._opening:
-            if self._service is None:
-                self._service = await self._open_service()
-            return self._service
+            if self._client is None:
+                self._client = await self._make_client()
+            return self._client
 
-    async def _open_service(self) -> _Service:
+    async def _make_client(self) -> RangeClient:
         from streamrec.stores.gcs.google_credentials import filesystem
 
         found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
@@ -124,24 +121,25 @@ class GCSStore:
                 "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
         bearer = BearerToken(found.credentials.credentials, self._clock)
+        self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
+        self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        client = RangeClient(
+        return RangeClient(
             read_seconds=self._read_seconds,
             follow=False,
             transport=self._transport,
             authorization=bearer,
             ahead=self._ahead,
         )
-        return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_url(url)
         if not name:
             raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
-        service = await self._connect()
+        client = await self._connect()
         latest = RangeRequest(
             url,
-            service.media(bucket, name),
+            self._media(bucket, name),
             start,
             stop,
             etag,
@@ -149,41 +147,28 @@ class GCSStore:
             version_header="x-goog-generation",
         )
         if etag is None:
-            return await service.client.open(latest)
-        pinned = replace(latest, address=service.media(bucket, name, generation=etag))
+            return await client.open(latest)
+        pinned = replace(latest, address=self._media(bucket, name, generation=etag))
         try:
-            return await service.client.open(pinned)
+            return await client.open(pinned)
         except ObjectNotFound:
             # That generation is gone; the response for the latest one names the new generation.
-            return await service.client.open(latest)
+            return await client.open(latest)
 
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
-        service = await self._connect()
-        address = service.listing(bucket, query)
+        client = await self._connect()
+        address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
         first = not query.keys() & {"startOffset", "pageToken"}
         document = await with_retries(
-            lambda: service.client.read_document(url, address), self._sleep, first=first
+            lambda: client.read_document(url, address), self._sleep, first=first
         )
         return _parse_page(url, head, document)
 
-
-class _Service:
-    """The API's client and addresses, and the project that pays for requests."""
-
-    def __init__(self, client: RangeClient, endpoint: str, payer: Mapping[str, str]) -> None:
-        self.client = client
-        self._endpoint = endpoint.rstrip("/")
-        self._payer = payer
-
-    def media(self, bucket: str, name: str, **query: str) -> str:
+    def _media(self, bucket: str, name: str, **query: str) -> str:
         """Return the address of an object's content."""
         # The API wants slashes in names percent-encoded as well.
         path = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
         return self._address(path, {"alt": "media", **query})
-
-    def listing(self, bucket: str, query: Mapping[str, str]) -> str:
-        """Return the address of a page of a listing."""
-        return self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"

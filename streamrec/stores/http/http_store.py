@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.request import getproxies_environment
@@ -312,11 +312,8 @@ class HttpStore:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
         request = RangeRequest(url, _address(url), start, stop, etag, self._headers)
-        body = await self._client.open(request)
-        try:
+        with closing(await self._client.open(request)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(
         self,

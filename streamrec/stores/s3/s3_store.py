@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
@@ -97,11 +97,8 @@ class S3Store:
             async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
             return
-        body = await self._open(url, start, stop, etag)
-        try:
+        with closing(await self._open(url, start, stop, etag)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
