@@ -13,7 +13,7 @@ from aiohttp import web
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreError
-from streamrec.stores.s3.s3_client import get_object
+from streamrec.stores.s3.presign import get_object
 from tests.stores.conformance import DATA, read
 from tests.stores.s3.test_presign import Clock
 from tests.stores.s3.test_s3_store import opened

@@ -20,8 +20,7 @@ from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.refusals import Expired, WrongRegion
-from streamrec.stores.s3.presign import Presigner
-from streamrec.stores.s3.s3_client import get_object, list_objects
+from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
     check_options,
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
-    from streamrec.stores.s3.presign import SignedUrl
-    from streamrec.stores.s3.s3_client import Call
+    from streamrec.stores.s3.presign import Call, SignedUrl
 
 __all__ = ["S3Store", "split_url"]
 

@@ -13,14 +13,15 @@ from aiobotocore.session import AioSession
 
 from streamrec.errors import AccessDenied
 from streamrec.stores.s3 import presign
-from streamrec.stores.s3.presign import LIFETIME, Presigner
-from streamrec.stores.s3.s3_client import get_object, list_objects
+from streamrec.stores.s3.presign import LIFETIME, Presigner, get_object, list_objects
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+CUSTOMER = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+LISTING = list_objects("bucket", "train-", "/", "token")
 OPTIONS = {"key": "test", "secret": "testsecret", "endpoint_url": "http://127.0.0.1:1"}
 
 
@@ -184,7 +185,72 @@ async def test_listings_are_not_kept() -> None:
 
 
 @asynchronous
-async def test_many_at_once_look_for_credentials_once(
+async def test_a_listing() -> None:
+    async with opened(OPTIONS) as presigner:
+        signed, _ = await presigner.sign("", LISTING)
+    asked = {name: value for name, value in query_of(signed.address).items() if "Amz" not in name}
+    assert asked == {
+        "list-type": "2",
+        "encoding-type": "url",
+        "prefix": "train-",
+        "delimiter": "/",
+        "continuation-token": "token",
+    }
+    assert urlsplit(signed.address).path == "/bucket"
+    assert signed.headers == {}
+
+
+@asynchronous
+async def test_each_operation_has_headers_of_its_own() -> None:
+    options = {**OPTIONS, "requester_pays": True, "s3_additional_kwargs": CUSTOMER}
+    async with opened(options) as presigner:
+        for key in ("one", "two"):
+            listing, _ = await presigner.sign("", LISTING)
+            reading, _ = await presigner.sign("", get_object("bucket", key))
+            assert set(listing.headers) == {"x-amz-request-payer"}
+            assert len(reading.headers) == 4
+            assert set(listing.headers) < set(reading.headers)
+
+
+@asynchronous
+async def test_renewed_clients_are_closed_in_the_end() -> None:
+    async with opened(OPTIONS) as presigner:
+        signed, _ = await presigner.sign("", LISTING)
+        before = presigner._client
+        await presigner.renew(signed)
+        await presigner.renew(signed)
+        again, _ = await presigner.sign("", LISTING)
+        assert again.era == signed.era + 1
+        assert presigner._client is not before
+        assert presigner._retired == [before]
+    assert presigner._retired == []
+
+
+@asynchronous
+async def test_closing_makes_no_client() -> None:
+    async with opened(OPTIONS) as presigner:
+        pass
+    assert presigner._filesystem._s3 is None
+
+
+@asynchronous
+async def test_many_at_once_make_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    create = AioSession.create_client
+
+    def counted(session: AioSession, service: str, **settings: Any) -> Any:
+        made.append(service)
+        return create(session, service, **settings)
+
+    monkeypatch.setattr(AioSession, "create_client", counted)
+    async with opened(OPTIONS) as presigner:
+        calls = [get_object("bucket", f"{number}") for number in range(20)]
+        await asyncio.gather(*(presigner.sign("", call) for call in calls))
+    assert made == ["s3"]
+
+
+@asynchronous
+async def test_many_at_once_look_look_for_credentials_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"Version": 1, "AccessKeyId": "test", "SecretAccessKey": "testsecret"}

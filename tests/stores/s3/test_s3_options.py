@@ -11,7 +11,7 @@ from aiohttp import web
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, StoreUnavailable
-from streamrec.stores.s3.s3_client import get_object
+from streamrec.stores.s3.presign import get_object
 from streamrec.stores.s3.s3_options import (
     check_options,
     mapping_of,

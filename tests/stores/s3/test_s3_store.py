@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.pages import RETRIES
-from streamrec.stores.s3.s3_client import get_object
+from streamrec.stores.s3.presign import get_object
 from streamrec.stores.s3.s3_store import S3Store, split_url
 from tests.stores.conformance import (
     DATA,
