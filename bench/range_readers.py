@@ -41,11 +41,10 @@ async def read_all(store: Store, total: int, size: int, in_flight: int) -> None:
     async def worker() -> None:
         buffer = memoryview(bytearray(size))
         for start in starts:
-            filled = 0
+            counts: list[int] = []
             async with store.open_range(URL, start, start + size) as body:
-                while count := await body.readinto(buffer[filled:]):
-                    filled += count
-            assert filled == size
+                await body.fill(buffer, counts.append)
+            assert sum(counts) == size
 
     await asyncio.gather(*(worker() for _ in range(in_flight)))
 

@@ -66,20 +66,6 @@ class RangeBody(Protocol):
         """The object's metadata, with its size and the version that is being read."""
         ...
 
-    async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view.
-
-        Args:
-            view: Writable bytes; nothing is written to it once this call has returned or raised.
-
-        Returns:
-            How many bytes were written; 0 at the range's end (or for an empty view).
-
-        Raises:
-            StoreUnavailable: The body broke off, or stalled.
-        """
-        ...
-
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, or as much of it as the range has left.
 
@@ -138,11 +124,15 @@ class Store(Protocol):
 
 
 class PiecewiseBody(ABC):
-    """A body whose :meth:`fill` repeats calls of :meth:`readinto`; see :class:`RangeBody`."""
+    """A body that is read piece by piece; see :class:`RangeBody`."""
 
     @abstractmethod
     async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view; see :class:`RangeBody`."""
+        """Fill the beginning of a view, which is not empty.
+
+        Returns:
+            How many bytes were written; 0 at the range's end.
+        """
 
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view piece by piece; see :class:`RangeBody`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -33,62 +33,47 @@ class HttpBody:
         self._receiver: BodyReceiver | None = None
         self._has_exact_length = response.content_length == answer.skip + answer.length
 
-    async def readinto(self, view: memoryview) -> int:
-        """Wait for bytes, and fill the beginning of a view with them; see :class:`RangeBody`."""
-        return await self._receive(view, None) if view and self._left else 0
-
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, mostly without resuming the task for each piece; see :class:`RangeBody`."""
         while view and self._left:
-            view = view[await self._receive(view, on_received) :]
+            try:
+                count = await self._receive(view, on_received)
+            except StoreUnavailable:
+                raise
+            except (aiohttp.ClientError, OSError) as error:
+                raise meaning_of(self.info.url, error) from None
+            if not count:
+                raise StoreUnavailable(
+                    f"the body ended {self._left} bytes early; check the network", url=self.info.url
+                )
+            self._left -= count
+            view = view[count:]
 
-    async def _receive(self, view: memoryview, on_received: Callable[[int], None] | None) -> int:
-        """Wait for some bytes; with ``on_received``, usually until the view is full."""
-        try:
-            while not self._ready:
-                self._ready = memoryview(self._response.content.read_nowait())
-                if not self._ready and self._can_receive_directly():
-                    return await self._receive_directly(view, on_received)
-                await self._drop_before()
-        except StoreUnavailable:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise meaning_of(self.info.url, error) from None
+    async def _receive(self, view: memoryview, on_received: Callable[[int], None]) -> int:
+        """Receive some bytes, usually until the view is full; return 0 at an early end."""
+        content = self._response.content
+        while not self._ready:
+            self._ready = memoryview(content.read_nowait())
+            if not self._ready and self._can_receive_directly():
+                if self._receiver is None:
+                    self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
+                return await self._receiver.fill(view, on_received)
+            self._ready = self._ready or memoryview(await content.readany())
+            if not self._ready:
+                return 0
+            # A server that sends the whole object sends bytes that come before the range.
+            skipped = min(self._skip, len(self._ready))
+            self._skip -= skipped
+            self._ready = self._ready[skipped:]
         count = min(len(view), len(self._ready), self._left)
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
-        self._left -= count
-        if on_received is not None:
-            on_received(count)
+        on_received(count)
         return count
 
     def _can_receive_directly(self) -> bool:
         """Return whether the connection is held and will give the range's bytes and no others."""
         return self._has_exact_length and not self._skip and self._response.connection is not None
-
-    async def _receive_directly(
-        self, view: memoryview, on_received: Callable[[int], None] | None
-    ) -> int:
-        if self._receiver is None:
-            self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
-        count = await self._receiver.readinto(view, on_received)
-        self._left -= count
-        return count or self._end_early()
-
-    async def _drop_before(self) -> None:
-        """Drop bytes that come before the range, from a server that sent the whole object."""
-        if not self._ready:
-            self._ready = memoryview(await self._response.content.readany())
-        if not self._ready:
-            self._end_early()
-        skipped = min(self._skip, len(self._ready))
-        self._skip -= skipped
-        self._ready = self._ready[skipped:]
-
-    def _end_early(self) -> NoReturn:
-        raise StoreUnavailable(
-            f"the body ended {self._left} bytes early; check the network", url=self.info.url
-        )
 
     def close(self) -> None:
         """Release the connection if the body is at its end, else close it."""
