@@ -44,7 +44,12 @@ class BearerToken:
         return f"<BearerToken {kind}>"
 
     async def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to send now; see ``http_store.Authorization``."""
+        """Return the headers to send now; ``url`` is for errors.
+
+        Raises:
+            AccessDenied: The credentials are not valid any more.
+            StoreUnavailable: The server that renews them cannot be reached.
+        """
         if self._is_due():
             async with self._renewing:
                 if self._is_due():  # another task may have renewed it meanwhile
@@ -52,7 +57,7 @@ class BearerToken:
         return self._applied()
 
     async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return new headers; see ``http_store.Authorization``."""
+        """Return headers to send in place of those that the store refused; ``None``: no others."""
         if self._credentials is None:
             return None
         async with self._renewing:

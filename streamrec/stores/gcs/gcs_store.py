@@ -12,7 +12,7 @@ import re
 import time
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
@@ -22,6 +22,7 @@ from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
 from streamrec.stores.pages import Page, walk, with_retries
+from streamrec.stores.refusals import Expired, plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from streamrec.stores.http.http_body import HttpBody
 
 __all__ = ["GCSStore", "split_url"]
+
+_T = TypeVar("_T")
 
 FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
 """Fields to request in a listing; by default, each entry has two dozen more."""
@@ -120,7 +123,7 @@ class GCSStore:
                 "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
                 "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
-        bearer = BearerToken(found.credentials.credentials, self._clock)
+        self._bearer = BearerToken(found.credentials.credentials, self._clock)
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
@@ -128,7 +131,6 @@ class GCSStore:
             read_seconds=self._read_seconds,
             follow=False,
             transport=self._transport,
-            authorization=bearer,
             ahead=self._ahead,
         )
 
@@ -136,33 +138,53 @@ class GCSStore:
         bucket, name = split_url(url)
         if not name:
             raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
-        client = await self._connect()
-        latest = RangeRequest(
-            url,
-            self._media(bucket, name),
-            start,
-            stop,
-            etag,
-            _AS_STORED,
-            version_header="x-goog-generation",
-        )
-        if etag is None:
-            return await client.open(latest)
-        pinned = replace(latest, address=self._media(bucket, name, generation=etag))
-        try:
-            return await client.open(pinned)
-        except ObjectNotFound:
-            # That generation is gone; the response for the latest one names the new generation.
-            return await client.open(latest)
+
+        async def get(client: RangeClient, headers: Mapping[str, str]) -> HttpBody:
+            latest = RangeRequest(
+                url,
+                self._media(bucket, name),
+                start,
+                stop,
+                etag,
+                {**_AS_STORED, **headers},
+                version_header="x-goog-generation",
+            )
+            if etag is None:
+                return await client.open(latest)
+            pinned = replace(latest, address=self._media(bucket, name, generation=etag))
+            try:
+                return await client.open(pinned)
+            except ObjectNotFound:
+                # That generation is gone; the response for the latest one names the new one.
+                return await client.open(latest)
+
+        return await self._authorized(url, get)
 
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
-        client = await self._connect()
-        address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
+        async def get(client: RangeClient, headers: Mapping[str, str]) -> bytes:
+            address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
+            return await client.read_document(url, address, headers)
+
         first = not query.keys() & {"startOffset", "pageToken"}
-        document = await with_retries(
-            lambda: client.read_document(url, address), self._sleep, first=first
-        )
+        document = await with_retries(lambda: self._authorized(url, get), self._sleep, first=first)
         return _parse_page(url, head, document)
+
+    async def _authorized(
+        self, url: str, send: Callable[[RangeClient, Mapping[str, str]], Awaitable[_T]]
+    ) -> _T:
+        """Send a request, and once more with a new token if the store refuses the old one."""
+        client = await self._connect()
+        headers = await self._bearer.headers(url)
+        try:
+            return await send(client, headers)
+        except Expired as expired:
+            renewed = await self._bearer.renew(url, headers)
+            if renewed is None:
+                raise plain(expired) from None
+        try:
+            return await send(client, renewed)
+        except Expired as expired:
+            raise plain(expired) from None
 
     def _media(self, bucket: str, name: str, **query: str) -> str:
         """Return the address of an object's content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -35,7 +35,7 @@ from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["Authorization", "HttpStore", "RangeClient"]
+__all__ = ["HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
@@ -48,27 +48,6 @@ ERROR_BYTES = 4096
 """Bytes read of an error document; S3's code stands within them."""
 
 
-class Authorization(Protocol):
-    """A source of authorization headers that expire."""
-
-    async def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to send now; ``url`` is for errors.
-
-        Raises:
-            AccessDenied: The credentials are not valid any more.
-            StoreUnavailable: The server that renews them cannot be reached.
-        """
-        ...
-
-    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return headers to send in place of those that the store refused (401).
-
-        Returns:
-            The headers; ``None`` if there are no others.
-        """
-        ...
-
-
 class RangeClient:
     """A client of ranged GETs over one aiohttp session, without a limit on concurrent requests.
 
@@ -77,7 +56,6 @@ class RangeClient:
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
             does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
-        authorization: Headers sent with every request, and renewed once if the response is 401.
         ahead: Number of connections to open together with that of a document, if one is read
             before any range.
     """
@@ -88,13 +66,11 @@ class RangeClient:
         read_seconds: float = READ_SECONDS,
         follow: bool = True,
         transport: Transport | None = None,
-        authorization: Authorization | None = None,
         ahead: int = 0,
     ) -> None:
         self._read_seconds = read_seconds
         self._follow = follow
         self._transport = transport or Transport()
-        self._authorization = authorization
         self._ahead = ahead
         self._session: aiohttp.ClientSession | None = None
 
@@ -104,7 +80,7 @@ class RangeClient:
         Raises:
             StoreError: Any store error, retryable or not.
         """
-        response = await self._get(request, request.headers())
+        response = await self._send(request, request.headers())
         try:
             return HttpBody(await self._read_head(request, response), response, self._read_seconds)
         except BaseException:
@@ -139,7 +115,7 @@ class RangeClient:
             ) from None
 
     async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
-        response = await self._get(request, headers)
+        response = await self._send(request, headers)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
@@ -165,25 +141,6 @@ class RangeClient:
         if response.status == 416:
             return await self._past_the_end(request, response)
         raise await self._refusal(request, response)
-
-    async def _get(
-        self, request: RangeRequest, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        if self._authorization is None:
-            return await self._send(request, headers)
-        sent = await self._authorization.headers(request.url)
-        response = await self._send(request, {**headers, **sent})
-        if response.status != 401:
-            return response
-        try:
-            renewed = await self._authorization.renew(request.url, sent)
-        except BaseException:
-            response.close()
-            raise
-        if renewed is None:
-            return response
-        response.close()
-        return await self._send(request, {**headers, **renewed})
 
     async def _send(
         self, request: RangeRequest, headers: Mapping[str, str]
@@ -243,7 +200,7 @@ class RangeClient:
     async def _current_info(self, request: RangeRequest) -> ObjectInfo:
         """Return the object's current size and ETag, from the head of a plain GET."""
         # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
-        response = await self._get(request, request.extra)
+        response = await self._send(request, request.extra)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)

@@ -19,7 +19,7 @@ from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemS
 from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.pages import walk, with_retries
-from streamrec.stores.refusals import Expired, WrongRegion
+from streamrec.stores.refusals import Expired, WrongRegion, plain
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
@@ -176,37 +176,29 @@ class S3Store:
     async def _request(
         self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
     ) -> _T:
-        """Send a request; if the bucket is in another region, send it there."""
-        # Regions are not looked up beforehand, since most buckets are in that of the options.
-        try:
-            return await self._signed(url, call, send)
-        except WrongRegion as wrong:
-            self._regions[call.parameters["Bucket"]] = wrong.region
-        try:
-            return await self._signed(url, call, send)
-        except WrongRegion as wrong:
-            raise StoreError(wrong.message, url=wrong.url) from None
-
-    async def _signed(self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]) -> _T:
         """Sign and send a request.
 
-        If the credentials have expired, or a kept signature is refused, sign and send it again.
+        It is signed again if the bucket is in another region, the credentials have expired, or a
+        kept signature is refused; once for each reason.
         """
-        signer = self._signer(call.parameters["Bucket"])
-        signed, fresh = await signer.sign(url, call)
-        try:
-            return await send(signed)
-        except Expired:
-            await signer.renew(signed)
-        except AccessDenied:
-            if fresh:
-                raise
-            signer.forget(call)
-        signed, _ = await signer.sign(url, call)
-        try:
-            return await send(signed)
-        except Expired as expired:
-            raise AccessDenied(expired.message, url=expired.url) from None
+        # Regions are not looked up beforehand, since most buckets are in that of the options.
+        bucket, met = call.place[0], set[type[StoreError]]()
+        while True:
+            signer = self._signer(bucket)
+            signed, fresh = await signer.sign(url, call)
+            try:
+                return await send(signed)
+            except (WrongRegion, AccessDenied) as error:
+                kind = type(error)
+                if kind in met or (fresh and kind is AccessDenied):
+                    raise plain(error) from None
+                met.add(kind)
+                if isinstance(error, WrongRegion):
+                    self._regions[bucket] = error.region
+            if kind is Expired:
+                await signer.renew(signed)
+            elif kind is AccessDenied:
+                signer.forget(call)
 
 
 def split_url(url: str) -> tuple[str, str | None]:

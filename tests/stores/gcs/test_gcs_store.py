@@ -437,7 +437,7 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
             with pytest.raises(StoreError) as caught:
                 await read(store, "gs://bucket/x", 0, 10)
             assert store._client
-            shown = [repr(store), repr(store._client), repr(store._client._authorization)]
+            shown = [repr(store), repr(store._client), repr(store._bearer)]
     shown += [str(caught.value), repr(caught.value), caplog.text]
     shown += traceback.format_exception(caught.value)
     assert "gs://bucket/x" in str(caught.value)
