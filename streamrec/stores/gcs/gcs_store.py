@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.gcs.bearer_token import BearerToken
-from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
 from streamrec.stores.pages import Page, walk, with_retries
@@ -50,7 +50,6 @@ class GCSStore:
     Args:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
-        read_seconds: Seconds that the store may send nothing in the middle of a response.
         ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
@@ -60,7 +59,6 @@ class GCSStore:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        read_seconds: float = READ_SECONDS,
         ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -68,7 +66,7 @@ class GCSStore:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
-        self._read_seconds, self._ahead = read_seconds, ahead
+        self._ahead = ahead
         self._clock, self._sleep = clock, sleep
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
@@ -127,12 +125,7 @@ class GCSStore:
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        return RangeClient(
-            read_seconds=self._read_seconds,
-            follow=False,
-            transport=self._transport,
-            ahead=self._ahead,
-        )
+        return RangeClient(follow=False, transport=self._transport, ahead=self._ahead)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_url(url)

@@ -39,6 +39,7 @@ __all__ = ["HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+"""Seconds that a server may send nothing in the middle of a response."""
 DOCUMENT_SECONDS = 15.0
 """Timeout of a page of a listing in seconds, from the request to its last byte."""
 BUFFER_BYTES = 16 << 10
@@ -52,7 +53,6 @@ class RangeClient:
     """A client of ranged GETs over one aiohttp session, without a limit on concurrent requests.
 
     Args:
-        read_seconds: Seconds that a server may send nothing in the middle of a response.
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
             does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
@@ -63,12 +63,10 @@ class RangeClient:
     def __init__(
         self,
         *,
-        read_seconds: float = READ_SECONDS,
         follow: bool = True,
         transport: Transport | None = None,
         ahead: int = 0,
     ) -> None:
-        self._read_seconds = read_seconds
         self._follow = follow
         self._transport = transport or Transport()
         self._ahead = ahead
@@ -82,7 +80,7 @@ class RangeClient:
         """
         response = await self._send(request, request.headers())
         try:
-            return HttpBody(await self._read_head(request, response), response, self._read_seconds)
+            return HttpBody(await self._read_head(request, response), response, READ_SECONDS)
         except BaseException:
             response.close()
             raise
@@ -103,7 +101,7 @@ class RangeClient:
         request = RangeRequest(url, address, 0, 0)
         if self._session is None:
             self._connect(self._ahead)
-        seconds = min(self._read_seconds, DOCUMENT_SECONDS)
+        seconds = min(READ_SECONDS, DOCUMENT_SECONDS)
         try:
             async with asyncio.timeout(seconds):
                 return await self._read_document(request, headers or {})
@@ -168,7 +166,7 @@ class RangeClient:
                 total=None,
                 connect=CONNECT_SECONDS,
                 sock_connect=CONNECT_SECONDS,
-                sock_read=self._read_seconds,
+                sock_read=READ_SECONDS,
             ),
             # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
             auto_decompress=False,
@@ -249,18 +247,12 @@ class HttpStore:
     Args:
         storage_options: ``headers``: a mapping, sent with every request; ``verify``,
             ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.http.transport.transport_of`.
-        read_seconds: Seconds that a server may send nothing in the middle of a response.
     """
 
-    def __init__(
-        self,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         options = storage_options or {}
         self._headers = _headers_of(options)
-        self._client = RangeClient(read_seconds=read_seconds, transport=transport_of(options))
+        self._client = RangeClient(transport=transport_of(options))
 
     @asynccontextmanager
     async def open_range(

@@ -12,6 +12,7 @@ from obstore.store import from_url
 from streamrec.errors import ConfigError
 from streamrec.masking import masked
 from streamrec.stores.base import in_thread
+from streamrec.stores.http.http_store import READ_SECONDS
 from streamrec.stores.http.transport import OPTIONS, Transport, transport_of
 from streamrec.stores.s3.s3_options import check_options, mapping_of, s3_transport
 
@@ -87,12 +88,10 @@ class Connection:
 
     Args:
         options: The store's options, as its scheme names them.
-        read_seconds: Seconds that a store may send nothing.
     """
 
-    def __init__(self, options: Mapping[str, Any], read_seconds: float) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self._read_seconds = read_seconds
         self._signer: Presigner | None = None
 
     async def open(self, place: str) -> ObjectStore:
@@ -128,7 +127,7 @@ class Connection:
         client: dict[str, Any] = {
             "allow_http": True,
             "connect_timeout": f"{CONNECT_SECONDS}s",
-            "read_timeout": f"{int(self._read_seconds * 1000)}ms",
+            "read_timeout": f"{int(READ_SECONDS * 1000)}ms",
             "timeout": "1h",  # for a whole body; read_timeout ends a silent one
             "user_agent": "streamrec",
         }

@@ -21,7 +21,6 @@ from streamrec.stores.base import (
     check_pin,
     check_range,
 )
-from streamrec.stores.http.http_store import READ_SECONDS
 from streamrec.stores.obstore.obstore_config import Connection, split_place
 from streamrec.stores.obstore.obstore_errors import PastTheEnd, translated
 
@@ -70,16 +69,10 @@ class ObstoreStore:
         storage_options: For S3, those of s3fs that obstore supports too; for http, those of
             :class:`~streamrec.stores.http.http_store.HttpStore`; else obstore's own, such as
             ``account_name``. ``verify``, ``ca_bundle`` and ``proxy`` for all of them.
-        read_seconds: Seconds that a store may send nothing in the middle of a response.
     """
 
-    def __init__(
-        self,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
-        self._connection = Connection(dict(storage_options or {}), read_seconds)
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._connection = Connection(dict(storage_options or {}))
         self._stores: dict[str, ObjectStore] = {}
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.stores.base import check_range
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
-from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.pages import walk, with_retries
 from streamrec.stores.refusals import Expired, WrongRegion, plain
@@ -54,7 +54,6 @@ class S3Store:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
-        read_seconds: Seconds that the store may send nothing in the middle of a response.
         ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
@@ -64,7 +63,6 @@ class S3Store:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        read_seconds: float = READ_SECONDS,
         ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -80,9 +78,7 @@ class S3Store:
         """The buckets for which the log has said that they are read through s3fs."""
         # No redirects: the signature is not valid for another host.
         transport = s3_transport(self._options)
-        self._client = RangeClient(
-            read_seconds=read_seconds, follow=False, transport=transport, ahead=ahead
-        )
+        self._client = RangeClient(follow=False, transport=transport, ahead=ahead)
 
     @asynccontextmanager
     async def open_range(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from aiohttp import web
@@ -12,6 +13,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
+from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.receivers import HEAD_BYTES
@@ -35,9 +37,10 @@ async def client_of(handler: Answer, seconds: float = 60) -> AsyncIterator[tuple
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
-    client = RangeClient(read_seconds=seconds)
+    client = RangeClient()
     try:
-        yield client, f"http://{host}:{port}/x"
+        with patch.object(http_store, "READ_SECONDS", seconds):
+            yield client, f"http://{host}:{port}/x"
     finally:
         await client.aclose()
         await runner.cleanup()

@@ -17,6 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores import Stores
+from streamrec.stores.obstore import obstore_config
 from streamrec.stores.obstore.obstore_store import ObstoreStore
 from tests.stores.conformance import (
     DATA,
@@ -131,11 +132,12 @@ async def test_untrusted_certificate(authority: Authority) -> None:
 
 
 @asynchronous
-async def test_silent_server() -> None:
+async def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstore_config, "READ_SECONDS", 0.05)
     async with DevStore() as devstore:
         devstore.put("bucket/x", DATA)
         devstore.faults = [Fault(stall_after=1000)]
-        async with opened(devstore.storage_options, read_seconds=0.05) as store:
+        async with opened(devstore.storage_options) as store:
             with pytest.raises(StoreUnavailable):
                 await read(store, "s3://bucket/x", 0, len(DATA))
 
