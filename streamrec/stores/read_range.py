@@ -23,25 +23,22 @@ RETRIES = 8
 async def read_range(
     store: Store, found: ObjectInfo, start: int, stop: int, *, retries: int = RETRIES
 ) -> tuple[ByteArray, ObjectInfo]:
-    """Read bytes ``[start, stop)`` of an object, clipped to its end.
+    """Read bytes ``[start, stop)`` of an object, clipped to its end, and its metadata.
 
     A body that breaks off is resumed at its last byte, in the version that it began with.
 
     Args:
         store: The object's store.
         found: The object, and the version to read if it names one.
-        start: The first byte.
+        start: The first byte, from 0.
         stop: One past the last byte.
         retries: Consecutive failures without a received byte that are retried.
-
-    Returns:
-        The bytes, and the object's metadata as the store's last response gave them.
 
     Raises:
         StoreError: It is not retryable, or the last retry failed.
     """
-    memory: ByteArray | None = None
-    filled, info, backoff = 0, found, Backoff(Random())
+    memory, filled, info = np.empty(0, np.uint8), 0, found
+    backoff = Backoff(Random())
 
     def received(count: int) -> None:
         nonlocal filled
@@ -52,7 +49,7 @@ async def read_range(
         nonlocal memory, info
         async with store.open_range(info.url, start + filled, stop, etag=info.etag) as body:
             info = body.info
-            if memory is None:
+            if not filled:
                 memory = np.empty(max(0, min(stop, info.size or 0) - start), np.uint8)
             await body.fill(memory.data[filled:], received)
             if filled < len(memory):
@@ -62,5 +59,4 @@ async def read_range(
         await retried(attempt, backoff, retries)
     except StoreError as error:
         raise error.at(start + filled) from None
-    assert memory is not None
     return memory, info
