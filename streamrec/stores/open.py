@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
@@ -29,14 +28,11 @@ from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand", "import_store"]
 
-READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
-
 _CLASSES = {
     "file": ("local_store", "LocalStore"),
     "gcs": ("gcs.gcs_store", "GCSStore"),
     "http": ("http.http_store", "HttpStore"),
     "memory": ("memory_store", "MemoryStore"),
-    "obstore": ("obstore.obstore_store", "ObstoreStore"),
     "s3": ("s3.s3_store", "S3Store"),
 }
 _OTHERS = ("fsspec.filesystem_store", "FilesystemStore")
@@ -183,28 +179,9 @@ def _class_of(scheme: str) -> Callable[..., Store]:
 
 def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
     """Make the store of a scheme; its module and libraries are imported only now."""
-    reader = options.get("reader")
-    options = {name: value for name, value in options.items() if name != "reader"}
     if scheme in LOCAL_SCHEMES:
         return _class_of(scheme)()
-    if reader is not None:
-        _check_reader(reader, scheme)
-        scheme = "obstore"
     make = _class_of(scheme)
     if scheme in ("gcs", "s3"):
         return make(options, ahead=connections)
     return make(options) if scheme in _CLASSES else make(scheme, options)
-
-
-def _check_reader(reader: object, scheme: str) -> None:
-    """Check that the option ``reader`` names one that reads the scheme, and that it is here."""
-    if reader != "obstore" or scheme not in READ_BY_OBSTORE:
-        known = ", ".join(sorted(READ_BY_OBSTORE))
-        raise ConfigError(
-            f"storage_options: there is no reader {reader!r} of {scheme}://; "
-            f"'obstore' reads {known}"
-        )
-    if find_spec("obstore") is None:
-        raise ConfigError(
-            "storage_options: the reader 'obstore' is not installed; pip install streamrec[obstore]"
-        )

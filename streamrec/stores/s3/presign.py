@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aiobotocore.session import AioSession
-from botocore.exceptions import NoCredentialsError
 from s3fs import S3FileSystem
 
 from streamrec.stores.s3.s3_options import sdk_options, translated
@@ -154,29 +153,6 @@ class Presigner:
                 await self._filesystem.set_session(refresh=True)
             self._era += 1
             self._kept.clear()
-
-    async def credentials(self) -> dict[str, Any]:
-        """Return the credentials as obstore names them.
-
-        Raises:
-            AccessDenied: There are none.
-        """
-        filesystem = self._filesystem
-        if filesystem.key:
-            static = {"access_key_id": filesystem.key, "secret_access_key": filesystem.secret}
-            return {**static, "token": filesystem.token, "expires_at": None}
-        with translated("s3://"):
-            await self._ready()
-            found = await self._filesystem.session.get_credentials()
-            if found is None:
-                raise NoCredentialsError
-            frozen = await found.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": getattr(found, "_expiry_time", None),
-        }
 
     async def aclose(self) -> None:
         """Close the connections of botocore's clients."""
