@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
 from streamrec.cli.printing import no_progress
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
-from streamrec.errors import ConfigError, MalformedExample, StoreError, WrongFeatureType
+from streamrec.errors import ConfigError, MalformedExample, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
-from streamrec.flow.retry import Backoff
 from streamrec.formats.examples.features import FeatureSpec, as_python, describe, infer_features
 from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
+from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from streamrec.stores.base import ObjectInfo
     from streamrec.values.batch import Batch
 
 __all__ = ["Survey", "survey"]
@@ -38,7 +37,7 @@ SAMPLE_BYTES = 16_000_000
 LOOKED_AT = 1000
 """Records that features are inferred from; parsing them in Python takes a moment."""
 REQUESTS = 32
-ATTEMPTS = 5
+RETRIES = 5
 
 
 @dataclass(frozen=True)
@@ -241,23 +240,10 @@ async def _head(
     stores: Stores, found: ObjectInfo, limit: asyncio.Semaphore
 ) -> tuple[ObjectInfo, bytes]:
     """The object with its size, and the first bytes of it, tried some times."""
-    backoff = Backoff(Random())
     async with limit:
-        while True:
-            try:
-                return await _first_bytes(stores, found)
-            except StoreError as error:
-                if not error.retryable or backoff.attempt == ATTEMPTS:
-                    raise error.at(0) from None
-                await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
-
-
-async def _first_bytes(stores: Stores, found: ObjectInfo) -> tuple[ObjectInfo, bytes]:
-    memory, filled = bytearray(HEADER), 0
-    async with stores.store_for(found.url).open_range(found.url, 0, HEADER) as body:
-        while count := await body.readinto(memoryview(memory)[filled:]):
-            filled += count
-        return body.info, bytes(memory[:filled])
+        store = stores.store_for(found.url)
+        head, info = await read_range(store, ObjectInfo(found.url), 0, HEADER, retries=RETRIES)
+        return info, head.tobytes()
 
 
 def _compression(heads: Sequence[bytes]) -> str:

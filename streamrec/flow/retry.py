@@ -1,4 +1,4 @@
-"""Waits before a failed request is tried again: exponential backoff with full jitter.
+"""Retries of failed requests: exponential backoff with full jitter.
 
 The source of full jitter is Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog,
 2015): of the schemes compared there it causes the least work at the store.
@@ -6,13 +6,21 @@ The source of full jitter is Marc Brooker, "Exponential Backoff And Jitter" (AWS
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from streamrec.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from random import Random
 
-__all__ = ["Backoff", "RetryRate"]
+__all__ = ["Backoff", "RetryRate", "retried"]
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -39,6 +47,41 @@ class Backoff:
     def reset(self) -> None:
         """Start again from ``base``: bytes have arrived."""
         self.attempt = 0
+
+
+async def retried(
+    attempt: Callable[[], Awaitable[T]],
+    backoff: Backoff,
+    retries: int,
+    *,
+    patience: float = math.inf,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Make attempts until one succeeds, and return what it returns.
+
+    Args:
+        attempt: Makes one attempt.
+        backoff: The waits between attempts. An attempt that makes progress resets it.
+        retries: Failures in a row that are retried.
+        patience: Seconds after which a store that is silent or cannot be reached is given up, after
+            two attempts or more.
+        sleep: Waits that many seconds.
+        clock: Returns seconds, monotonic.
+
+    Raises:
+        StoreError: It is not retryable, or the last retry failed.
+    """
+    given_up = clock() + patience
+    while True:
+        try:
+            return await attempt()
+        except StoreError as error:
+            throttled = getattr(error, "throttled", False)
+            is_over = backoff.attempt > 0 and not throttled and clock() >= given_up
+            if not error.retryable or backoff.attempt >= retries or is_over:
+                raise
+            await sleep(backoff.next(getattr(error, "retry_after", None)))
 
 
 @dataclass(slots=True)

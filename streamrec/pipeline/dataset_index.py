@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from streamrec.errors import ObjectNotFound, StaleIndex, StoreError, StoreUnavailable
-from streamrec.flow.retry import Backoff
+from streamrec.errors import ObjectNotFound, StaleIndex
 from streamrec.formats.shards.index import LARGEST, Index, index_url
 from streamrec.plan.fingerprint import relative_names
-from streamrec.stores.base import bare_url, same_version
+from streamrec.stores.base import ObjectInfo, bare_url, same_version
+from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.formats.shards.index import ShardEntry
-    from streamrec.stores.base import ObjectInfo, RangeBody
     from streamrec.stores.open import Stores
 
 __all__ = ["check_version", "load_index", "selected"]
 
 FIRST = 1 << 16
 """Bytes that are asked for before the size is known; most indices are no larger."""
-PIECE = 1 << 20
-ATTEMPTS = 8
 AGAIN = "write the index again with `streamrec index`"
 
 
@@ -91,27 +86,10 @@ def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
 
 async def _read(stores: Stores, url: str) -> bytes:
     """Read the whole object: its first bytes, which come with its size, and then the rest."""
-    data, wanted, etag, backoff = bytearray(), FIRST, None, Backoff(Random())
-    while True:
-        try:
-            opened = stores.store_for(url).open_range(url, len(data), wanted, etag=etag)
-            async with opened as body:
-                size, etag = min(body.info.size or 0, LARGEST + 1), body.info.etag
-                await _append(data, body, min(wanted, size))
-            if len(data) == size:
-                return bytes(data)
-            wanted = size
-        except StoreError as error:
-            if not error.retryable or backoff.attempt == ATTEMPTS:
-                raise error.at(len(data)) from None
-            await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
-
-
-async def _append(data: bytearray, body: RangeBody, stop: int) -> None:
-    """Read up to ``stop`` bytes of the object; what has come stays if the body breaks off."""
-    piece = memoryview(bytearray(min(PIECE, max(0, stop - len(data)))))
-    while len(data) < stop:
-        received = await body.readinto(piece[: stop - len(data)])
-        if not received:
-            raise StoreUnavailable("the response ended early", url=body.info.url)
-        data += piece[:received]
+    store = stores.store_for(url)
+    data, info = await read_range(store, ObjectInfo(url), 0, FIRST)
+    size = min(info.size or 0, LARGEST + 1)
+    if len(data) == size:
+        return data.tobytes()
+    rest, _ = await read_range(store, info, len(data), size)
+    return data.tobytes() + rest.tobytes()

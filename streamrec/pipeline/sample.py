@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import OutOfMemory, StoreError, StoreUnavailable
-from streamrec.flow.retry import Backoff
+from streamrec.errors import OutOfMemory
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.resync import LARGEST
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER, FrameScanner
 from streamrec.masking import masked
-from streamrec.stores.base import in_thread
+from streamrec.stores.base import ObjectInfo, in_thread
+from streamrec.stores.read_range import read_range
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
@@ -22,13 +20,12 @@ if TYPE_CHECKING:
 
     from streamrec.config import Compression
     from streamrec.pipeline.fetch.fetcher import OpensStores
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.values.columns import ByteArray
 
 __all__ = ["First", "first_records"]
 
 SAMPLE_BYTES = 4 << 20
 """Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
-ATTEMPTS = 8
 
 
 class First(NamedTuple):
@@ -78,15 +75,15 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
     """Read the whole records in a shard's first bytes, and its first record at least."""
     size = most = SAMPLE_BYTES
     while True:
-        stored, info = await _read(stores, url, size)
+        stored, info = await read_range(stores.store_for(url), ObjectInfo(url), 0, size)
         kind: Any = compression
         if compression == "auto":
-            kind = detect(bytes(stored[:HEAD]), of_name(url, info.encoding))
+            kind = detect(stored[:HEAD].tobytes(), of_name(url, info.encoding))
         data, whole, finish = stored, len(stored) == info.size, _nothing
         if kind != "none":
             data, whole, finish = await in_thread(_decompressed, kind, url, stored, most, whole)
         scanner = FrameScanner(url=masked(url), most=largest)
-        blocks, _ = scanner.scan(np.frombuffer(data, np.uint8), more=not whole)
+        blocks, _ = scanner.scan(data, more=not whole)
         records = [bytes(p) for block in blocks for p in RecordRows.from_block(block).payloads()]
         if records:
             return records
@@ -99,51 +96,29 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
         size = min(4 * size, 2 * most)  # compression never doubles the size
 
 
-def _first_frame(data: bytearray) -> int:
+def _first_frame(data: ByteArray) -> int:
     """Return the bytes of the first record's frame; 0 if its header is incomplete."""
-    return HEADER + int.from_bytes(data[:8], "little") + FOOTER if len(data) >= HEADER else 0
+    if len(data) < HEADER:
+        return 0
+    return HEADER + int.from_bytes(data[:8].tobytes(), "little") + FOOTER
 
 
 def _decompressed(
-    kind: Compression, url: str, stored: bytearray, most: int, whole: bool
-) -> tuple[bytearray, bool, Callable[[], None]]:
+    kind: Compression, url: str, stored: ByteArray, most: int, whole: bool
+) -> tuple[ByteArray, bool, Callable[[], None]]:
     """Decompress at most ``most`` bytes of a shard's beginning.
 
     Returns:
         The bytes, whether nothing can follow them, and a function that raises the stream's fault.
     """
     stream = Decompressor(kind, url=url)
-    memory = bytearray(most)
+    memory = np.empty(most, np.uint8)
     stream.end()
-    taken, given = stream.fill(memoryview(stored), memoryview(memory))
+    taken, given = stream.fill(stored.data, memory.data)
     used_up = taken == len(stored) and not stream.pending
     is_faulty = given < most and not used_up
-    del memory[given:]
-    return memory, is_faulty or (whole and used_up), stream.finish
+    return memory[:given], is_faulty or (whole and used_up), stream.finish
 
 
 def _nothing() -> None:
     """Do nothing: an uncompressed shard has no stream to finish."""
-
-
-async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
-    """Read a shard's first bytes, and retry where the store is unavailable."""
-    backoff = Backoff(Random())
-    while True:
-        try:
-            return await _read_once(stores, url, size)
-        except StoreError as error:
-            if not error.retryable or backoff.attempt == ATTEMPTS:
-                raise error.at(0) from None
-            await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
-
-
-async def _read_once(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
-    async with stores.store_for(url).open_range(url, 0, size) as body:
-        data = bytearray(min(size, body.info.size or 0))
-        view, filled = memoryview(data), 0
-        while filled < len(data) and (received := await body.readinto(view[filled:])):
-            filled += received
-        if filled < len(data):
-            raise StoreUnavailable("the response ended early", url=url)
-        return data, body.info

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,8 @@ from streamrec.errors import (
     DataError,
     OutOfMemory,
     StoreError,
-    StoreUnavailable,
     to_fields,
 )
-from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -29,6 +26,7 @@ from streamrec.masking import masked, masked_repr
 from streamrec.plan.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
+from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -45,8 +43,6 @@ RANGE = 4 << 20
 """Bytes of a request."""
 AHEAD = 4
 """Ranges of a shard in flight: eight shards with four ranges of 4 MiB each take 128 MiB."""
-ATTEMPTS = 8
-"""Consecutive failures without a received byte after which a range is given up."""
 INFLATED = 4 << 20
 """Bytes of decompressed data that are scanned at a time."""
 
@@ -248,30 +244,9 @@ class _ShardReader:
             self._next = stop
 
     async def _range(self, start: int, stop: int) -> ByteArray:
-        memory, filled, backoff = np.empty(stop - start, np.uint8), 0, Backoff(Random())
-        while True:
-            try:
-                async with self._open(start + filled, stop) as body:
-                    self.info = body.info
-                    size = body.info.size
-                    end = (stop if size is None else max(start, min(stop, size))) - start
-                    while filled < end:
-                        count = await body.readinto(memory.data[filled:end])
-                        if not count:
-                            raise StoreUnavailable(
-                                "the store's response ended early; try again", url=self.info.url
-                            )
-                        filled += count
-                        backoff.reset()
-                return memory[:filled]
-            except StoreError as error:
-                if not error.retryable or backoff.attempt == ATTEMPTS:
-                    raise error.at(start + filled) from None
-                await asyncio.sleep(backoff.next(getattr(error, "retry_after", None)))
-
-    def _open(self, start: int, stop: int) -> Any:
         store = self._stores.store_for(self.info.url)
-        return store.open_range(self.info.url, start, stop, etag=self.info.etag)
+        piece, self.info = await read_range(store, self.info, start, stop)
+        return piece
 
 
 class _Scan:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from streamrec.errors import ObjectChanged
+from streamrec.flow.cleanup import until_done
 from streamrec.masking import masked_repr
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from concurrent.futures import Executor
     from contextlib import AbstractAsyncContextManager
 
@@ -26,6 +27,7 @@ __all__ = [
     "bare_url",
     "check_pin",
     "check_range",
+    "did_you_mean",
     "in_thread",
     "same_version",
 ]
@@ -62,20 +64,6 @@ class RangeBody(Protocol):
     @property
     def info(self) -> ObjectInfo:
         """The object's metadata, with its size and the version that is being read."""
-        ...
-
-    async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view.
-
-        Args:
-            view: Writable bytes; nothing is written to it once this call has returned or raised.
-
-        Returns:
-            How many bytes were written; 0 at the range's end (or for an empty view).
-
-        Raises:
-            StoreUnavailable: The body broke off, or stalled.
-        """
         ...
 
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
@@ -136,11 +124,15 @@ class Store(Protocol):
 
 
 class PiecewiseBody(ABC):
-    """A body whose :meth:`fill` repeats calls of :meth:`readinto`; see :class:`RangeBody`."""
+    """A body that is read piece by piece; see :class:`RangeBody`."""
 
     @abstractmethod
     async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view; see :class:`RangeBody`."""
+        """Fill the beginning of a view, which is not empty.
+
+        Returns:
+            How many bytes were written; 0 at the range's end.
+        """
 
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view piece by piece; see :class:`RangeBody`."""
@@ -198,6 +190,12 @@ def check_pin(url: str, pinned: str | None, found: str | None) -> None:
     )
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "leave it out") -> str:
+    """Return a hint at the known name that is most like an unknown one, or another hint."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise
+
+
 def bare_url(url: str) -> str:
     """Return the URL without its user, and without the query of http, where signatures stand.
 
@@ -220,11 +218,8 @@ async def in_thread(
     """
     call = asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
     try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        while not call.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([call])
+        await until_done(call)
+    finally:
         if not call.cancelled():
             call.exception()  # retrieved here, so that asyncio does not log it
-        raise
+    return call.result()

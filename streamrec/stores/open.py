@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreUnavailable
 from streamrec.flow.cleanup import finish
+from streamrec.flow.silence import Silence
 from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.source_text import (
-    FAMILIES,
     expand,
     fixed_prefix,
     is_glob,
@@ -22,21 +22,20 @@ from streamrec.stores.source_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from streamrec.stores.base import Store
 
 __all__ = ["Stores", "expand", "import_store"]
 
-READ_BY_OBSTORE = frozenset({"abfs", "abfss", "az", "gs", "http", "s3"})
-
-_MODULES = {
-    "file": "local_store",
-    "gcs": "gcs.gcs_store",
-    "http": "http.http_store",
-    "memory": "memory_store",
-    "s3": "s3.s3_store",
+_CLASSES = {
+    "file": ("local_store", "LocalStore"),
+    "gcs": ("gcs.gcs_store", "GCSStore"),
+    "http": ("http.http_store", "HttpStore"),
+    "memory": ("memory_store", "MemoryStore"),
+    "s3": ("s3.s3_store", "S3Store"),
 }
+_OTHERS = ("fsspec.filesystem_store", "FilesystemStore")
 
 PROGRESS_NAMES = 100
 """Names after which a listing counts as making progress."""
@@ -51,7 +50,7 @@ class Stores:
     Args:
         storage_options: fsspec's options for the source's scheme; local files and memory ignore
             them.
-        stall_timeout: Seconds for which a listing may bring nothing; ``None``: without limit.
+        stall_timeout: Seconds for which a listing may bring nothing.
         connections: Number of connections that are needed as soon as the names are known.
     """
 
@@ -59,7 +58,7 @@ class Stores:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        stall_timeout: float | None = None,
+        stall_timeout: float = math.inf,
         connections: int = 0,
     ) -> None:
         self._options = dict(storage_options or {})
@@ -137,14 +136,14 @@ class Stores:
 
     async def _collect(self, glob: str, listing: AsyncIterator[ObjectInfo]) -> list[ObjectInfo]:
         """Return all of a listing, unless it stalls."""
-        seconds, clock = self._stall_timeout, asyncio.get_running_loop().time
+        seconds = self._stall_timeout
         found: list[ObjectInfo] = []
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with Silence(seconds) as silence:
                 async for info in listing:
                     found.append(info)
-                    if seconds is not None and not len(found) % PROGRESS_NAMES:
-                        limit.reschedule(clock() + seconds)
+                    if not len(found) % PROGRESS_NAMES:
+                        silence.heard()
         except TimeoutError:
             raise StoreUnavailable(
                 f"the listing stalls: no names for {seconds:g} s, after {len(found)} names; check "
@@ -169,53 +168,20 @@ def import_store(url: str) -> None:
         ConfigError: No store reads this scheme.
         ImportError: A library is missing.
     """
-    module = _MODULES.get(scheme_of(url), "fsspec.filesystem_store")
-    import_module(f"streamrec.stores.{module}")
+    _class_of(scheme_of(url))
+
+
+def _class_of(scheme: str) -> Callable[..., Store]:
+    module, name = _CLASSES.get(scheme, _OTHERS)
+    found: Callable[..., Store] = getattr(import_module(f"streamrec.stores.{module}"), name)
+    return found
 
 
 def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
     """Make the store of a scheme; its module and libraries are imported only now."""
-    reader = options.get("reader")
-    options = {name: value for name, value in options.items() if name != "reader"}
-    if reader is not None and scheme not in ("file", "memory"):
-        return _make_reader(reader, scheme, options)
-    if scheme not in FAMILIES.values():
-        from streamrec.stores.fsspec.filesystem_store import FilesystemStore
-
-        return FilesystemStore(scheme, options)
-    if scheme == "s3":
-        from streamrec.stores.s3.s3_store import S3Store
-
-        return S3Store(options, ahead=connections)
-    if scheme == "gcs":
-        from streamrec.stores.gcs.gcs_store import GCSStore
-
-        return GCSStore(options, ahead=connections)
-    if scheme == "http":
-        from streamrec.stores.http.http_store import HttpStore
-
-        return HttpStore(options)
-    if scheme == "memory":
-        from streamrec.stores.memory_store import MemoryStore
-
-        return MemoryStore()
-    from streamrec.stores.local_store import LocalStore
-
-    return LocalStore()
-
-
-def _make_reader(reader: object, scheme: str, options: Mapping[str, Any]) -> Store:
-    """Make the store that the option ``reader`` names, in place of the scheme's own."""
-    if reader != "obstore" or scheme not in READ_BY_OBSTORE:
-        known = ", ".join(sorted(READ_BY_OBSTORE))
-        raise ConfigError(
-            f"storage_options: there is no reader {reader!r} of {scheme}://; "
-            f"'obstore' reads {known}"
-        )
-    try:
-        from streamrec.stores.obstore.obstore_store import ObstoreStore
-    except ImportError:
-        raise ConfigError(
-            "storage_options: the reader 'obstore' is not installed; pip install streamrec[obstore]"
-        ) from None
-    return ObstoreStore(options)
+    if scheme in LOCAL_SCHEMES:
+        return _class_of(scheme)()
+    make = _class_of(scheme)
+    if scheme in ("gcs", "s3"):
+        return make(options, ahead=connections)
+    return make(options) if scheme in _CLASSES else make(scheme, options)

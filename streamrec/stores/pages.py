@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from contextlib import aclosing
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from streamrec.errors import StoreUnavailable
 from streamrec.flow.cleanup import end
+from streamrec.flow.retry import Backoff, retried
 from streamrec.plan.key_space import KeySpace, OutOfOrder
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Page", "walk", "with_retries"]
 
-MAX_ATTEMPTS = 4
-"""Attempts for the first page. Few: a store that does not list at all is more likely misnamed than
+RETRIES = 3
+"""Retries of the first page. Few: a store that does not list at all is more likely misnamed than
 down."""
-MAX_LATER_ATTEMPTS = 10
-"""Attempts for later pages, so that a 30 s outage does not restart the listing."""
+LATER_RETRIES = 9
+"""Retries of later pages, so that a 30 s outage does not restart the listing."""
 FIRST_PATIENCE = 15.0
 """Seconds after which the first page is given up, after two attempts or more, if the store is
 silent or cannot be reached; as long as for a first range."""
@@ -167,13 +167,6 @@ async def with_retries(
     Raises:
         StoreError: The error is not retryable, or the last attempt failed.
     """
-    given_up = clock() + (FIRST_PATIENCE if first else math.inf)
-    for attempt in range(1, MAX_ATTEMPTS if first else MAX_LATER_ATTEMPTS):
-        try:
-            return await read()
-        except StoreUnavailable as busy:
-            if attempt > 1 and not busy.throttled and clock() >= given_up:
-                raise
-            longest = min(LONGEST_WAIT, 2**attempt)
-            await sleep((busy.retry_after or 0.0) + random.uniform(0, longest))
-    return await read()
+    retries, patience = (RETRIES, FIRST_PATIENCE) if first else (LATER_RETRIES, math.inf)
+    backoff = Backoff(Random(), base=2.0, longest=LONGEST_WAIT)
+    return await retried(read, backoff, retries, patience=patience, sleep=sleep, clock=clock)

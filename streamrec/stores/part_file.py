@@ -34,24 +34,38 @@ class PartFile:
     """
 
     def __init__(self, path: Path) -> None:
+        if path.is_dir():
+            raise IsADirectoryError(None, "is a directory")
         self._object = path
         names = _names(path)
         self._path, self.file = next(filter(None, map(_created, names)))
         while _left_by_another(next(names)):
             pass
 
-    def publish(self) -> None:
-        """Rename it to the object's name, and only then release the lock."""
+    def commit(self) -> None:
+        """Make the object visible: rename the file, and only then release the lock."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
         self._path.replace(self._object)
         self.file.close()
+        _sync_directory(self._object.parent)
 
-    def remove(self) -> None:
-        """Remove it, unless it is published."""
+    def discard(self) -> None:
+        """Remove the file, unless it is committed."""
         if not self.file.closed:
             self._path.unlink(missing_ok=True)
         # Closing flushes, which fails again on a full disk; the file is removed anyway.
         with contextlib.suppress(OSError):
             self.file.close()
+
+
+def _sync_directory(path: Path) -> None:
+    """Flush a directory to the disk, so that a new name in it survives a power failure."""
+    directory = os.open(path, os.O_RDONLY)
+    # Some network filesystems refuse this; the object is visible all the same.
+    with contextlib.suppress(OSError):
+        os.fsync(directory)
+    os.close(directory)
 
 
 def _names(path: Path) -> Iterator[Path]:

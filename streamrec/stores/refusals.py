@@ -20,7 +20,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["Expired", "WrongRegion", "code_of", "refusal", "seconds_to_wait"]
+__all__ = ["Expired", "WrongRegion", "code_of", "plain", "refusal", "seconds_to_wait"]
 
 
 class Meaning(NamedTuple):
@@ -31,7 +31,7 @@ class Meaning(NamedTuple):
 
 
 class WrongRegion(StoreError):
-    """The bucket is in ``region``, for which to sign again. Never leaves the S3 store."""
+    """The bucket is in ``region``, for which to sign again. Never leaves its store."""
 
     def __init__(self, message: str, *, url: str, region: str) -> None:
         super().__init__(message, url=url)
@@ -39,7 +39,13 @@ class WrongRegion(StoreError):
 
 
 class Expired(AccessDenied):
-    """The credentials have expired and must be looked up again. Never leaves the S3 store."""
+    """The credentials have expired and must be looked up again. Never leaves its store."""
+
+
+def plain(error: StoreError) -> StoreError:
+    """Return the error that may leave the store in place of the two above."""
+    kind = AccessDenied if isinstance(error, AccessDenied) else StoreError
+    return kind(error.message, url=error.url)
 
 
 _DENIED = "the store denies access with these credentials; check them and the bucket's policy"
@@ -131,7 +137,7 @@ def refusal(
     message = f"{meaning.text} ({name})"
     if signed and region and status in _REDIRECTING:
         return WrongRegion(message, url=url, region=region)
-    if signed and code in _EXPIRING:
+    if signed and (code in _EXPIRING or status == 401):
         return Expired(message, url=url)
     if meaning.kind is StoreUnavailable:
         slow = meaning.text is _SLOW

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from streamrec.errors import AccessDenied, ConfigError, ObjectNotFound, StoreError
@@ -40,19 +39,40 @@ def translated(url: str) -> Iterator[None]:
         ) from None
 
 
-class Target(Protocol):
-    """A new object that is not visible until it is complete."""
+class Upload:
+    """A local temporary file that is uploaded as a whole.
 
-    @property
-    def file(self) -> IO[bytes]:
-        """The file to write the object's bytes to."""
-        ...
+    Some filesystems keep parts of a broken upload, so that it begins only when the object is
+    complete. The temporary file has no name: the kernel removes it when the process ends.
+    """
+
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
+    ) -> None:
+        self._upload = _uploader(url, storage_options, make_directory=make_directory)
+        self.file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by discard
+            buffering=BUFFER
+        )
 
     def commit(self) -> None:
         """Make the object visible."""
+        self.file.flush()
+        try:
+            self.file.seek(0)  # outside of Linux, /dev/fd shares the position
+            self._upload(f"/dev/fd/{self.file.fileno()}")
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
+            raise OSError(f"{type(error).__name__}: {error}") from None
 
     def discard(self) -> None:
-        """Remove temporary files; to be called after ``commit`` too."""
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+
+Target: TypeAlias = PartFile | Upload
+"""A new object that is not visible until it is committed. ``discard`` follows in any case."""
 
 
 def open_target(
@@ -71,10 +91,10 @@ def open_target(
     """
     path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
     if "://" in url and not url.startswith("file://"):
-        return _RemoteTarget(url, storage_options, make_directory=make_directory)
+        return Upload(url, storage_options, make_directory=make_directory)
     if make_directory:
         path.parent.mkdir(parents=True, exist_ok=True)
-    return _LocalTarget(path)
+    return PartFile(path)
 
 
 def write_object(
@@ -105,65 +125,6 @@ def write_object(
             target.commit()
         finally:
             target.discard()
-
-
-class _LocalTarget:
-    """A target that writes a hidden file in the same directory and renames it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        if path.is_dir():
-            raise IsADirectoryError(None, "is a directory")
-        self._part = PartFile(path)
-        self.file = self._part.file
-
-    def commit(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self._part.publish()
-        _sync_directory(self._path.parent)
-
-    def discard(self) -> None:
-        self._part.remove()
-
-
-def _sync_directory(path: Path) -> None:
-    """Flush a directory to the disk, so that a new name in it survives a power failure."""
-    directory = os.open(path, os.O_RDONLY)
-    # Some network filesystems refuse this; the object is visible all the same.
-    with contextlib.suppress(OSError):
-        os.fsync(directory)
-    os.close(directory)
-
-
-class _RemoteTarget:
-    """A target that writes a local temporary file, and uploads it as a whole.
-
-    Some filesystems keep parts of a broken upload, so that it begins only when the object is
-    complete. The temporary file has no name: the kernel removes it when the process ends.
-    """
-
-    def __init__(
-        self, url: str, storage_options: Mapping[str, Any], *, make_directory: bool = False
-    ) -> None:
-        self._upload = _uploader(url, storage_options, make_directory=make_directory)
-        self.file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by discard
-            buffering=BUFFER
-        )
-
-    def commit(self) -> None:
-        self.file.flush()
-        try:
-            self.file.seek(0)  # outside of Linux, /dev/fd shares the position
-            self._upload(f"/dev/fd/{self.file.fileno()}")
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the SDKs' errors have no common base
-            raise OSError(f"{type(error).__name__}: {error}") from None
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self.file.close()
 
 
 def _uploader(

@@ -175,7 +175,7 @@ class TestStores:
         assert look(store.url("data/kinds.tfrecord")).records == 15
 
     def test_more_than_a_moment(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "ATTEMPTS", 1)
+        monkeypatch.setattr(module, "RETRIES", 1)
         store.faults = [Fault(status=503)]
         with pytest.raises(StoreUnavailable):
             look(store.url("data/kinds.tfrecord"))

@@ -146,7 +146,7 @@ def test_a_large_one_takes_two_of_one_version(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_breaks_off_goes_on_at_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.pipeline.dataset_index.Backoff.next", lambda *_: 0)
+    monkeypatch.setattr("streamrec.flow.retry.Backoff.next", lambda *_: 0)
     gone = StoreUnavailable("gone")
     assert load([gone, (20, gone)]).asked == [
         ("i", 0, 1 << 16, None),
@@ -156,9 +156,7 @@ def test_what_breaks_off_goes_on_at_its_last_byte(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_will_not_pass_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "streamrec.pipeline.dataset_index.Backoff.next", lambda self, *_: _count(self)
-    )
+    monkeypatch.setattr("streamrec.flow.retry.Backoff.next", lambda self, *_: _count(self))
     with pytest.raises(StoreUnavailable, match="gone") as caught:
         load([StoreUnavailable("gone")] * 99)
     assert caught.value.offset == 0

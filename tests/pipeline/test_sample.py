@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import deque
 from typing import TYPE_CHECKING
@@ -17,10 +16,12 @@ from streamrec.errors import (
     StoreUnavailable,
     TruncatedShard,
 )
+from streamrec.flow import retry
 from streamrec.formats.shards.compression import Compressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import sample
 from streamrec.pipeline.sample import First, first_records
+from streamrec.stores import read_range
 from tests.pipeline.scripted import ScriptedStore
 from tests.support import asynchronous
 
@@ -57,9 +58,14 @@ async def test_a_record_larger_than_the_sample(monkeypatch: pytest.MonkeyPatch) 
     assert found.records[0] == b"x" * 500
 
 
+def _at_once(backoff: retry.Backoff, *_: object) -> float:
+    backoff.attempt += 1
+    return 0.0
+
+
 @asynchronous
 async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asyncio, "sleep", AsyncMock())
+    monkeypatch.setattr(retry.Backoff, "next", _at_once)
     busy = StoreUnavailable("busy", url="a")
     store = ScriptedStore({"a": frame(b"x")}, faults=deque([busy, (3, busy), busy]))
     assert await first_records(store, ["a"]) == First("a", [b"x"])
@@ -67,7 +73,7 @@ async def test_a_store_that_is_busy_for_a_while(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(StoreUnavailable) as unavailable:
         await first_records(store, ["a"])
     assert unavailable.value.fields() == {"url": "a", "offset": 0}
-    assert len(store.asked) == 4 + sample.ATTEMPTS + 1
+    assert len(store.asked) == 4 + read_range.RETRIES + 1
     store.faults = deque([AccessDenied("no", url="a")])
     with pytest.raises(AccessDenied) as denied:
         await first_records(store, ["a"])
@@ -177,7 +183,7 @@ async def test_a_large_first_record_takes_as_many_bytes_as_it_has(
 
 @asynchronous
 async def test_no_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_read", AsyncMock(side_effect=MemoryError("none left")))
+    monkeypatch.setattr(sample, "read_range", AsyncMock(side_effect=MemoryError("none left")))
     with pytest.raises(OutOfMemory, match="none left") as caught:
         await first_records(ScriptedStore({"a": b""}), ["a"])
     assert caught.value.fields() == {"url": "a", "offset": 0}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from aiohttp import web
 
+from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import HttpStore
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ async def serving(
 async def opened(
     options: Mapping[str, object] | None = None, seconds: float = 60
 ) -> AsyncIterator[HttpStore]:
-    store = HttpStore(options, read_seconds=seconds)
+    store = HttpStore(options)
     try:
-        yield store
+        with patch.object(http_store, "READ_SECONDS", seconds):
+            yield store
     finally:
         await store.aclose()

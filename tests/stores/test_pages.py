@@ -13,9 +13,9 @@ from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
 from streamrec.plan.key_space import FIRST
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.pages import (
+    LATER_RETRIES,
     LONGEST_WAIT,
-    MAX_ATTEMPTS,
-    MAX_LATER_ATTEMPTS,
+    RETRIES,
     Page,
     walk,
     with_retries,
@@ -195,7 +195,7 @@ async def test_what_is_busy_is_asked_again() -> None:
     assert 7 <= second <= 11
 
 
-@pytest.mark.parametrize(("first", "most"), [(True, MAX_ATTEMPTS), (False, MAX_LATER_ATTEMPTS)])
+@pytest.mark.parametrize(("first", "most"), [(True, RETRIES + 1), (False, LATER_RETRIES + 1)])
 @asynchronous
 async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
     store = Store(*[StoreUnavailable("busy")] * 99)
@@ -223,8 +223,8 @@ class SlowStore(Store):
     ("first", "failure", "attempts"),
     [
         (True, StoreUnavailable("no connection comes about"), 2),
-        (True, StoreUnavailable("slow down", throttled=True), MAX_ATTEMPTS),
-        (False, StoreUnavailable("no connection comes about"), MAX_LATER_ATTEMPTS),
+        (True, StoreUnavailable("slow down", throttled=True), RETRIES + 1),
+        (False, StoreUnavailable("no connection comes about"), LATER_RETRIES + 1),
     ],
     ids=["first page", "a store that answers", "later page"],
 )

@@ -76,20 +76,20 @@ class TestSeveralWriters:
         assert names(tmp_path) == [".x.1.part", ".x.2.part", ".x.part"]
         for number, writer in enumerate(writers):
             writer.file.write(b"%d" % number)
-        writers[1].publish()
+        writers[1].commit()
         assert (tmp_path / "x").read_bytes() == b"1"
-        writers[0].remove()
-        writers[2].publish()
+        writers[0].discard()
+        writers[2].commit()
         assert (tmp_path / "x").read_bytes() == b"2"
         assert names(tmp_path) == ["x"]
 
     def test_one_that_is_done_leaves_that_of_the_next_alone(self, tmp_path: Path) -> None:
         first = PartFile(tmp_path / "x")
-        first.publish()
+        first.commit()
         second = PartFile(tmp_path / "x")
-        first.remove()
+        first.discard()
         assert names(tmp_path) == [".x.part", "x"]
-        second.remove()
+        second.discard()
         assert names(tmp_path) == ["x"]
 
 
@@ -117,7 +117,7 @@ class TestRaces:
         writer = PartFile(tmp_path / "x")
         assert names(tmp_path) == [".x.part"]
         writer.file.write(b"whole")
-        writer.publish()
+        writer.commit()
         assert (tmp_path / "x").read_bytes() == b"whole"
 
     def test_a_file_that_is_published_while_it_is_looked_at(
@@ -125,10 +125,10 @@ class TestRaces:
     ) -> None:
         first = PartFile(tmp_path / "x")
         first.file.write(b"first")
-        before_lock(first.publish)
+        before_lock(first.commit)
         second = PartFile(tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == b"first"
-        second.publish()
+        second.commit()
         assert names(tmp_path) == ["x"]
 
 
@@ -142,5 +142,5 @@ def test_where_there_are_no_locks_no_file_is_taken(
     first = PartFile(tmp_path / "x")
     write_object(f"{tmp_path}/x", b"second")
     assert names(tmp_path) == [".x.part", "x"]
-    first.publish()
+    first.commit()
     assert names(tmp_path) == ["x"]

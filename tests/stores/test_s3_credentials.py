@@ -13,7 +13,7 @@ from aiohttp import web
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreError
-from streamrec.stores.s3.s3_calls import GetObject
+from streamrec.stores.s3.presign import get_object
 from tests.stores.conformance import DATA, read
 from tests.stores.s3.test_presign import Clock
 from tests.stores.s3.test_s3_store import opened
@@ -148,11 +148,11 @@ async def test_many_that_expire_at_once_are_renewed_once(
 ) -> None:
     async with replaced_credentials(tmp_path, monkeypatch) as (store, _):
         signer = store._signer("bucket")
-        first, _ = await signer.sign("", GetObject("bucket", "x"))
+        first, _ = await signer.sign("", get_object("bucket", "x"))
         await signer.renew(first)
         await signer.renew(first)
         assert signer._era == 1
-        second, fresh = await signer.sign("", GetObject("bucket", "x"))
+        second, fresh = await signer.sign("", get_object("bucket", "x"))
         assert fresh
         assert "new%2F" in second.address
 

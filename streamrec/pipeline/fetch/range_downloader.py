@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, RetryRate
+from streamrec.flow.silence import Silence
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
@@ -32,9 +33,6 @@ PATIENCE_AT_START = 15.0
 SILENCE = 15.0
 """Seconds after which a connection is cut if it has not brought ``SLOWEST`` bytes."""
 SLOWEST = 16 << 10
-MOVES = 16
-"""The most times that this timer is moved within ``SILENCE``, since moving it costs as much as
-receiving a piece. So a connection may be cut a sixteenth of ``SILENCE`` too early."""
 HEDGE_AGAIN = 0.1
 """Seconds after which a slow request that could not be hedged is checked again."""
 
@@ -200,7 +198,7 @@ class RangeDownloader:
         filled, since = 0, self._loop.time()
         while True:
             try:
-                async with asyncio.timeout(self._left(since, SILENCE)) as silence:
+                async with Silence(self._left(since, SILENCE)) as silence:
                     await self._receive(read, silence, moved)
                 return
             except TimeoutError:
@@ -234,7 +232,7 @@ class RangeDownloader:
         Its errors are ignored: the first request will meet them too.
         """
         try:
-            async with asyncio.timeout(SILENCE) as silence:
+            async with Silence(SILENCE) as silence:
                 await self._receive(read, silence, _nobody)
         except TimeoutError:
             return False
@@ -243,9 +241,7 @@ class RangeDownloader:
             return False
         return True
 
-    async def _receive(
-        self, read: RangeRead, silence: asyncio.Timeout, moved: Callable[[], None]
-    ) -> None:
+    async def _receive(self, read: RangeRead, silence: Silence, moved: Callable[[], None]) -> None:
         """Make one request for the rest of the range."""
         self.counts["requests"] += 1
         read.heard_at = self._loop.time()
@@ -259,16 +255,15 @@ class RangeDownloader:
             shards.learn(shard, body.info)
             moved()  # other ranges of the shard may have waited for its size
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
-            counted, moved_at = read.filled, read.heard_at
+            counted = read.filled
 
             def received(count: int) -> None:
-                nonlocal counted, moved_at
+                nonlocal counted
                 read.receive(count, self._loop.time())
                 self.counts["bytes_read"] += count
-                enough = read.filled - counted >= SLOWEST
-                if enough and read.heard_at >= moved_at + SILENCE / MOVES:
-                    counted, moved_at = read.filled, read.heard_at
-                    silence.reschedule(read.heard_at + SILENCE)
+                if read.filled - counted >= SLOWEST:
+                    counted, silence.seconds = read.filled, SILENCE
+                    silence.heard()
                 moved()
 
             await body.fill(read.memory.data[read.filled : expected], received)

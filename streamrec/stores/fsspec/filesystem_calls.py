@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.masking import without_values
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.source_text import ChainedURL
 
-__all__ = ["AsyncCaller", "FilesystemCaller", "ThreadedCaller", "filesystem_class"]
+__all__ = ["FilesystemCalls", "filesystem_class"]
 
 THREADS = 32
 """Threads of one store; many, because they mostly wait for the network."""
@@ -27,80 +27,58 @@ _HOLDERS = ("_session", "_s3", "service_client", "ftp")
 """Attributes in which the filesystems of http, S3, Azure and FTP keep an object to close."""
 
 
-class FilesystemCaller(Protocol):
-    """A caller of filesystems' methods."""
+class FilesystemCalls:
+    """The filesystems of one store: one for each server or account, and for each thread.
+
+    An asynchronous filesystem is called in the running loop. Any other, and a chain of them, is
+    called in threads, because fsspec's instances are not thread-safe.
+
+    Args:
+        options: The filesystems' options.
+        asynchronous: ``True`` if the scheme's filesystem is asynchronous.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, asynchronous: bool) -> None:
+        self._options = options
+        self._asynchronous = asynchronous
+        self._pool: ThreadPoolExecutor | None = None
+        self._open: dict[tuple[int | None, object], AbstractFileSystem] = {}
 
     async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
         """Call a method with the URL's path; return the path and the method's result."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close all filesystems."""
-        ...
-
-
-class AsyncCaller:
-    """Asynchronous filesystems, one for each server or account, called in the running loop."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = {**options, "asynchronous": True}
-        self._open: dict[object, AbstractFileSystem] = {}
-
-    async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
-        """See :class:`FilesystemCaller`."""
-        key = _server_of(place)
-        if key not in self._open:
-            self._open[key] = _make(place, self._options)
-        filesystem = self._open[key]
-        filesystem.invalidate_cache()  # a remembered listing may be outdated
-        path = filesystem._strip_protocol(place.link)  # noqa: SLF001 - fsspec's way of asynchronous use
-        return path, await getattr(filesystem, f"_{method}")(path, **named)
-
-    async def aclose(self) -> None:
-        """See :class:`FilesystemCaller`."""
-        while self._open:
-            _, filesystem = self._open.popitem()
-            for held in _closable(filesystem):
-                closing = held.close()
-                if inspect.isawaitable(closing):
-                    await closing
-
-
-class ThreadedCaller:
-    """Blocking filesystems, one for each thread and server, as in fsspec's own cache."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self._pool: ThreadPoolExecutor | None = None
-        self._open: dict[object, AbstractFileSystem] = {}
-
-    async def call(self, place: ChainedURL, method: str, **named: object) -> tuple[str, Any]:
-        """See :class:`FilesystemCaller`."""
+        if self._asynchronous and not (place.before or place.after):
+            filesystem, path = self._find(None, place, {**self._options, "asynchronous": True})
+            return path, await getattr(filesystem, f"_{method}")(path, **named)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamrec-filesystem")
         return await in_thread(self._call, place, method, named, executor=self._pool)
 
     async def aclose(self) -> None:
-        """See :class:`FilesystemCaller`."""
+        """Close all filesystems."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.submit(self._close)
             await asyncio.to_thread(pool.shutdown)
+        while self._open:
+            (thread, _), filesystem = self._open.popitem()
+            for held in _closable(filesystem):
+                closing = held.close() if thread is None else await asyncio.to_thread(held.close)
+                if inspect.isawaitable(closing):
+                    await closing
 
     def _call(self, place: ChainedURL, method: str, named: Mapping[str, object]) -> tuple[str, Any]:
-        key = (threading.get_ident(), _server_of(place))
-        if key not in self._open:
-            self._open[key] = _make(place, self._options)
-        filesystem = self._open[key]
-        filesystem.invalidate_cache()
-        path = filesystem._strip_protocol(place.link)  # noqa: SLF001 - as fsspec's own callers do
+        filesystem, path = self._find(threading.get_ident(), place, self._options)
         return path, getattr(filesystem, method)(path, **named)
 
-    def _close(self) -> None:
-        while self._open:
-            _, filesystem = self._open.popitem()
-            for held in _closable(filesystem):
-                held.close()
+    def _find(
+        self, thread: int | None, place: ChainedURL, options: Mapping[str, Any]
+    ) -> tuple[AbstractFileSystem, str]:
+        """Return the filesystem of a thread (``None``: of the loop), and the URL's path in it."""
+        key = (thread, _server_of(place))
+        if key not in self._open:
+            self._open[key] = _make(place, options)
+        filesystem = self._open[key]
+        filesystem.invalidate_cache()  # a remembered listing may be outdated
+        return filesystem, filesystem._strip_protocol(place.link)  # noqa: SLF001 - as fsspec does
 
 
 def filesystem_class(scheme: str) -> type[AbstractFileSystem]:

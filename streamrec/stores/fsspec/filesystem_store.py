@@ -17,8 +17,8 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
-from streamrec.stores.fsspec.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
-from streamrec.stores.fsspec.filesystem_errors import translated as translated_by_type
+from streamrec.stores.foreign_errors import translated as translated_by_type
+from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
 from streamrec.stores.source_text import split_chain
 
@@ -60,9 +60,6 @@ class FilesystemBody(PiecewiseBody):
 class FilesystemStore:
     """A store of objects of one scheme, read through its fsspec filesystem.
 
-    An asynchronous filesystem is called in the running loop. Any other is called in threads, each
-    with its own instance, because fsspec's instances are not thread-safe.
-
     Args:
         scheme: fsspec's name of the scheme: the first of a chain such as
             ``zip://x::s3://bucket/a.zip``.
@@ -83,8 +80,8 @@ class FilesystemStore:
     ) -> None:
         options = dict(storage_options or {})
         self._translated = translated
-        self._async_caller = AsyncCaller(options) if filesystem_class(scheme).async_impl else None
-        self._threaded_caller = ThreadedCaller(options)
+        asynchronous = filesystem_class(scheme).async_impl
+        self._calls = FilesystemCalls(options, asynchronous=asynchronous)
         self._known: dict[str, ObjectInfo] = {}
 
     @asynccontextmanager
@@ -154,9 +151,7 @@ class FilesystemStore:
     async def aclose(self) -> None:
         """Drop every filesystem, and close its connections where it has a method for that."""
         self._known.clear()
-        if self._async_caller is not None:
-            await self._async_caller.aclose()
-        await self._threaded_caller.aclose()
+        await self._calls.aclose()
 
     async def _entries(self, directory: ChainedURL) -> Sequence[dict[str, Any]]:
         """Return the entries of a directory, each named by the last part of its path."""
@@ -193,13 +188,8 @@ class FilesystemStore:
 
     async def _call(self, url: str, method: str, **named: object) -> tuple[str, Any]:
         """Call a method of the filesystem; return its path for the URL, and the method's result."""
-        place = split_chain(url)
-        chained = place.before or place.after
-        calls = (
-            self._threaded_caller if chained or self._async_caller is None else self._async_caller
-        )
         with self._translated(url):
-            return await calls.call(place, method, **named)
+            return await self._calls.call(split_chain(url), method, **named)
 
 
 def _check_length(url: str, count: int, wanted: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
@@ -43,7 +44,12 @@ class BearerToken:
         return f"<BearerToken {kind}>"
 
     async def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to send now; see ``http_store.Authorization``."""
+        """Return the headers to send now; ``url`` is for errors.
+
+        Raises:
+            AccessDenied: The credentials are not valid any more.
+            StoreUnavailable: The server that renews them cannot be reached.
+        """
         if self._is_due():
             async with self._renewing:
                 if self._is_due():  # another task may have renewed it meanwhile
@@ -51,7 +57,7 @@ class BearerToken:
         return self._applied()
 
     async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return new headers; see ``http_store.Authorization``."""
+        """Return headers to send in place of those that the store refused; ``None``: no others."""
         if self._credentials is None:
             return None
         async with self._renewing:
@@ -113,10 +119,5 @@ def _refresh(credentials: Any) -> None:
     import requests
     from google.auth.transport.requests import Request
 
-    class Bounded(Request):
-        def __call__(self, *args: Any, **values: Any) -> Any:
-            given = {"timeout": TOKEN_SECONDS, **values}
-            return super().__call__(*args, **given)  # type: ignore[no-untyped-call]
-
     with requests.Session() as session:
-        credentials.refresh(Bounded(session))
+        credentials.refresh(partial(Request(session), timeout=TOKEN_SECONDS))

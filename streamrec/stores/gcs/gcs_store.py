@@ -10,18 +10,19 @@ import asyncio
 import json
 import re
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.gcs.bearer_token import BearerToken
-from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
 from streamrec.stores.pages import Page, walk, with_retries
+from streamrec.stores.refusals import Expired, plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from streamrec.stores.http.http_body import HttpBody
 
 __all__ = ["GCSStore", "split_url"]
+
+_T = TypeVar("_T")
 
 FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
 """Fields to request in a listing; by default, each entry has two dozen more."""
@@ -47,7 +50,6 @@ class GCSStore:
     Args:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
-        read_seconds: Seconds that the store may send nothing in the middle of a response.
         ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
@@ -57,7 +59,6 @@ class GCSStore:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        read_seconds: float = READ_SECONDS,
         ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -65,10 +66,10 @@ class GCSStore:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
-        self._read_seconds, self._ahead = read_seconds, ahead
+        self._ahead = ahead
         self._clock, self._sleep = clock, sleep
         self._opening = asyncio.Lock()
-        self._service: _Service | None = None
+        self._client: RangeClient | None = None
 
     @asynccontextmanager
     async def open_range(
@@ -76,11 +77,8 @@ class GCSStore:
     ) -> AsyncIterator[HttpBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        body = await self._open(url, start, stop, etag)
-        try:
+        with closing(await self._open(url, start, stop, etag)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
@@ -104,17 +102,17 @@ class GCSStore:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        service, self._service = self._service, None
-        if service is not None:
-            await service.client.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
-    async def _connect(self) -> _Service:
+    async def _connect(self) -> RangeClient:
         async with self._opening:
-            if self._service is None:
-                self._service = await self._open_service()
-            return self._service
+            if self._client is None:
+                self._client = await self._make_client()
+            return self._client
 
-    async def _open_service(self) -> _Service:
+    async def _make_client(self) -> RangeClient:
         from streamrec.stores.gcs.google_credentials import filesystem
 
         found = await in_thread(lambda: filesystem(self._options, asynchronous=True))
@@ -123,67 +121,69 @@ class GCSStore:
                 "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
                 "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
-        bearer = BearerToken(found.credentials.credentials, self._clock)
+        self._bearer = BearerToken(found.credentials.credentials, self._clock)
+        self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
+        self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        client = RangeClient(
-            read_seconds=self._read_seconds,
-            follow=False,
-            transport=self._transport,
-            authorization=bearer,
-            ahead=self._ahead,
-        )
-        return _Service(client, found.base.removesuffix("/storage/v1/"), _payer(found))
+        return RangeClient(follow=False, transport=self._transport, ahead=self._ahead)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_url(url)
         if not name:
             raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
-        service = await self._connect()
-        latest = RangeRequest(
-            url,
-            service.media(bucket, name),
-            start,
-            stop,
-            etag,
-            _AS_STORED,
-            version_header="x-goog-generation",
-        )
-        if etag is None:
-            return await service.client.open(latest)
-        pinned = replace(latest, address=service.media(bucket, name, generation=etag))
-        try:
-            return await service.client.open(pinned)
-        except ObjectNotFound:
-            # That generation is gone; the response for the latest one names the new generation.
-            return await service.client.open(latest)
+
+        async def get(client: RangeClient, headers: Mapping[str, str]) -> HttpBody:
+            latest = RangeRequest(
+                url,
+                self._media(bucket, name),
+                start,
+                stop,
+                etag,
+                {**_AS_STORED, **headers},
+                version_header="x-goog-generation",
+            )
+            if etag is None:
+                return await client.open(latest)
+            pinned = replace(latest, address=self._media(bucket, name, generation=etag))
+            try:
+                return await client.open(pinned)
+            except ObjectNotFound:
+                # That generation is gone; the response for the latest one names the new one.
+                return await client.open(latest)
+
+        return await self._authorized(url, get)
 
     async def _page(self, url: str, head: str, bucket: str, query: Mapping[str, str]) -> Page:
-        service = await self._connect()
-        address = service.listing(bucket, query)
+        async def get(client: RangeClient, headers: Mapping[str, str]) -> bytes:
+            address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
+            return await client.read_document(url, address, headers)
+
         first = not query.keys() & {"startOffset", "pageToken"}
-        document = await with_retries(
-            lambda: service.client.read_document(url, address), self._sleep, first=first
-        )
+        document = await with_retries(lambda: self._authorized(url, get), self._sleep, first=first)
         return _parse_page(url, head, document)
 
+    async def _authorized(
+        self, url: str, send: Callable[[RangeClient, Mapping[str, str]], Awaitable[_T]]
+    ) -> _T:
+        """Send a request, and once more with a new token if the store refuses the old one."""
+        client = await self._connect()
+        headers = await self._bearer.headers(url)
+        try:
+            return await send(client, headers)
+        except Expired as expired:
+            renewed = await self._bearer.renew(url, headers)
+            if renewed is None:
+                raise plain(expired) from None
+        try:
+            return await send(client, renewed)
+        except Expired as expired:
+            raise plain(expired) from None
 
-class _Service:
-    """The API's client and addresses, and the project that pays for requests."""
-
-    def __init__(self, client: RangeClient, endpoint: str, payer: Mapping[str, str]) -> None:
-        self.client = client
-        self._endpoint = endpoint.rstrip("/")
-        self._payer = payer
-
-    def media(self, bucket: str, name: str, **query: str) -> str:
+    def _media(self, bucket: str, name: str, **query: str) -> str:
         """Return the address of an object's content."""
         # The API wants slashes in names percent-encoded as well.
         path = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
         return self._address(path, {"alt": "media", **query})
-
-    def listing(self, bucket: str, query: Mapping[str, str]) -> str:
-        """Return the address of a page of a listing."""
-        return self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"

@@ -5,13 +5,13 @@ gcsfs imports gRPC and takes most of a second, so it is imported in a thread if 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
+from streamrec.stores.base import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,9 +101,8 @@ def _check_names(options: Mapping[str, Any], kind: type[GCSFileSystem]) -> None:
     known = {*inspect.signature(kind.__init__).parameters, *_FSSPEC} - _OURS
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, sorted(known), n=1)
-            nearest = f"did you mean {close[0]!r}?" if close else "leave it out"
-            raise ConfigError(f"storage_options: gcsfs has no option {name!r}; {nearest}")
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"storage_options: gcsfs has no option {name!r}; {hint}")
 
 
 def _credentials(token: Any) -> Any:

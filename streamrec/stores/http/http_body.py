@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import aiohttp
 
-from streamrec.errors import ConfigError, StoreError, StoreMisbehaved, StoreUnavailable
-from streamrec.masking import masked
+from streamrec.errors import StoreUnavailable
+from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.receivers import BodyReceiver
-from streamrec.stores.http.transport import tls_trouble
-from streamrec.stores.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.stores.http.range_requests import RangeResponse
 
-__all__ = ["HttpBody", "give_back", "raise_unavailable"]
+__all__ = ["HttpBody", "give_back"]
 
 
 class HttpBody:
@@ -36,62 +33,47 @@ class HttpBody:
         self._receiver: BodyReceiver | None = None
         self._has_exact_length = response.content_length == answer.skip + answer.length
 
-    async def readinto(self, view: memoryview) -> int:
-        """Wait for bytes, and fill the beginning of a view with them; see :class:`RangeBody`."""
-        return await self._receive(view, None) if view and self._left else 0
-
     async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         """Fill a view, mostly without resuming the task for each piece; see :class:`RangeBody`."""
         while view and self._left:
-            view = view[await self._receive(view, on_received) :]
+            try:
+                count = await self._receive(view, on_received)
+            except StoreUnavailable:
+                raise
+            except (aiohttp.ClientError, OSError) as error:
+                raise meaning_of(self.info.url, error) from None
+            if not count:
+                raise StoreUnavailable(
+                    f"the body ended {self._left} bytes early; check the network", url=self.info.url
+                )
+            self._left -= count
+            view = view[count:]
 
-    async def _receive(self, view: memoryview, on_received: Callable[[int], None] | None) -> int:
-        """Wait for some bytes; with ``on_received``, usually until the view is full."""
-        try:
-            while not self._ready:
-                self._ready = memoryview(self._response.content.read_nowait())
-                if not self._ready and self._can_receive_directly():
-                    return await self._receive_directly(view, on_received)
-                await self._drop_before()
-        except StoreUnavailable:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise_unavailable(self.info.url, error)
+    async def _receive(self, view: memoryview, on_received: Callable[[int], None]) -> int:
+        """Receive some bytes, usually until the view is full; return 0 at an early end."""
+        content = self._response.content
+        while not self._ready:
+            self._ready = memoryview(content.read_nowait())
+            if not self._ready and self._can_receive_directly():
+                if self._receiver is None:
+                    self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
+                return await self._receiver.fill(view, on_received)
+            self._ready = self._ready or memoryview(await content.readany())
+            if not self._ready:
+                return 0
+            # A server that sends the whole object sends bytes that come before the range.
+            skipped = min(self._skip, len(self._ready))
+            self._skip -= skipped
+            self._ready = self._ready[skipped:]
         count = min(len(view), len(self._ready), self._left)
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
-        self._left -= count
-        if on_received is not None:
-            on_received(count)
+        on_received(count)
         return count
 
     def _can_receive_directly(self) -> bool:
         """Return whether the connection is held and will give the range's bytes and no others."""
         return self._has_exact_length and not self._skip and self._response.connection is not None
-
-    async def _receive_directly(
-        self, view: memoryview, on_received: Callable[[int], None] | None
-    ) -> int:
-        if self._receiver is None:
-            self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
-        count = await self._receiver.readinto(view, on_received)
-        self._left -= count
-        return count or self._end_early()
-
-    async def _drop_before(self) -> None:
-        """Drop bytes that come before the range, from a server that sent the whole object."""
-        if not self._ready:
-            self._ready = memoryview(await self._response.content.readany())
-        if not self._ready:
-            self._end_early()
-        skipped = min(self._skip, len(self._ready))
-        self._skip -= skipped
-        self._ready = self._ready[skipped:]
-
-    def _end_early(self) -> NoReturn:
-        raise StoreUnavailable(
-            f"the body ended {self._left} bytes early; check the network", url=self.info.url
-        )
 
     def close(self) -> None:
         """Release the connection if the body is at its end, else close it."""
@@ -105,39 +87,3 @@ def give_back(response: aiohttp.ClientResponse) -> None:
         response.release()
     else:
         response.close()
-
-
-def raise_unavailable(url: str, error: Exception) -> NoReturn:
-    """Raise streamrec's error for one of aiohttp's, whose text may hold a signed URL."""
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        raise ConfigError(f"{masked(url)}: this is no valid http URL; correct it") from None
-    if isinstance(error, aiohttp.TooManyRedirects):
-        raise StoreMisbehaved(
-            "the server redirects in circles; use the URL to which it should lead", url=url
-        ) from None
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise refusal(url, error.status) from None
-    trouble = tls_trouble(error)
-    if trouble is not None:
-        raise StoreError(trouble, url=url) from None
-    raise StoreUnavailable(_describe(error), url=url) from None
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"the host name {error.host} has no address; check the name and the network"
-    if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return "the proxy cannot be reached; check HTTPS_PROXY, or 'proxy' in storage_options"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
-        return (
-            f"cannot connect to {error.host}:{error.port}: {reason}; check the endpoint and the "
-            "network"
-        )
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "connecting took too long; check the endpoint and the network"
-    if isinstance(error, TimeoutError):
-        return "the server sent nothing for too long; check the server and the network"
-    if isinstance(error, OSError) and error.errno:
-        return f"the connection broke: {os.strerror(error.errno)}; check the network"
-    return f"the connection broke ({type(error).__name__}); check the network"

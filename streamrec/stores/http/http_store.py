@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -20,9 +19,10 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, same_version
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, same_version
+from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.connections import EagerConnector
-from streamrec.stores.http.http_body import HttpBody, give_back, raise_unavailable
+from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
     RangeRequest,
     RangeResponse,
@@ -35,10 +35,11 @@ from streamrec.stores.refusals import code_of, refusal, seconds_to_wait
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["Authorization", "HttpStore", "RangeClient"]
+__all__ = ["HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+"""Seconds that a server may send nothing in the middle of a response."""
 DOCUMENT_SECONDS = 15.0
 """Timeout of a page of a listing in seconds, from the request to its last byte."""
 BUFFER_BYTES = 16 << 10
@@ -48,36 +49,13 @@ ERROR_BYTES = 4096
 """Bytes read of an error document; S3's code stands within them."""
 
 
-class Authorization(Protocol):
-    """A source of authorization headers that expire."""
-
-    async def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to send now; ``url`` is for errors.
-
-        Raises:
-            AccessDenied: The credentials are not valid any more.
-            StoreUnavailable: The server that renews them cannot be reached.
-        """
-        ...
-
-    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return headers to send in place of those that the store refused (401).
-
-        Returns:
-            The headers; ``None`` if there are no others.
-        """
-        ...
-
-
 class RangeClient:
     """A client of ranged GETs over one aiohttp session, without a limit on concurrent requests.
 
     Args:
-        read_seconds: Seconds that a server may send nothing in the middle of a response.
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
             does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
-        authorization: Headers sent with every request, and renewed once if the response is 401.
         ahead: Number of connections to open together with that of a document, if one is read
             before any range.
     """
@@ -85,16 +63,12 @@ class RangeClient:
     def __init__(
         self,
         *,
-        read_seconds: float = READ_SECONDS,
         follow: bool = True,
         transport: Transport | None = None,
-        authorization: Authorization | None = None,
         ahead: int = 0,
     ) -> None:
-        self._read_seconds = read_seconds
         self._follow = follow
         self._transport = transport or Transport()
-        self._authorization = authorization
         self._ahead = ahead
         self._session: aiohttp.ClientSession | None = None
 
@@ -104,9 +78,9 @@ class RangeClient:
         Raises:
             StoreError: Any store error, retryable or not.
         """
-        response = await self._get(request, request.headers())
+        response = await self._send(request, request.headers())
         try:
-            return HttpBody(await self._read_head(request, response), response, self._read_seconds)
+            return HttpBody(await self._read_head(request, response), response, READ_SECONDS)
         except BaseException:
             response.close()
             raise
@@ -127,7 +101,7 @@ class RangeClient:
         request = RangeRequest(url, address, 0, 0)
         if self._session is None:
             self._connect(self._ahead)
-        seconds = min(self._read_seconds, DOCUMENT_SECONDS)
+        seconds = min(READ_SECONDS, DOCUMENT_SECONDS)
         try:
             async with asyncio.timeout(seconds):
                 return await self._read_document(request, headers or {})
@@ -139,14 +113,14 @@ class RangeClient:
             ) from None
 
     async def _read_document(self, request: RangeRequest, headers: Mapping[str, str]) -> bytes:
-        response = await self._get(request, headers)
+        response = await self._send(request, headers)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
             try:
                 return await response.read()
             except (aiohttp.ClientError, OSError) as error:
-                raise_unavailable(request.url, error)
+                raise meaning_of(request.url, error) from None
         finally:
             give_back(response)
 
@@ -166,25 +140,6 @@ class RangeClient:
             return await self._past_the_end(request, response)
         raise await self._refusal(request, response)
 
-    async def _get(
-        self, request: RangeRequest, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        if self._authorization is None:
-            return await self._send(request, headers)
-        sent = await self._authorization.headers(request.url)
-        response = await self._send(request, {**headers, **sent})
-        if response.status != 401:
-            return response
-        try:
-            renewed = await self._authorization.renew(request.url, sent)
-        except BaseException:
-            response.close()
-            raise
-        if renewed is None:
-            return response
-        response.close()
-        return await self._send(request, {**headers, **renewed})
-
     async def _send(
         self, request: RangeRequest, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
@@ -200,7 +155,7 @@ class RangeClient:
                 proxy=self._transport.proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise_unavailable(request.url, error)
+            raise meaning_of(request.url, error) from None
 
     def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
         """Make the session, at the first request, since it belongs to the running loop."""
@@ -211,7 +166,7 @@ class RangeClient:
                 total=None,
                 connect=CONNECT_SECONDS,
                 sock_connect=CONNECT_SECONDS,
-                sock_read=self._read_seconds,
+                sock_read=READ_SECONDS,
             ),
             # By default aiohttp requests gzip and decompresses it; ranges would then be wrong.
             auto_decompress=False,
@@ -243,7 +198,7 @@ class RangeClient:
     async def _current_info(self, request: RangeRequest) -> ObjectInfo:
         """Return the object's current size and ETag, from the head of a plain GET."""
         # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
-        response = await self._get(request, request.extra)
+        response = await self._send(request, request.extra)
         try:
             if response.status != 200:
                 raise await self._read_refusal(request, response)
@@ -292,18 +247,12 @@ class HttpStore:
     Args:
         storage_options: ``headers``: a mapping, sent with every request; ``verify``,
             ``ca_bundle`` and ``proxy``: see :func:`~streamrec.stores.http.transport.transport_of`.
-        read_seconds: Seconds that a server may send nothing in the middle of a response.
     """
 
-    def __init__(
-        self,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         options = storage_options or {}
         self._headers = _headers_of(options)
-        self._client = RangeClient(read_seconds=read_seconds, transport=transport_of(options))
+        self._client = RangeClient(transport=transport_of(options))
 
     @asynccontextmanager
     async def open_range(
@@ -312,11 +261,8 @@ class HttpStore:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
         request = RangeRequest(url, _address(url), start, stop, etag, self._headers)
-        body = await self._client.open(request)
-        try:
+        with closing(await self._client.open(request)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(
         self,
@@ -339,9 +285,8 @@ class HttpStore:
 def _headers_of(options: Mapping[str, Any]) -> dict[str, str]:
     known = sorted({"headers", *OPTIONS})
     for name in sorted(set(options) - set(known)):
-        close = difflib.get_close_matches(name, known, n=1)
-        nearest = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
-        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {nearest}")
+        hint = did_you_mean(name, known, f"the options are {', '.join(known)}")
+        raise ConfigError(f"storage_options: http(s) has no option {name!r}; {hint}")
     return {str(name): str(value) for name, value in (options.get("headers") or {}).items()}
 
 

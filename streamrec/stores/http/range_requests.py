@@ -72,12 +72,6 @@ class RangeResponse(NamedTuple):
     """Bytes of the range."""
 
 
-class _ContentRange(NamedTuple):
-    start: int
-    stop: int
-    size: int
-
-
 def _quoted(etag: str) -> str:
     bare = etag.strip('"')
     return f'"{bare}"'
@@ -99,8 +93,7 @@ def check_response(request: RangeRequest, status: int, headers: Mapping[str, str
     check_pin(request.url, request.etag, etag)
     written = headers.get("Content-Range")
     if status == 206 or written:
-        found = _check_content_range(request, written, headers.get("Content-Length"))
-        skip, size = 0, found.size
+        skip, size = 0, _size_in(request, written, headers.get("Content-Length"))
     else:
         size = _whole_size(request, headers)
         skip = min(request.start, size)
@@ -141,9 +134,8 @@ def _codings(header: str) -> list[str]:
     return [name for name in map(str.strip, header.lower().split(",")) if name not in _PLAIN]
 
 
-def _check_content_range(
-    request: RangeRequest, written: str | None, content_length: str | None
-) -> _ContentRange:
+def _size_in(request: RangeRequest, written: str | None, content_length: str | None) -> int:
+    """Return the object's size in a Content-Range, which must be that of the request."""
     found = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", (written or "").strip())
     if not found:
         raise _misbehaved(
@@ -166,7 +158,7 @@ def _check_content_range(
             f"the response has {content_length} bytes for {written}; check the server and any "
             "proxy before it",
         )
-    return _ContentRange(start, last + 1, size)
+    return size
 
 
 def _whole_size(request: RangeRequest, headers: Mapping[str, str]) -> int:

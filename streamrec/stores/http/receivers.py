@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from streamrec.flow.silence import Silence
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -65,7 +67,7 @@ class HeadReceiver(asyncio.BufferedProtocol):
 class BodyReceiver(asyncio.BufferedProtocol):
     """A protocol that receives the rest of one response's body.
 
-    The socket is only read while a call of :meth:`readinto` waits, and never past the view.
+    The socket is only read while a call of :meth:`fill` waits, and never past the view.
 
     Args:
         response: The response, of which aiohttp holds no more bytes.
@@ -83,9 +85,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._transport = connection.transport
         self._left = left
         self._seconds = seconds
-        self._heard_at = 0.0
-        self._loop = asyncio.get_running_loop()
-        self._on_received: Callable[[int], None] | None = None
         self._view = memoryview(b"")
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -96,15 +95,12 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._parser.pause_reading()  # also ends aiohttp's read timeout
         self._transport.set_protocol(self)
 
-    async def readinto(
-        self, view: memoryview, on_received: Callable[[int], None] | None = None
-    ) -> int:
-        """Fill the beginning of a view with the next bytes from the socket.
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> int:
+        """Fill a view, or as much of it as the body has left, with bytes from the socket.
 
         Args:
             view: Writable bytes, not empty.
-            on_received: Called with the number of new bytes each time some have arrived. With it,
-                the call returns only when the view is full.
+            on_received: Called with the number of new bytes each time some have arrived.
 
         Returns:
             The number of bytes received; 0 if the server closed the connection too early.
@@ -116,14 +112,13 @@ class BodyReceiver(asyncio.BufferedProtocol):
         if self._ended or self._transport.is_closing():
             return 0
         self._view, self._on_received, self._received = view[: self._left], on_received, 0
-        self._waiter, self._heard_at = self._loop.create_future(), self._loop.time()
-        self._timer = self._loop.call_later(self._seconds, self._listen)
+        self._waiter = asyncio.get_running_loop().create_future()
         self._transport.resume_reading()
         try:
-            await self._waiter
+            async with Silence(self._seconds) as self._silence:
+                await self._waiter
         finally:
-            self._timer.cancel()
-            self._view, self._on_received, received = memoryview(b""), None, self._received
+            self._view, received = memoryview(b""), self._received
             if not self._transport.is_closing():
                 self._transport.pause_reading()  # a cancelled call has not paused it yet
         self._left -= received
@@ -138,24 +133,19 @@ class BodyReceiver(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Count the received bytes, and pause the socket once the call of readinto is served."""
+        """Count the received bytes, and pause the socket once the view is full."""
         self._received += nbytes
         self._view = self._view[nbytes:]
-        failure = self._report(nbytes)
+        self._silence.heard()
+        failure = None
+        try:
+            self._on_received(nbytes)
+        except Exception as error:  # noqa: BLE001 - fill raises it in its caller
+            failure = error
         # Pausing for each piece would cost CPU time, most of all over TLS.
-        if self._on_received is None or not self._view or failure is not None:
+        if not self._view or failure is not None:
             self._transport.pause_reading()
             self._wake(failure)
-
-    def _report(self, nbytes: int) -> Exception | None:
-        """Call ``on_received``; return what it raises, so that readinto raises it in its caller."""
-        if self._on_received is not None:
-            self._heard_at = self._loop.time()
-            try:
-                self._on_received(nbytes)
-            except Exception as error:  # noqa: BLE001 - readinto raises it
-                return error
-        return None
 
     def eof_received(self) -> bool:
         """Note that the server has closed the connection too early."""
@@ -176,14 +166,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass the event on to aiohttp, which writes the requests."""
         self._parser.resume_writing()
-
-    def _listen(self) -> None:
-        """End the wait if the server has been silent for too long; else check again later."""
-        left = self._heard_at + self._seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._listen)
-        else:
-            self._wake(TimeoutError())
 
     def _wake(self, failure: Exception | None = None) -> None:
         if self._waiter is None or self._waiter.done():

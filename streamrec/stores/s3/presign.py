@@ -3,34 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from aiobotocore.session import AioSession
-from botocore.credentials import Credentials
-from botocore.exceptions import NoCredentialsError
 from s3fs import S3FileSystem
 
-from streamrec.stores.s3.boto_errors import translated
-from streamrec.stores.s3.s3_calls import GetObject, plain_endpoint, sign
-from streamrec.stores.s3.s3_client import SigningClient
-from streamrec.stores.s3.s3_options import sdk_options
+from streamrec.stores.s3.s3_options import sdk_options, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from botocore.credentials import ReadOnlyCredentials
 
-    from streamrec.stores.s3.s3_calls import Call, Endpoint
+__all__ = ["Call", "Presigner", "SignedUrl", "get_object", "list_objects"]
 
-__all__ = ["Presigner", "SignedUrl"]
-
+AWS_HOST = ".amazonaws.com"
 LIFETIME = 3600.0
 """Seconds for which a signature is valid, unless the credentials expire before."""
 MAX_KEPT = 8192
-"""Most signed URLs to keep, of 0.5 KB each; signing one takes 0.1 ms."""
+"""Most signed URLs to keep, of 0.5 KB each; signing one takes 0.2 ms."""
+
+
+class Call(NamedTuple):
+    """A request to sign."""
+
+    method: str
+    """The client's method."""
+    parameters: Mapping[str, str]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The bucket and key; the key of a listing is empty."""
+        return self.parameters["Bucket"], self.parameters.get("Key", "")
+
+
+def get_object(bucket: str, key: str) -> Call:
+    """Return the GET of an object, or of a range of it: Range is not signed."""
+    return Call("get_object", {"Bucket": bucket, "Key": key})
+
+
+def list_objects(
+    bucket: str, prefix: str, delimiter: str = "", token: str = "", after: str = ""
+) -> Call:
+    """Return the GET of a page of a listing.
+
+    Args:
+        bucket: The bucket.
+        prefix: The beginning of the keys.
+        delimiter: Leaves out keys that have it behind the prefix.
+        token: The token of the page; empty for the first one.
+        after: The key after which the first page begins.
+    """
+    named = {
+        "Prefix": prefix,
+        "Delimiter": delimiter,
+        "ContinuationToken": token,
+        "StartAfter": after,
+    }
+    given = {name: value for name, value in named.items() if value}
+    return Call("list_objects_v2", {"Bucket": bucket, "EncodingType": "url", **given})
 
 
 class SignedUrl(NamedTuple):
@@ -72,13 +105,14 @@ class Presigner:
             )
         self._clock = clock
         self._kept: dict[tuple[str, str], SignedUrl] = {}
-        self._client = SigningClient(self._filesystem)
         self._given_session = self._filesystem.session is not None
-        self._endpoint: Endpoint | None = None
-        self._settled = False
+        self._client: Any = None
+        self._retired: list[Any] = []
+        """Clients with old credentials."""
+        self._headers: dict[str, dict[str, str]] = {}
+        """The headers signed last, by operation; they follow from the options."""
         self._era = 0
-        self._finding = asyncio.Lock()
-        self._renewing = asyncio.Lock()
+        self._lock = asyncio.Lock()  # clients are made, and credentials looked up, one at a time
 
     async def sign(self, url: str, call: Call) -> tuple[SignedUrl, bool]:
         """Return the signed URL of a request, and whether it was signed only now.
@@ -91,121 +125,85 @@ class Presigner:
             AccessDenied: There are no credentials.
             ConfigError: s3fs does not understand the options.
         """
-        kept = self._kept.get((call.bucket, call.key))
+        kept = self._kept.get(call.place)
         if kept is not None and self._clock() < kept.renew_at:
             return kept, False
         with translated(url):
             signed = await self._sign(call)
-        if isinstance(call, GetObject):
+        if call.method == "get_object":
             self._keep(call, signed)
         return signed, True
 
     def forget(self, call: Call) -> None:
         """Forget the request's signed URL."""
-        self._kept.pop((call.bucket, call.key), None)
+        self._kept.pop(call.place, None)
 
     async def renew(self, refused: SignedUrl) -> None:
         """Look up credentials again, unless that was done since the refused URL was signed.
 
         The session is replaced too, because it remembers the files and variables that it has read.
         """
-        async with self._renewing:
+        async with self._lock:
             if refused.era != self._era:
                 return
             with translated("s3://"):
                 if not self._given_session:
-                    self._filesystem.session = None
-                await self._client.renew()
+                    self._filesystem.session = AioSession(**self._filesystem.kwargs)
+                self._retired.append(self._client)
+                await self._filesystem.set_session(refresh=True)
             self._era += 1
             self._kept.clear()
 
-    async def credentials(self) -> dict[str, Any]:
-        """Return the credentials as obstore names them.
-
-        Raises:
-            AccessDenied: There are none.
-        """
-        filesystem = self._filesystem
-        if filesystem.key:
-            static = {"access_key_id": filesystem.key, "secret_access_key": filesystem.secret}
-            return {**static, "token": filesystem.token, "expires_at": None}
-        with translated("s3://"):
-            found = await self._found()
-            if found is None:
-                raise NoCredentialsError
-            frozen = await found.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": getattr(found, "_expiry_time", None),
-        }
-
     async def aclose(self) -> None:
-        """Close the connections of botocore's client, where there is one."""
-        await self._client.aclose()
+        """Close the connections of botocore's clients."""
+        # Not by s3fs's own attribute, which would make a client.
+        clients = [*self._retired, getattr(self._filesystem, "_s3", None)]
+        self._retired.clear()
+        for client in clients:
+            if client is not None:
+                await client.close()
 
     def _keep(self, call: Call, signed: SignedUrl) -> None:
         self.forget(call)
         if len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[call.bucket, call.key] = signed
+        self._kept[call.place] = signed
 
     async def _sign(self, call: Call) -> SignedUrl:
-        era, lifetime = self._era, await self._lifetime()
-        signature = None
-        endpoint = self._plain_endpoint()
-        if endpoint is not None:
-            credentials = await self._frozen()
-            pays = bool(self._filesystem.requester_pays)
-            signature = sign(call, endpoint, credentials, lifetime, pays=pays)
-        address, headers = signature or await self._client.sign(call, lifetime)
+        client, era = await self._ready(), self._era
+        lifetime = await self._lifetime()
+        address: str = await client.generate_presigned_url(
+            call.method,
+            # Made for each call, because botocore changes them.
+            Params=self._filesystem._get_s3_method_kwargs(  # noqa: SLF001 - as its own calls do
+                getattr(client, call.method), **call.parameters
+            ),
+            ExpiresIn=int(lifetime),
+        )
+        headers = self._headers.get(client.meta.method_to_api_mapping[call.method], {})
         return SignedUrl(address, self._clock() + lifetime / 2, headers, era)
 
-    def _plain_endpoint(self) -> Endpoint | None:
-        """Return the plain endpoint, if there is one; it is determined once."""
-        if not self._settled and not self._given_session:
-            # Only clients need the handlers of all services, which take 7 ms to register.
-            bare = {**self._filesystem.kwargs, "include_builtin_handlers": False}
-            session = AioSession(**bare)
-            environment = {**session.get_scoped_config(), **os.environ}
-            self._endpoint = plain_endpoint(
-                self._filesystem, session.get_config_variable, environment
-            )
-        self._settled = True
-        return self._endpoint
+    async def _ready(self) -> Any:
+        """Return botocore's client, and make it first where there is none."""
+        async with self._lock:
+            client = await self._filesystem.set_session()
+            if client is not self._client:
+                self._client = client
+                _use_own_region(client)
+                client.meta.events.register_last("before-sign.s3", self._keep_headers)
+            return client
 
-    def _session(self) -> AioSession:
-        """Return s3fs's session, which knows the profile; make it as s3fs would."""
-        if self._filesystem.session is None:
-            self._filesystem.session = AioSession(**self._filesystem.kwargs)
-        return self._filesystem.session
-
-    async def _found(self) -> Any:
-        """Return the session's credentials, looked up by one task at a time."""
-        async with self._finding:
-            return await self._session().get_credentials()
-
-    async def _frozen(self) -> ReadOnlyCredentials | None:
-        """Return the credentials to sign with; ``None`` for anonymous requests."""
-        filesystem = self._filesystem
-        if filesystem.anon:
-            return None
-        if filesystem.key:
-            given = Credentials(filesystem.key, filesystem.secret, filesystem.token)
-            return given.get_frozen_credentials()
-        found = await self._found()
-        if found is None:
-            raise NoCredentialsError
-        frozen: ReadOnlyCredentials = await found.get_frozen_credentials()
-        return frozen
+    def _keep_headers(self, request: Any, operation_name: str, **_: object) -> None:
+        """Keep the ``x-amz-`` headers that botocore signs, since the URL does not hold them."""
+        names = [name for name in request.headers if name.lower().startswith("x-amz-")]
+        self._headers[operation_name] = {name: request.headers[name] for name in names}
 
     async def _lifetime(self) -> float:
         """Return a signature's lifetime in seconds; it expires with its credentials."""
         filesystem = self._filesystem
         if filesystem.anon or filesystem.key or "aws_access_key_id" in filesystem.client_kwargs:
             return LIFETIME
-        credentials = await self._found()
+        credentials = await filesystem.session.get_credentials()
         if credentials is None:
             return LIFETIME  # signing will raise NoCredentialsError
         await credentials.get_frozen_credentials()  # renews them if they are about to expire
@@ -213,3 +211,16 @@ class Presigner:
         if expiry is None:
             return LIFETIME
         return max(1.0, min(LIFETIME, expiry.timestamp() - self._clock()))
+
+
+def _use_own_region(client: Any) -> None:
+    """Have botocore presign for the region's own host.
+
+    By default it signs for ``bucket.s3.amazonaws.com``, which redirects requests for new buckets,
+    or those of other regions, to another host. With a virtual addressing style it does not. The
+    client's endpoints are fixed by now, so that nothing else changes.
+    """
+    config = client.meta.config
+    style = (config.s3 or {}).get("addressing_style", "auto")
+    if style == "auto" and (urlsplit(client.meta.endpoint_url).hostname or "").endswith(AWS_HOST):
+        config.s3 = {**(config.s3 or {}), "addressing_style": "virtual"}

@@ -8,16 +8,33 @@ addressing, requester pays, encryption with a customer's key. Those about blocks
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import BotoCoreError
+from s3fs import S3FileSystem
+
 from streamrec.errors import ConfigError
+from streamrec.stores.base import did_you_mean
+from streamrec.stores.foreign_errors import meaning_of
+from streamrec.stores.foreign_errors import translated as translated_by_name
 from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
-__all__ = ["check_options", "mapping_of", "reason_to_fall_back", "s3_transport", "sdk_options"]
+    from streamrec.errors import StreamrecError
+
+__all__ = [
+    "check_options",
+    "mapping_of",
+    "reason_to_fall_back",
+    "s3_transport",
+    "sdk_options",
+    "translated",
+]
 
 _OURS = frozenset({"asynchronous", "loop", "skip_instance_cache"})
 _OUR_PARAMETERS = frozenset(
@@ -28,6 +45,34 @@ _DIRECTORY_BUCKET = "--x-s3"
 """The suffix of names of S3 Express One Zone's buckets."""
 _MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
 """Multi-region access points, which need another kind of signature (SigV4A)."""
+
+
+_SETTING_ERRORS = (TypeError, ValueError, KeyError)
+
+
+def translated(url: str) -> AbstractContextManager[None]:
+    """Return a context that raises streamrec's errors in place of those of s3fs and botocore.
+
+    Args:
+        url: The object, prefix or bucket, for messages.
+    """
+    return translated_by_name(url, _meaning)
+
+
+def _meaning(url: str, error: Exception) -> StreamrecError:
+    if isinstance(error, _SETTING_ERRORS) and not isinstance(error, BotoCoreError):
+        return ConfigError(f"storage_options: {_option_error(error)}")
+    return meaning_of(url, error)
+
+
+def _option_error(error: Exception) -> str:
+    """Return the message for an option that s3fs refuses."""
+    # s3fs passes an unknown option on as a keyword argument.
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if not unknown:
+        return f"s3fs refuses them: {error}; correct the options"
+    known = inspect.signature(S3FileSystem.__init__).parameters.keys() - {"self", "kwargs"}
+    return f"s3fs has no option {unknown[1]!r}; {did_you_mean(unknown[1], known)}"
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -10,26 +10,24 @@ import asyncio
 import logging
 import re
 import time
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
 from streamrec.stores.base import check_range
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
-from streamrec.stores.http.http_store import READ_SECONDS, RangeClient
+from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.pages import walk, with_retries
-from streamrec.stores.refusals import Expired, WrongRegion
-from streamrec.stores.s3.boto_errors import translated
-from streamrec.stores.s3.presign import Presigner
-from streamrec.stores.s3.s3_calls import GetObject, ListObjects
+from streamrec.stores.refusals import Expired, WrongRegion, plain
+from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
 from streamrec.stores.s3.s3_options import (
     check_options,
     reason_to_fall_back,
     s3_transport,
     sdk_options,
+    translated,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.http.http_body import HttpBody
     from streamrec.stores.pages import Page
-    from streamrec.stores.s3.presign import SignedUrl
-    from streamrec.stores.s3.s3_calls import Call
+    from streamrec.stores.s3.presign import Call, SignedUrl
 
 __all__ = ["S3Store", "split_url"]
 
@@ -57,7 +54,6 @@ class S3Store:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
-        read_seconds: Seconds that the store may send nothing in the middle of a response.
         ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
@@ -67,7 +63,6 @@ class S3Store:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        read_seconds: float = READ_SECONDS,
         ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -83,9 +78,7 @@ class S3Store:
         """The buckets for which the log has said that they are read through s3fs."""
         # No redirects: the signature is not valid for another host.
         transport = s3_transport(self._options)
-        self._client = RangeClient(
-            read_seconds=read_seconds, follow=False, transport=transport, ahead=ahead
-        )
+        self._client = RangeClient(follow=False, transport=transport, ahead=ahead)
 
     @asynccontextmanager
     async def open_range(
@@ -98,11 +91,8 @@ class S3Store:
             async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
             return
-        body = await self._open(url, start, stop, etag)
-        try:
+        with closing(await self._open(url, start, stop, etag)) as body:
             yield body
-        finally:
-            body.close()
 
     async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
@@ -114,14 +104,12 @@ class S3Store:
             async for info in s3fs_store.list(prefix, recursive=recursive):
                 yield info
             return
-        head, first = (
-            prefix[: len(prefix) - len(key)],
-            ListObjects(bucket, key, "" if recursive else "/"),
-        )
+        head, delimiter = prefix[: len(prefix) - len(key)], "" if recursive else "/"
 
         async def fetch(after: str, token: str) -> Page:
-            call = replace(first, token=token, after="" if token else after.removeprefix(head))
-            return await self._page(prefix, head, call)
+            begin = "" if token else after.removeprefix(head)
+            call = list_objects(bucket, key, delimiter, token, begin)
+            return await self._page(prefix, head, call, first=not (token or begin))
 
         async with aclosing(walk(fetch, prefix)) as listing:
             async for info in listing:
@@ -170,13 +158,12 @@ class S3Store:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
             return await self._client.open(request)
 
-        return await self._request(url, GetObject(bucket, key), get)
+        return await self._request(url, get_object(bucket, key), get)
 
-    async def _page(self, url: str, head: str, call: ListObjects) -> Page:
+    async def _page(self, url: str, head: str, call: Call, *, first: bool) -> Page:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
-        first = not (call.after or call.token)
         document = await with_retries(
             lambda: self._request(url, call, get), self._sleep, first=first
         )
@@ -185,37 +172,29 @@ class S3Store:
     async def _request(
         self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]
     ) -> _T:
-        """Send a request; if the bucket is in another region, send it there."""
-        # Regions are not looked up beforehand, since most buckets are in that of the options.
-        try:
-            return await self._signed(url, call, send)
-        except WrongRegion as wrong:
-            self._regions[call.bucket] = wrong.region
-        try:
-            return await self._signed(url, call, send)
-        except WrongRegion as wrong:
-            raise StoreError(wrong.message, url=wrong.url) from None
-
-    async def _signed(self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]) -> _T:
         """Sign and send a request.
 
-        If the credentials have expired, or a kept signature is refused, sign and send it again.
+        It is signed again if the bucket is in another region, the credentials have expired, or a
+        kept signature is refused; once for each reason.
         """
-        signer = self._signer(call.bucket)
-        signed, fresh = await signer.sign(url, call)
-        try:
-            return await send(signed)
-        except Expired:
-            await signer.renew(signed)
-        except AccessDenied:
-            if fresh:
-                raise
-            signer.forget(call)
-        signed, _ = await signer.sign(url, call)
-        try:
-            return await send(signed)
-        except Expired as expired:
-            raise AccessDenied(expired.message, url=expired.url) from None
+        # Regions are not looked up beforehand, since most buckets are in that of the options.
+        bucket, met = call.place[0], set[type[StoreError]]()
+        while True:
+            signer = self._signer(bucket)
+            signed, fresh = await signer.sign(url, call)
+            try:
+                return await send(signed)
+            except (WrongRegion, AccessDenied) as error:
+                kind = type(error)
+                if kind in met or (fresh and kind is AccessDenied):
+                    raise plain(error) from None
+                met.add(kind)
+                if isinstance(error, WrongRegion):
+                    self._regions[bucket] = error.region
+            if kind is Expired:
+                await signer.renew(signed)
+            elif kind is AccessDenied:
+                signer.forget(call)
 
 
 def split_url(url: str) -> tuple[str, str | None]:

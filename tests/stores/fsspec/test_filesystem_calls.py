@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from streamrec.errors import ConfigError
-from streamrec.stores.fsspec.filesystem_calls import AsyncCaller, ThreadedCaller, filesystem_class
+from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.source_text import split_chain
 from tests.support import asynchronous
 
@@ -88,7 +88,7 @@ def registered() -> Iterator[None]:
 
 @asynchronous
 async def test_in_the_loop() -> None:
-    calls = AsyncCaller({})
+    calls = FilesystemCalls({}, asynchronous=True)
     for url in ("looping://one/x", "looping://one/y", "looping://two/x"):
         path, answer = await calls.call(split_chain(url), "info", refresh=True)
         assert answer == (url[10:13], path, {"refresh": True}, None)
@@ -101,7 +101,7 @@ async def test_in_the_loop() -> None:
 
 @asynchronous
 async def test_in_threads_with_an_instance_each() -> None:
-    calls = ThreadedCaller({})
+    calls = FilesystemCalls({}, asynchronous=False)
     place = split_chain("blocking://one/x")
     answers = await asyncio.gather(*(calls.call(place, "info") for _ in range(50)))
     assert all(answer == ("one", "one/x", {}, True) for _, answer in answers)
@@ -114,13 +114,13 @@ async def test_in_threads_with_an_instance_each() -> None:
 
 @asynchronous
 async def test_closing_unused() -> None:
-    await AsyncCaller({}).aclose()
-    await ThreadedCaller({}).aclose()
+    await FilesystemCalls({}, asynchronous=True).aclose()
+    await FilesystemCalls({}, asynchronous=False).aclose()
 
 
 @asynchronous
 async def test_options_that_are_refused() -> None:
-    calls = ThreadedCaller({"wrong": "swordfish"})
+    calls = FilesystemCalls({"wrong": "swordfish"}, asynchronous=False)
     with pytest.raises(ConfigError, match=r"blocking's filesystem refuses them: \*+ is wrong"):
         await calls.call(split_chain("blocking://one/x"), "info")
     await calls.aclose()

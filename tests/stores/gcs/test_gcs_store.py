@@ -55,7 +55,7 @@ async def opened(options: dict[str, Any], **settings: Any) -> AsyncIterator[GCSS
 
 def in_use(store: GCSStore) -> int:
     """Connections that no range gave back."""
-    session = store._service.client._session if store._service else None
+    session = store._client._session if store._client else None
     return len(session.connector._acquired) if session and session.connector else 0
 
 
@@ -436,8 +436,8 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
         async with opened(devstore.gcs_options) as store:
             with pytest.raises(StoreError) as caught:
                 await read(store, "gs://bucket/x", 0, 10)
-            assert store._service
-            shown = [repr(store), repr(store._service), repr(store._service.client._authorization)]
+            assert store._client
+            shown = [repr(store), repr(store._client), repr(store._bearer)]
     shown += [str(caught.value), repr(caught.value), caplog.text]
     shown += traceback.format_exception(caught.value)
     assert "gs://bucket/x" in str(caught.value)

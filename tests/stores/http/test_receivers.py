@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from aiohttp import web
@@ -12,6 +13,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
+from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.receivers import HEAD_BYTES
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-    Receive: TypeAlias = Callable[[RangeClient, str, int, int, int], Awaitable[bytes]]
 
 DATA = bytes(range(256)) * 12_000
 LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_loop])
@@ -36,9 +37,10 @@ async def client_of(handler: Answer, seconds: float = 60) -> AsyncIterator[tuple
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
-    client = RangeClient(read_seconds=seconds)
+    client = RangeClient()
     try:
-        yield client, f"http://{host}:{port}/x"
+        with patch.object(http_store, "READ_SECONDS", seconds):
+            yield client, f"http://{host}:{port}/x"
     finally:
         await client.aclose()
         await runner.cleanup()
@@ -76,20 +78,8 @@ def in_pieces(*cuts: int, then: str = "") -> Answer:
     return answer
 
 
-async def read(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
-    body = await client.open(RangeRequest(url, url, start, stop))
-    out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
-    try:
-        while count := await body.readinto(view[:step]):
-            assert view[step] == 0xAA, "nothing behind the view is touched"
-            out += view[:count]
-    finally:
-        body.close()
-    return bytes(out)
-
-
 async def fill(client: RangeClient, url: str, start: int, stop: int, step: int) -> bytes:
-    """The same through :meth:`RangeBody.fill`, a view of so many bytes after the other."""
+    """A whole range, through views of so many bytes."""
     body = await client.open(RangeRequest(url, url, start, stop))
     out, view = bytearray(), memoryview(bytearray(b"\xaa" * (step + 1)))
     try:
@@ -106,12 +96,10 @@ async def fill(client: RangeClient, url: str, start: int, stop: int, step: int) 
 
 
 @LOOPS
-@pytest.mark.parametrize("receive", [read, fill])
 @pytest.mark.parametrize("step", [1000, 1 << 16, 4 << 20])
 @pytest.mark.parametrize("cuts", [(), (1,), (100_000, 100_001, 300_000)])
 def test_bodies_land_and_their_connection_is_used_again(
     factory: Callable[[], asyncio.AbstractEventLoop],
-    receive: Receive,
     step: int,
     cuts: tuple[int, ...],
 ) -> None:
@@ -125,7 +113,7 @@ def test_bodies_land_and_their_connection_is_used_again(
     async def main() -> None:
         async with client_of(answer) as (client, url):
             for start, stop in [(0, len(DATA)), (5, 400_000), (len(DATA) - 400_000, 1 << 40)]:
-                assert await receive(client, url, start, stop, step) == DATA[start:stop]
+                assert await fill(client, url, start, stop, step) == DATA[start:stop]
         assert len(peers) == 1
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -133,10 +121,9 @@ def test_bodies_land_and_their_connection_is_used_again(
 
 
 @LOOPS
-@pytest.mark.parametrize("receive", [read, fill])
 @pytest.mark.parametrize("end", ["close", "abort"])
 def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
-    factory: Callable[[], asyncio.AbstractEventLoop], receive: Receive, end: str
+    factory: Callable[[], asyncio.AbstractEventLoop], end: str
 ) -> None:
     async def main() -> None:
         broken = in_pieces(300_000, then=end)
@@ -147,8 +134,8 @@ def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
 
         async with client_of(answer) as (client, url):
             with pytest.raises(StoreUnavailable):
-                await receive(client, url, 0, len(DATA), 4 << 20)
-            assert await receive(client, url, 0, len(DATA), 1 << 16) == DATA
+                await fill(client, url, 0, len(DATA), 4 << 20)
+            assert await fill(client, url, 0, len(DATA), 1 << 16) == DATA
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
@@ -168,30 +155,6 @@ def after_a_thousand(go_on: asyncio.Event) -> Answer:
         return response
 
     return answer
-
-
-@LOOPS
-def test_a_cancelled_read_writes_nothing_more(
-    factory: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def main() -> None:
-        go_on = asyncio.Event()
-        async with client_of(after_a_thousand(go_on)) as (client, url):
-            body = await client.open(RangeRequest(url, url, 0, len(DATA)))
-            view, filled = memoryview(bytearray(len(DATA))), 0
-            while filled < 1000:
-                filled += await body.readinto(view[filled:])
-            reading = asyncio.create_task(body.readinto(view[filled:]))
-            await asyncio.sleep(0)
-            reading.cancel()
-            await asyncio.wait([reading])
-            go_on.set()
-            body.close()
-            assert await read(client, url, 0, 100_000, 1 << 16) == DATA[:100_000]
-            assert bytes(view[filled:]) == bytes(len(DATA) - filled)
-
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(main())
 
 
 @LOOPS
@@ -253,8 +216,7 @@ async def test_of_what_comes_before_a_silence_all_is_told() -> None:
 
 
 @asynchronous
-@pytest.mark.parametrize("receive", [read, fill])
-async def test_a_silent_body_is_given_up(receive: Receive) -> None:
+async def test_a_silent_body_is_given_up() -> None:
     never = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -268,7 +230,7 @@ async def test_a_silent_body_is_given_up(receive: Receive) -> None:
 
     async with client_of(answer, seconds=0.05) as (client, url):
         with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
-            await receive(client, url, 0, len(DATA), 1 << 16)
+            await fill(client, url, 0, len(DATA), 1 << 16)
 
 
 @LOOPS

@@ -17,7 +17,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.s3.boto_errors import translated
+from streamrec.stores.s3.s3_options import translated
 
 
 def answer(status: int, code: str, **headers: str) -> boto.ClientError:

@@ -13,14 +13,15 @@ from aiobotocore.session import AioSession
 
 from streamrec.errors import AccessDenied
 from streamrec.stores.s3 import presign
-from streamrec.stores.s3.presign import LIFETIME, Presigner
-from streamrec.stores.s3.s3_calls import GetObject, ListObjects
+from streamrec.stores.s3.presign import LIFETIME, Presigner, get_object, list_objects
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+CUSTOMER = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+LISTING = list_objects("bucket", "train-", "/", "token")
 OPTIONS = {"key": "test", "secret": "testsecret", "endpoint_url": "http://127.0.0.1:1"}
 
 
@@ -48,7 +49,7 @@ def query_of(address: str) -> dict[str, str]:
 @asynchronous
 async def test_signature() -> None:
     async with opened({**OPTIONS, "token": "token"}, region="eu-west-3") as presigner:
-        signed, fresh = await presigner.sign("s3://b/k", GetObject("bucket", "a b/ü+%#?.tfrecord"))
+        signed, fresh = await presigner.sign("s3://b/k", get_object("bucket", "a b/ü+%#?.tfrecord"))
     assert fresh
     assert urlsplit(signed.address).path == "/bucket/a%20b/%C3%BC%2B%25%23%3F.tfrecord"
     query = query_of(signed.address)
@@ -70,7 +71,7 @@ async def test_signature() -> None:
 @asynchronous
 async def test_hosts_of_aws(region: str | None, bucket: str, host: str) -> None:
     async with opened({"key": "a", "secret": "b"}, region=region) as presigner:
-        signed, _ = await presigner.sign("s3://b/k", GetObject(bucket, "key"))
+        signed, _ = await presigner.sign("s3://b/k", get_object(bucket, "key"))
     assert signed.address.startswith(f"https://{host}?")
     scope = query_of(signed.address)["X-Amz-Credential"].split("/")
     assert scope[2] == (region or "us-east-1")
@@ -80,26 +81,26 @@ async def test_hosts_of_aws(region: str | None, bucket: str, host: str) -> None:
 async def test_kept_until_half_its_life_is_over() -> None:
     clock = Clock()
     async with opened(OPTIONS, clock=clock) as presigner:
-        first, fresh = await presigner.sign("s3://b/k", GetObject("bucket", "key"))
+        first, fresh = await presigner.sign("s3://b/k", get_object("bucket", "key"))
         assert fresh
         clock.now += LIFETIME / 2 - 1
-        assert await presigner.sign("s3://b/k", GetObject("bucket", "key")) == (first, False)
+        assert await presigner.sign("s3://b/k", get_object("bucket", "key")) == (first, False)
         clock.now += 2
-        _, fresh = await presigner.sign("s3://b/k", GetObject("bucket", "key"))
+        _, fresh = await presigner.sign("s3://b/k", get_object("bucket", "key"))
         assert fresh
 
 
 @asynchronous
 async def test_objects_are_kept_apart_and_forgotten() -> None:
     async with opened(OPTIONS) as presigner:
-        one, _ = await presigner.sign("", GetObject("bucket", "one"))
-        two, fresh = await presigner.sign("", GetObject("bucket", "two"))
+        one, _ = await presigner.sign("", get_object("bucket", "one"))
+        two, fresh = await presigner.sign("", get_object("bucket", "two"))
         assert fresh
         assert one.address != two.address
-        presigner.forget(GetObject("bucket", "one"))
-        presigner.forget(GetObject("bucket", "one"))
-        assert (await presigner.sign("", GetObject("bucket", "one")))[1]
-        assert not (await presigner.sign("", GetObject("bucket", "two")))[1]
+        presigner.forget(get_object("bucket", "one"))
+        presigner.forget(get_object("bucket", "one"))
+        assert (await presigner.sign("", get_object("bucket", "one")))[1]
+        assert not (await presigner.sign("", get_object("bucket", "two")))[1]
 
 
 @asynchronous
@@ -107,14 +108,14 @@ async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presign, "MAX_KEPT", 2)
     async with opened(OPTIONS) as presigner:
         for key in ("one", "two", "three"):
-            await presigner.sign("", GetObject("bucket", key))
+            await presigner.sign("", get_object("bucket", key))
         assert [key for _, key in presigner._kept] == ["two", "three"]
 
 
 @asynchronous
 async def test_unsigned() -> None:
     async with opened({**OPTIONS, "anon": True}) as presigner:
-        signed, _ = await presigner.sign("", GetObject("bucket", "key"))
+        signed, _ = await presigner.sign("", get_object("bucket", "key"))
     assert signed.address == "http://127.0.0.1:1/bucket/key"
 
 
@@ -122,7 +123,7 @@ async def test_unsigned() -> None:
 async def test_no_credentials() -> None:
     async with opened({"endpoint_url": "http://127.0.0.1:1"}) as presigner:
         with pytest.raises(AccessDenied) as caught:
-            await presigner.sign("s3://bucket/key", GetObject("bucket", "key"))
+            await presigner.sign("s3://bucket/key", get_object("bucket", "key"))
     assert caught.value.url == "s3://bucket/key"
 
 
@@ -146,7 +147,7 @@ async def test_no_longer_than_the_credentials_live(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     clock = Clock()
     async with opened({"endpoint_url": "http://127.0.0.1:1"}, clock=clock) as presigner:
-        signed, _ = await presigner.sign("", GetObject("bucket", "key"))
+        signed, _ = await presigner.sign("", get_object("bucket", "key"))
     query = query_of(signed.address)
     assert query["X-Amz-Security-Token"] == "token"
     assert 1100 < int(query["X-Amz-Expires"]) <= 1200
@@ -157,7 +158,7 @@ async def test_no_longer_than_the_credentials_live(
 async def test_own_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"config_kwargs": {"s3": {"addressing_style": "virtual"}, "read_timeout": 3}}
     async with opened({**OPTIONS, **own, "endpoint_url": "http://host:1"}) as presigner:
-        signed, _ = await presigner.sign("", GetObject("bucket", "key"))
+        signed, _ = await presigner.sign("", get_object("bucket", "key"))
         assert signed.address.startswith("http://bucket.host:1/key?X-Amz-Algorithm")
 
 
@@ -166,27 +167,17 @@ async def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "fromoutside")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testsecret")
     async with opened({"endpoint_url": "http://127.0.0.1:1"}) as presigner:
-        signed, _ = await presigner.sign("", GetObject("bucket", "key"))
+        signed, _ = await presigner.sign("", get_object("bucket", "key"))
     query = query_of(signed.address)
     assert query["X-Amz-Credential"].startswith("fromoutside/")
     assert query["X-Amz-Expires"] == "3600"
 
 
-@pytest.mark.parametrize(
-    ("bucket", "made"), [("bucket", False), ("with.dots", True)], ids=["plain", "odd"]
-)
-@asynchronous
-async def test_a_client_is_made_only_where_it_is_needed(bucket: str, made: bool) -> None:
-    async with opened(OPTIONS) as presigner:
-        await presigner.sign("", GetObject(bucket, "key"))
-        assert (presigner._filesystem._s3 is not None) == made
-
-
 @asynchronous
 async def test_listings_are_not_kept() -> None:
     async with opened(OPTIONS) as presigner:
-        await presigner.sign("", ListObjects("bucket", "train-", "/", ""))
-        signed, fresh = await presigner.sign("", ListObjects("bucket", "train-", "/", ""))
+        await presigner.sign("", list_objects("bucket", "train-", "/", ""))
+        signed, fresh = await presigner.sign("", list_objects("bucket", "train-", "/", ""))
     assert fresh
     query = query_of(signed.address)
     assert (query["list-type"], query["prefix"]) == ("2", "train-")
@@ -194,7 +185,72 @@ async def test_listings_are_not_kept() -> None:
 
 
 @asynchronous
-async def test_many_at_once_look_for_credentials_once(
+async def test_a_listing() -> None:
+    async with opened(OPTIONS) as presigner:
+        signed, _ = await presigner.sign("", LISTING)
+    asked = {name: value for name, value in query_of(signed.address).items() if "Amz" not in name}
+    assert asked == {
+        "list-type": "2",
+        "encoding-type": "url",
+        "prefix": "train-",
+        "delimiter": "/",
+        "continuation-token": "token",
+    }
+    assert urlsplit(signed.address).path == "/bucket"
+    assert signed.headers == {}
+
+
+@asynchronous
+async def test_each_operation_has_headers_of_its_own() -> None:
+    options = {**OPTIONS, "requester_pays": True, "s3_additional_kwargs": CUSTOMER}
+    async with opened(options) as presigner:
+        for key in ("one", "two"):
+            listing, _ = await presigner.sign("", LISTING)
+            reading, _ = await presigner.sign("", get_object("bucket", key))
+            assert set(listing.headers) == {"x-amz-request-payer"}
+            assert len(reading.headers) == 4
+            assert set(listing.headers) < set(reading.headers)
+
+
+@asynchronous
+async def test_renewed_clients_are_closed_in_the_end() -> None:
+    async with opened(OPTIONS) as presigner:
+        signed, _ = await presigner.sign("", LISTING)
+        before = presigner._client
+        await presigner.renew(signed)
+        await presigner.renew(signed)
+        again, _ = await presigner.sign("", LISTING)
+        assert again.era == signed.era + 1
+        assert presigner._client is not before
+        assert presigner._retired == [before]
+    assert presigner._retired == []
+
+
+@asynchronous
+async def test_closing_makes_no_client() -> None:
+    async with opened(OPTIONS) as presigner:
+        pass
+    assert presigner._filesystem._s3 is None
+
+
+@asynchronous
+async def test_many_at_once_make_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    create = AioSession.create_client
+
+    def counted(session: AioSession, service: str, **settings: Any) -> Any:
+        made.append(service)
+        return create(session, service, **settings)
+
+    monkeypatch.setattr(AioSession, "create_client", counted)
+    async with opened(OPTIONS) as presigner:
+        calls = [get_object("bucket", f"{number}") for number in range(20)]
+        await asyncio.gather(*(presigner.sign("", call) for call in calls))
+    assert made == ["s3"]
+
+
+@asynchronous
+async def test_many_at_once_look_look_for_credentials_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"Version": 1, "AccessKeyId": "test", "SecretAccessKey": "testsecret"}
@@ -206,7 +262,7 @@ async def test_many_at_once_look_for_credentials_once(
     config.write_text(f"[default]\ncredential_process = {sys.executable} {script}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     async with opened({"endpoint_url": "http://127.0.0.1:1"}) as presigner:
-        calls = [GetObject("bucket", f"{number}") for number in range(20)]
+        calls = [get_object("bucket", f"{number}") for number in range(20)]
         await asyncio.gather(*(presigner.sign("", call) for call in calls))
     assert (tmp_path / "calls").read_text() == "x"
 
@@ -216,8 +272,8 @@ async def test_a_session_of_the_users_own() -> None:
     session = AioSession()
     session.set_credentials("own", "secret")
     async with opened({"session": session, "endpoint_url": "http://127.0.0.1:1"}) as presigner:
-        signed, _ = await presigner.sign("", GetObject("bucket", "key"))
+        signed, _ = await presigner.sign("", get_object("bucket", "key"))
         await presigner.renew(signed)
-        again, _ = await presigner.sign("", GetObject("bucket", "key"))
+        again, _ = await presigner.sign("", get_object("bucket", "key"))
     for one in (signed, again):
         assert query_of(one.address)["X-Amz-Credential"].startswith("own/")

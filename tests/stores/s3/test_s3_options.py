@@ -11,7 +11,7 @@ from aiohttp import web
 
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, StoreUnavailable
-from streamrec.stores.s3.s3_calls import GetObject
+from streamrec.stores.s3.presign import get_object
 from streamrec.stores.s3.s3_options import (
     check_options,
     mapping_of,
@@ -185,7 +185,7 @@ async def test_what_is_signed_is_sent(options: dict[str, Any], sent: dict[str, s
         async with opened({**KEYS, **options, "endpoint_url": server}) as store:
             for key in ("x", "y"):
                 assert (await read(store, f"s3://bucket/{key}", 0, 10))[0] == DATA[:10]
-            signed, _ = await store._signer("bucket").sign("", GetObject("bucket", "x"))
+            signed, _ = await store._signer("bucket").sign("", get_object("bucket", "x"))
     assert [headers for headers, _ in seen] == [sent, sent]
     for _, names in seen:
         assert names.split(";") == sorted(["host", *sent])
@@ -204,7 +204,7 @@ async def test_what_is_signed_is_sent(options: dict[str, Any], sent: dict[str, s
 async def test_addressing_style(style: str | None, host: str, path: str) -> None:
     config = {"config_kwargs": {"s3": {"addressing_style": style}}} if style else {}
     async with opened({**KEYS, **config, "endpoint_url": "http://host:1"}) as store:
-        signed, _ = await store._signer("bucket").sign("", GetObject("bucket", "x"))
+        signed, _ = await store._signer("bucket").sign("", get_object("bucket", "x"))
     assert urlsplit(signed.address)[1:3] == (host, path)
 
 
@@ -212,7 +212,7 @@ async def test_addressing_style(style: str | None, host: str, path: str) -> None
 async def test_accelerated_endpoint() -> None:
     config = {"config_kwargs": {"s3": {"use_accelerate_endpoint": True}}}
     async with opened({**KEYS, **config}) as store:
-        signed, _ = await store._signer("bucket").sign("", GetObject("bucket", "x"))
+        signed, _ = await store._signer("bucket").sign("", get_object("bucket", "x"))
     assert urlsplit(signed.address).hostname == "bucket.s3-accelerate.amazonaws.com"
     assert parse_qs(urlsplit(signed.address).query)["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
 

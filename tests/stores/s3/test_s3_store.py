@@ -18,8 +18,9 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.pages import MAX_ATTEMPTS
-from streamrec.stores.s3.s3_calls import GetObject
+from streamrec.stores.http import http_store
+from streamrec.stores.pages import RETRIES
+from streamrec.stores.s3.presign import get_object
 from streamrec.stores.s3.s3_store import S3Store, split_url
 from tests.stores.conformance import (
     DATA,
@@ -127,7 +128,10 @@ async def test_a_busy_page_does_not_begin_the_listing_again() -> None:
 
 @pytest.mark.parametrize("fault", [{"latency": 3600}, {"stall_after": 20}], ids=str)
 @asynchronous
-async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(fault: dict[str, Any]) -> None:
+async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(
+    fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_store, "READ_SECONDS", 0.05)
     naps: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -136,10 +140,10 @@ async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(fault: dict[
     async with DevStore() as devstore:
         devstore.put("bucket/a", b"")
         devstore.faults = [Fault.model_validate(fault)]
-        async with opened(devstore.storage_options, sleep=sleep, read_seconds=0.05) as store:
+        async with opened(devstore.storage_options, sleep=sleep) as store:
             with pytest.raises(StoreUnavailable, match=r"s3://bucket/a: a page .* 0\.05 s"):
                 [info async for info in store.list("s3://bucket/a")]
-        assert len(naps) == MAX_ATTEMPTS - 1
+        assert len(naps) == RETRIES
 
 
 @pytest.mark.parametrize(
@@ -324,7 +328,7 @@ async def test_secrets_stay_secret(fault: dict[str, Any], caplog: pytest.LogCapt
         async with opened({**devstore.storage_options, "token": "tokenuntold"}) as store:
             with pytest.raises(StoreError) as caught:
                 await read(store, "s3://bucket/x", 0, 10)
-            signed, _ = await store._signer("bucket").sign("", GetObject("bucket", "x"))
+            signed, _ = await store._signer("bucket").sign("", get_object("bucket", "x"))
             shown = [repr(store), repr(store._signer("bucket")), repr(signed), str(store)]
     shown += [str(caught.value), repr(caught.value), caplog.text]
     shown += traceback.format_exception(caught.value)

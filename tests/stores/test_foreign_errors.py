@@ -24,7 +24,7 @@ from streamrec.errors import (
     StoreUnavailable,
     StreamrecError,
 )
-from streamrec.stores.fsspec.filesystem_errors import meaning_of, translated
+from streamrec.stores.foreign_errors import meaning_of, translated
 
 URL_WITH_SECRET = "ftp://user:untold@host/x"
 

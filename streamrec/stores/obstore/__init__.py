@@ -1,1 +1,0 @@
-"""The store over obstore, an optional reader in Rust."""
