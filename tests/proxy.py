@@ -6,7 +6,7 @@ The client's Host travels on, so that signatures stay good.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
@@ -17,7 +17,7 @@ from streamrec.devstore.documents import error_document
 from streamrec.devstore.errors import S3Error
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
 from streamrec.devstore.sending import reset
-from streamrec.devstore.thread import StoreThread
+from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,8 @@ class FaultProxy:
         self.endpoint = ""
         self._upstream = upstream
         self._faults = Faults()
-        self._thread = StoreThread(_Running(self))
+        self._thread = ExitStack()
+        self._running = AsyncExitStack()
 
     def fail(self, *rules: Fault) -> None:
         """From now on these go wrong."""
@@ -54,15 +55,27 @@ class FaultProxy:
         return sum(self._faults.applied)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        bridge = self._thread.enter_context(Bridge())
+        self._thread.callback(lambda: bridge.call(self._running.aclose()))
+        bridge.call(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.stop()
+        self._thread.close()
 
-    async def answer(
-        self, session: aiohttp.ClientSession, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    async def _start(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(auto_decompress=False, connector=connector)
+        self._session = await self._running.enter_async_context(session)
+        server = web.Server(self._answer, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await runner.setup()
+        self._running.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        host, port = runner.addresses[0][:2]
+        self.endpoint = f"http://{host}:{port}"
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on, or let it fail."""
         range_header = request.headers.get("Range")
         if range_header is not None:
@@ -75,14 +88,12 @@ class FaultProxy:
         if effects.status is not None:
             return _refused(request, effects)
         try:
-            return await self._pass_on(session, request, effects)
+            return await self._pass_on(request, effects)
         except ConnectionError:
             return web.Response()  # nobody is there to read it
 
-    async def _pass_on(
-        self, session: aiohttp.ClientSession, request: web.BaseRequest, effects: FaultEffects
-    ) -> web.StreamResponse:
-        asked = session.request(
+    async def _pass_on(self, request: web.BaseRequest, effects: FaultEffects) -> web.StreamResponse:
+        asked = self._session.request(
             request.method,
             self._upstream + request.raw_path,
             headers=_end_to_end(request.headers),
@@ -105,31 +116,6 @@ class FaultProxy:
             elif request.method != "HEAD":
                 await response.write(body)
             return response
-
-
-class _Running:
-    """The server and its client, for ``async with``."""
-
-    def __init__(self, proxy: FaultProxy) -> None:
-        self._proxy = proxy
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
-        )
-        server = web.Server(
-            partial(self._proxy.answer, self._session), access_log=None, handler_cancellation=True
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
-        host, port = self._runner.addresses[0][:2]
-        self._proxy.endpoint = f"http://{host}:{port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
 
 
 async def _send(

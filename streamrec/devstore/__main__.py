@@ -21,8 +21,8 @@ import click
 from streamrec.devstore.faults import Fault
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.synthetic import SyntheticObjects
-from streamrec.devstore.thread import new_event_loop
 from streamrec.errors import StreamrecError
+from streamrec.flow.bridge import new_event_loop
 
 
 @click.command()

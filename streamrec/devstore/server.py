@@ -8,6 +8,7 @@ import json
 import math
 import random
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -29,8 +30,8 @@ from streamrec.devstore.pacing import Pace, first_byte_delay
 from streamrec.devstore.s3 import S3, operation_of
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, Statistics
-from streamrec.devstore.thread import StoreThread
 from streamrec.errors import ConfigError
+from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     import ssl
@@ -112,7 +113,7 @@ class DevStore:
         self._s3, self._gcs = S3(self.objects, region), GCS(self.objects)
         self._request_ids = itertools.count(1)
         self._runner: web.ServerRunner | None = None
-        self._thread: StoreThread | None = None
+        self._thread = ExitStack()
 
     @property
     def endpoint(self) -> str:
@@ -185,14 +186,15 @@ class DevStore:
             await runner.cleanup()
 
     def __enter__(self) -> Self:
-        self._thread = StoreThread(self)
-        self._thread.start()
+        with ExitStack() as stack:
+            bridge = stack.enter_context(Bridge())
+            bridge.call(self.__aenter__())
+            stack.callback(lambda: bridge.call(self.__aexit__()))
+            self._thread = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
+        self._thread.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = unquote(request.raw_path.partition("?")[0])
