@@ -13,9 +13,9 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
-from streamrec.devstore.documents import error_document
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
+from streamrec.devstore.s3_documents import error_document
 from streamrec.devstore.sending import reset
 from streamrec.flow.bridge import Bridge
 
@@ -149,7 +149,7 @@ def _changed(body: bytes, headers: Mapping[str, str], effects: FaultEffects) -> 
 def _refused(request: web.BaseRequest, effects: FaultEffects) -> web.Response:
     later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
     assert effects.status is not None
-    document = error_document(S3Error(effects.status, effects.code), request.path, "1")
+    document = error_document(Refusal(effects.status, effects.code), request.path, "1")
     return web.Response(
         status=effects.status, body=document, headers={"Content-Type": "application/xml", **later}
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import NO_HEADERS, Objects, Stored, digest, split_name
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class DirectoryObjects(Objects):
         parts = [bucket] if key is None else [bucket, *key.split("/")]
         if bucket.startswith(".") or not _plain("/".join(parts)):
             message = "This store keeps objects as files, and the name is no valid path of a file."
-            raise S3Error(400, "InvalidArgument", message)
+            raise Refusal(400, "InvalidArgument", message)
         return self.root.joinpath(*parts)
 
     def _make_room(self, path: Path) -> None:
@@ -203,6 +203,6 @@ def _digests_of(path: Path) -> _Digests:
     return _Digests(md5.hexdigest(), crc)
 
 
-def _both_file_and_directory() -> S3Error:
+def _both_file_and_directory() -> Refusal:
     message = "This store keeps objects as files: one name cannot be a file and a directory."
-    return S3Error(409, "OperationAborted", message)
+    return Refusal(409, "OperationAborted", message)

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def list_page(
         max_keys: Most keys and prefixes on the page.
 
     Raises:
-        S3Error: The token is not valid.
+        Refusal: The token is not valid.
     """
     after = start_after if token is None else _decode(token)
     found: list[str] = []
@@ -96,4 +96,4 @@ def _decode(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        raise S3Error(400, "InvalidArgument", "The continuation token is incorrect") from None
+        raise Refusal(400, "InvalidArgument", "The continuation token is incorrect") from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import Objects, Stored
 from streamrec.errors import ConfigError
 
@@ -53,7 +53,7 @@ class Recipe(Settings):
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    raise S3Error(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
+    raise Refusal(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
 
 
 class SyntheticObjects(Objects):

@@ -10,7 +10,7 @@ import pytest
 
 from streamrec.devstore import directory
 from streamrec.devstore.directory import DirectoryObjects
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import digest
 from tests.support import asynchronous
 
@@ -87,15 +87,15 @@ def test_large_files_are_hashed_in_slices(tmp_path: Path) -> None:
     "name", ["b/../k", "b/./k", "b/a//k", "b//k", "b/a/", "../b/k", "./k", ".unfinished/k", "b/\0"]
 )
 def test_names_that_are_no_files_are_refused(objects: DirectoryObjects, name: str) -> None:
-    with pytest.raises(S3Error, match="InvalidArgument"):
+    with pytest.raises(Refusal, match="InvalidArgument"):
         objects[name] = b""
 
 
 def test_a_name_cannot_be_file_and_directory(objects: DirectoryObjects) -> None:
     objects["b/a/k"] = b""
-    with pytest.raises(S3Error, match="OperationAborted"):
+    with pytest.raises(Refusal, match="OperationAborted"):
         objects["b/a"] = b""
-    with pytest.raises(S3Error, match="OperationAborted"):
+    with pytest.raises(Refusal, match="OperationAborted"):
         objects["b/a/k/x"] = b""
 
 
