@@ -8,7 +8,7 @@ import json
 import math
 import random
 import time
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -68,6 +68,11 @@ class DevStore:
         tls: The TLS context with which to serve https.
     """
 
+    objects: Objects
+    """The backend: a mutable mapping of contents by ``bucket/key``."""
+    tokens: dict[str, float]
+    """The expiry of each bearer token, in seconds since 1970."""
+
     def __init__(
         self,
         *,
@@ -90,8 +95,7 @@ class DevStore:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         kept = MemoryObjects() if root is None else DirectoryObjects(Path(root))
-        self.objects: Objects = kept if objects is None else objects
-        """The backend: a mutable mapping of contents by ``bucket/key``."""
+        self.objects = kept if objects is None else objects
         self.statistics = Statistics()
         self.latency = latency
         self.jitter = jitter
@@ -99,7 +103,6 @@ class DevStore:
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
         self.tokens = {token: math.inf}
-        """The expiry of each bearer token, in seconds since 1970."""
         self.region = region
         self._address = (host, port)
         self._tls = tls
@@ -109,8 +112,7 @@ class DevStore:
         self._clock, self._sleep, self._now = clock, sleep, now
         self._s3, self._gcs = s3.S3(self.objects, region), gcs.GCS(self.objects)
         self._request_ids = itertools.count(1)
-        self._runner: web.ServerRunner | None = None
-        self._thread = ExitStack()
+        self._running, self._thread = AsyncExitStack(), ExitStack()
 
     @property
     def endpoint(self) -> str:
@@ -168,19 +170,18 @@ class DevStore:
         server = web.Server(
             self._handle, access_log=None, auto_decompress=False, handler_cancellation=True
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, *self._address, backlog=1024, ssl_context=self._tls)
+        runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await runner.setup()
+        self._running.push_async_callback(runner.cleanup)
+        if self._tls is not None:
+            self._running.callback(_abort, server)
+        site = web.TCPSite(runner, *self._address, backlog=1024, ssl_context=self._tls)
         await site.start()
-        self._address = self._runner.addresses[0][:2]
+        self._address = runner.addresses[0][:2]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            if self._tls is not None and runner.server is not None:
-                _abort(runner.server)
-            await runner.cleanup()
+        await self._running.aclose()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
