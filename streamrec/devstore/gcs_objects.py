@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from contextlib import suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
@@ -60,59 +61,49 @@ class GCSObjects(API[Session]):
         """Write an object that one request holds, or begin an upload in parts."""
         body, kind = await call.read(), call.query.get("uploadType")
         self._require_bucket(call)
-        if kind == "media":
-            written = _kept({}, call.headers)
-            return await self._write(call, call.bucket, _name(call, {}), body, written)
+        about: dict[str, Any] = {}
+        content_type = call.headers.get("Content-Type", "")
         if kind == "multipart":
-            about, content_type, data = parse_multipart(call.headers.get("Content-Type", ""), body)
-            written = _kept(about, {"Content-Type": content_type})
-            return await self._write(call, call.bucket, _name(call, about), data, written)
-        if kind != "resumable":
+            about, content_type, body = parse_multipart(content_type, body)
+        elif kind == "resumable":
+            about = parse(body) if body else {}
+            content_type = call.headers.get("X-Upload-Content-Type", "application/octet-stream")
+        elif kind != "media":
             raise Refusal(400, "required", "Upload type is required.")
-        return await self._begin_resumable(call, body)
-
-    async def _begin_resumable(self, call: Call, body: bytes) -> Reply:
-        about = parse(body) if body else {}
-        name = _name(call, about)
-        await self._check_write(call, call.bucket, name)
-        content_type = call.headers.get("X-Upload-Content-Type", "application/octet-stream")
-        headers = _kept(about, {"Content-Type": content_type})
-        identity = self._begin(Session(call.bucket, name, headers))
+        upload = Session(call.bucket, _name(call, about), _kept(about, content_type))
+        await self._check_write(call, upload)
+        if kind != "resumable":
+            return self._write(call, upload, body)
         place = f"http://{call.headers.get('Host', '')}{call.path}"
-        return Reply(headers={"Location": f"{place}?uploadType=resumable&upload_id={identity}"})
+        query = f"uploadType=resumable&upload_id={self._begin(upload)}"
+        return Reply(headers={"Location": f"{place}?{query}"})
 
     async def _objects_insert_part(self, call: Call) -> Reply:
         identity = call.query["upload_id"]
-        session = self._uploads.get(identity)
-        if session is None:
+        upload = self._uploads.get(identity)
+        if upload is None:
             raise Refusal(410, "uploadGone", "The upload session is gone.")
         if call.method == "DELETE":
             self._uploads.pop(identity, None)
             return Reply(499)  # Google's status for "cancelled by the client"
-        if not session.add(call.headers.get("Content-Range"), await call.read()):
-            received = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
+        if not upload.add(call.headers.get("Content-Range"), await call.read()):
+            received = {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {}
             return Reply(308, received)
         self._uploads.pop(identity, None)
-        data = bytes(session.data)
-        return await self._write(call, session.bucket, session.key, data, session.headers)
+        await self._check_write(call, upload)
+        return self._write(call, upload, bytes(upload.data))
 
-    async def _write(
-        self, call: Call, bucket: str, key: str, data: bytes, headers: Mapping[str, str]
-    ) -> Reply:
-        await self._check_write(call, bucket, key)
-        stored = self._objects.write(bucket, key, data, headers)
-        return json_reply(call, object_resource(bucket, key, stored))
+    def _write(self, call: Call, upload: Session, data: bytes) -> Reply:
+        stored = self._objects.write(upload.bucket, upload.key, data, upload.headers)
+        return json_reply(call, object_resource(upload.bucket, upload.key, stored))
 
-    async def _check_write(self, call: Call, bucket: str, key: str) -> None:
+    async def _check_write(self, call: Call, upload: Session) -> None:
         wanted = _number(call, "ifGenerationMatch")
         if wanted is None or call.effects.ignore_preconditions:
             return
-        try:
-            stored = await self._objects.describe(bucket, key)
-        except KeyError:
-            found = "0"  # stands for "no such object"
-        else:
-            found = _generation(call, stored)
+        found = "0"  # stands for "no such object"
+        with suppress(KeyError):
+            found = _generation(call, await self._objects.describe(upload.bucket, upload.key))
         if wanted != found:
             raise Refusal(412, "conditionNotMet")
 
@@ -177,10 +168,10 @@ def _name(call: Call, about: Mapping[str, Any]) -> str:
     return name
 
 
-def _kept(about: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+def _kept(about: Mapping[str, Any], content_type: str) -> dict[str, str]:
     """Return the headers of an upload that each later read returns."""
     found = {
-        "Content-Type": about.get("contentType") or headers.get("Content-Type"),
+        "Content-Type": about.get("contentType") or content_type,
         "Content-Encoding": about.get("contentEncoding"),
         "Cache-Control": about.get("cacheControl"),
     }
