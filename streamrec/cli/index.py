@@ -44,7 +44,7 @@ def index(
     fault no index is written. The index is one small object, 16 bytes for each chunk, and patterns
     for shards do not match its name. Write it again whenever a shard has changed.
     """
-    from streamrec.cli.printing import megabytes, print_json, progress_bar
+    from streamrec.cli.printing import print_json, progress_bar
     from streamrec.config import byte_size
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
@@ -78,7 +78,12 @@ def index(
     if as_json:
         print_json(facts)
     else:
-        click.echo(
-            f"{facts['url']}: {facts['shards']:,} shards, {facts['records']:,} records, "
-            f"{facts['chunks']:,} chunks; {len(data):,} bytes for {megabytes(size)}"
-        )
+        click.echo(_text(facts))
+
+
+def _text(facts: dict[str, Any]) -> str:
+    from streamrec.cli.printing import megabytes
+
+    return (
+        "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
+    ).format(**facts) + megabytes(facts["shard_bytes"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["First", "first_records"]
+__all__ = ["First", "first_records", "read_start"]
 
 SAMPLE_BYTES = 4 << 20
 """Bytes that are read of one shard: some tens of pictures, or thousands of small records."""
@@ -78,7 +78,7 @@ async def _beginning(stores: OpensStores, url: str, compression: str, largest: i
     """Read the whole records in a shard's first bytes, and its first record at least."""
     size = most = SAMPLE_BYTES
     while True:
-        stored, info = await _read(stores, url, size)
+        stored, info = await read_start(stores, url, size)
         kind: Any = compression
         if compression == "auto":
             kind = detect(bytes(stored[:HEAD]), of_name(url, info.encoding))
@@ -126,7 +126,7 @@ def _nothing() -> None:
     """Do nothing: an uncompressed shard has no stream to finish."""
 
 
-async def _read(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
+async def read_start(stores: OpensStores, url: str, size: int) -> tuple[bytearray, ObjectInfo]:
     """Read a shard's first bytes, and retry where the store is unavailable."""
     backoff = Backoff(Random())
     while True:

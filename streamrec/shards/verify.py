@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -31,14 +31,16 @@ from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
     from os import PathLike
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
     from streamrec.values.columns import ByteArray
 
-__all__ = ["ShardReport", "check", "index_of"]
+__all__ = ["ShardReport", "all_of", "check", "index_of"]
+
+Result = TypeVar("Result")
 
 SHARDS_AT_ONCE = 8
 RANGE = 4 << 20
@@ -117,21 +119,18 @@ async def check(
         total = sum(found.size or 0 for found in objects)
         checker = _Checker(stores, total, progress, largest or automatic_budget())
         limit = asyncio.Semaphore(SHARDS_AT_ONCE)
-        await _all_of(
-            [
-                asyncio.ensure_future(checker.check(found, report, limit))
-                for found, report in zip(objects, reports, strict=True)
-            ]
-        )
+        pairs = zip(objects, reports, strict=True)
+        await all_of(checker.check(found, report, limit) for found, report in pairs)
         return reports
     finally:
         await stores.aclose()
 
 
-async def _all_of(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all tasks; the first error cancels the others and is raised."""
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return the results of all coroutines; the first error cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -22,6 +22,7 @@ from streamrec.errors import (
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.features import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
+from streamrec.pipeline import sample
 from streamrec.shards.writer import TFRecordWriter
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class TestStores:
         assert look(store.url("data/kinds.tfrecord")).records == 15
 
     def test_more_than_a_moment(self, store: DevStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "ATTEMPTS", 1)
+        monkeypatch.setattr(sample, "ATTEMPTS", 1)
         store.faults = [Fault(status=503)]
         with pytest.raises(StoreUnavailable):
             look(store.url("data/kinds.tfrecord"))

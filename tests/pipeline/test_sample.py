@@ -177,7 +177,7 @@ async def test_a_large_first_record_takes_as_many_bytes_as_it_has(
 
 @asynchronous
 async def test_no_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_read", AsyncMock(side_effect=MemoryError("none left")))
+    monkeypatch.setattr(sample, "read_start", AsyncMock(side_effect=MemoryError("none left")))
     with pytest.raises(OutOfMemory, match="none left") as caught:
         await first_records(ScriptedStore({"a": b""}), ["a"])
     assert caught.value.fields() == {"url": "a", "offset": 0}
