@@ -144,13 +144,9 @@ def error_reply(error: Refusal, *, download: bool) -> Reply:
     if download:
         headers = {"Content-Type": "text/html; charset=UTF-8"}
         return Reply(error.status, headers | error.headers, error.message.encode())
-    headers = {"Content-Type": "application/json; charset=UTF-8"}
-    return Reply(error.status, headers | error.headers, _error_document(error))
-
-
-def _error_document(error: Refusal) -> bytes:
     own = error.code[:1].islower()  # shared code raises S3's codes, which begin with a capital
     reason = error.code if own else _REASONS.get(error.status, "backendError")
     inner = {"message": error.message, "domain": "global", "reason": reason}
     document = {"code": error.status, "message": error.message, "errors": [inner]}
-    return json.dumps({"error": document}).encode()
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    return Reply(error.status, headers | error.headers, json.dumps({"error": document}).encode())

@@ -47,9 +47,7 @@ async def test_files_that_others_wrote_are_objects(objects: DirectoryObjects, ro
 async def test_a_file_is_hashed_once(objects: DirectoryObjects, root: Path) -> None:
     (root / "b").mkdir()
     (root / "b/k").write_bytes(b"data")
-    with mock.patch.object(
-        directory, "_digests_of", return_value=directory._Digests("e", 7)
-    ) as hashing:
+    with mock.patch.object(directory, "_digests_of", return_value=("e", 7)) as hashing:
         found = await asyncio.gather(*(objects.describe("b", "k") for _ in range(8)))
     assert {(stored.etag, stored.crc32c) for stored in found} == {("e", 7)}
     assert hashing.call_count == 1
