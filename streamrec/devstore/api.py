@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from streamrec.devstore.errors import Refusal
+from streamrec.devstore.listing import list_page
 from streamrec.devstore.messages import ObjectBody, Reply
 from streamrec.devstore.ranges import parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from streamrec.devstore.listing import Page
     from streamrec.devstore.messages import Call
     from streamrec.devstore.objects import Objects, Stored
 
@@ -69,6 +71,14 @@ class API(Generic[Upload]):
     def _require_bucket(self, call: Call) -> None:
         if call.bucket not in self._objects.buckets():
             raise KeyError(call.bucket)
+
+    async def _list(self, call: Call, **options: Any) -> tuple[Page, list[tuple[str, Stored]]]:
+        """Return a page of the bucket's keys, and its keys with the metadata of their objects."""
+        prefix, delimiter = call.query.get("prefix", ""), call.query.get("delimiter", "")
+        keys = self._objects.keys_of(call.bucket, prefix)
+        page = list_page(keys, prefix=prefix, delimiter=delimiter, **options)
+        stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
+        return page, stored
 
     def _content(
         self, call: Call, stored: Stored, headers: dict[str, str], *, ranged: bool = True

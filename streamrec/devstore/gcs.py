@@ -17,7 +17,7 @@ from streamrec.devstore.gcs_documents import (
     parse,
 )
 from streamrec.devstore.gcs_objects import GCSObjects
-from streamrec.devstore.listing import LARGEST_PAGE, list_page
+from streamrec.devstore.listing import LARGEST_PAGE, page_limit
 from streamrec.devstore.messages import Call, Reply
 
 if TYPE_CHECKING:
@@ -64,20 +64,14 @@ class GCS(GCSObjects):
 
     async def _objects_list(self, call: Call) -> Reply:
         self._require_bucket(call)
-        query = call.query
-        page = list_page(
-            self._objects.keys_of(call.bucket, query.get("prefix", "")),
-            prefix=query.get("prefix", ""),
-            delimiter=query.get("delimiter", ""),
-            start=query.get("startOffset", ""),
-            stop=query.get("endOffset", ""),
-            token=query.get("pageToken"),
-            max_keys=_max_results(query.get("maxResults", str(LARGEST_PAGE))),
+        page, stored = await self._list(
+            call,
+            start=call.query.get("startOffset", ""),
+            stop=call.query.get("endOffset", ""),
+            token=call.query.get("pageToken"),
+            max_keys=page_limit(call.query, "maxResults") or LARGEST_PAGE,
         )
-        items = [
-            object_resource(call.bucket, key, await self._objects.describe(call.bucket, key))
-            for key in page.keys
-        ]
+        items = [object_resource(call.bucket, key, facts) for key, facts in stored]
         # Empty fields are left out, as everywhere in this API.
         answer = {"nextPageToken": page.token, "prefixes": list(page.prefixes), "items": items}
         shown = {name: value for name, value in answer.items() if value}
@@ -120,9 +114,3 @@ _OPERATIONS = {
     ("upload", "PUT", "objects"): "objects.insert",
     ("upload", "DELETE", "objects"): "objects.insert",
 }
-
-
-def _max_results(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,10}", text):
-        raise Refusal(400, "invalid", "Invalid value for maxResults.")
-    return int(text) or LARGEST_PAGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import islice
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING
 from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Page", "list_page"]
+__all__ = ["Page", "list_page", "page_limit"]
 
 LARGEST_PAGE = 1000
 """Most keys and common prefixes on a page, together: S3's own limit."""
@@ -28,6 +29,19 @@ class Page:
     prefixes: tuple[str, ...]
     token: str | None
     """The ``continuation-token`` of the next page; None on the last one."""
+
+
+def page_limit(query: Mapping[str, str], name: str) -> int:
+    """Return the most keys and common prefixes on a page, from a query's parameter ``name``.
+
+    Raises:
+        Refusal: It is no number.
+    """
+    text = query.get(name, str(LARGEST_PAGE))
+    if not re.fullmatch("[0-9]{1,10}", text):
+        message = f"{name} must be an integer between 0 and 2147483647"
+        raise Refusal(400, "InvalidArgument", message)
+    return min(int(text), LARGEST_PAGE)
 
 
 def list_page(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.listing import LARGEST_PAGE, list_page
+from streamrec.devstore.listing import page_limit
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.s3_documents import (
     error_document,
@@ -97,17 +97,9 @@ class S3(S3Objects):
         return xml_reply("VersioningConfiguration", ())  # an empty document: versioning is off
 
     async def _list_objects_v2(self, call: Call) -> Reply:
-        query = call.query
-        keys = self._objects.keys_of(call.bucket, query.get("prefix", ""))
-        page = list_page(
-            keys,
-            prefix=query.get("prefix", ""),
-            delimiter=query.get("delimiter", ""),
-            start_after=query.get("start-after", ""),
-            token=query.get("continuation-token"),
-            max_keys=_max_keys(query.get("max-keys", str(LARGEST_PAGE))),
-        )
-        stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
+        start_after, token = call.query.get("start-after", ""), call.query.get("continuation-token")
+        limit = page_limit(call.query, "max-keys")
+        page, stored = await self._list(call, start_after=start_after, token=token, max_keys=limit)
         return xml_reply("ListBucketResult", _listing(call, page, stored))
 
     async def _delete_objects(self, call: Call) -> Reply:
@@ -154,13 +146,6 @@ _OPERATIONS = {
 }
 
 
-def _max_keys(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        message = "Argument maxKeys must be an integer between 0 and 2147483647"
-        raise Refusal(400, "InvalidArgument", message)
-    return int(text)
-
-
 def _listing(
     call: Call, page: Page, stored: list[tuple[str, Stored]]
 ) -> Iterator[tuple[str, Content]]:
@@ -172,7 +157,7 @@ def _listing(
 
     yield "Name", call.bucket
     yield "Prefix", name(query.get("prefix", ""))
-    yield "MaxKeys", min(_max_keys(query.get("max-keys", str(LARGEST_PAGE))), LARGEST_PAGE)
+    yield "MaxKeys", page_limit(query, "max-keys")
     yield "KeyCount", len(page.keys) + len(page.prefixes)
     yield "IsTruncated", "true" if page.token else "false"
     if encoded:
