@@ -1,4 +1,4 @@
-"""A proxy in front of a store, with devstore's rules of what goes wrong: for stores without any.
+"""A proxy that injects devstore's faults in front of a store that has none.
 
 The client's Host travels on, so that signatures stay good.
 """
@@ -28,7 +28,7 @@ HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", 
 
 
 class FaultProxy:
-    """Listens in a thread of its own.
+    """A proxy in a thread of its own.
 
     Args:
         upstream: The store's endpoint.
@@ -36,9 +36,9 @@ class FaultProxy:
 
     def __init__(self, upstream: str) -> None:
         self.requests = 0
-        """Ranged GETs, those that were refused among them."""
+        """The number of ranged GETs, with those that were refused."""
         self.before: Callable[[int], object] = _nothing
-        """Called with the number of each ranged GET, from 1, before anything else."""
+        """A function that is called with the number of each ranged GET, from 1."""
         self.endpoint = ""
         self._upstream = upstream
         self._faults = Faults()
@@ -46,12 +46,12 @@ class FaultProxy:
         self._running = AsyncExitStack()
 
     def fail(self, *rules: Fault) -> None:
-        """From now on these go wrong."""
+        """Inject these faults from now on."""
         self._faults = Faults(rules)
 
     @property
     def applied(self) -> int:
-        """How many requests were changed."""
+        """The number of requests that were changed."""
         return sum(self._faults.applied)
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class FaultProxy:
         self.endpoint = f"http://{host}:{port}"
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Pass a request on, or let it fail."""
+        """Answer a request with the store's reply, or with a fault."""
         range_header = request.headers.get("Range")
         if range_header is not None:
             self.requests += 1
@@ -90,7 +90,7 @@ class FaultProxy:
         try:
             return await self._pass_on(request, effects)
         except ConnectionError:
-            return web.Response()  # nobody is there to read it
+            return web.Response()  # the client has gone
 
     async def _pass_on(self, request: web.BaseRequest, effects: FaultEffects) -> web.StreamResponse:
         asked = self._session.request(
@@ -163,4 +163,4 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
 
 
 def _nothing(_: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
