@@ -64,7 +64,7 @@ def assert_ended(descriptors: list[int]) -> None:
 
 @pytest.fixture
 def summary(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the demo is to end with, once it is set."""
+    """Replace the demo by one that ends with the summary in this list."""
     ending: list[Any] = []
 
     def run(note: Any, progress: Any, *, keep: Path | None) -> demo.Summary:
