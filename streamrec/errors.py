@@ -52,6 +52,7 @@ terminal, and some KB at most, wherever their text came from.
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ __all__ = [
 ]
 
 
+@dataclass(eq=False, repr=False)
 class StreamrecError(Exception):
     """The root of the tree.
 
@@ -113,11 +115,14 @@ class StreamrecError(Exception):
     """
 
     retryable: ClassVar[bool] = False
-    field_names: ClassVar[tuple[str, ...]] = ()
+    message: str = field(repr=False)
 
-    def __init__(self, message: str) -> None:
-        self.message = printable(message)
+    def __post_init__(self) -> None:
+        self.message = printable(self.message)
         super().__init__(self.message)
+        own = vars(self)
+        if own.get("url") is not None:
+            own["url"] = printable(masked(own["url"]))
 
     def __str__(self) -> str:
         facts = {name: value for name, value in self.fields().items() if name != "position"}
@@ -125,7 +130,7 @@ class StreamrecError(Exception):
 
     def fields(self) -> dict[str, Any]:
         """Return the known fields by name."""
-        values = ((name, getattr(self, name)) for name in self.field_names)
+        values = ((name, getattr(self, name)) for name in _field_names(type(self)))
         return {name: value for name, value in values if value is not None}
 
 
@@ -133,6 +138,7 @@ class ConfigError(StreamrecError, ValueError):
     """A setting is wrong, or two settings contradict each other."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StoreError(StreamrecError):
     """The object store refused or failed.
 
@@ -142,12 +148,8 @@ class StoreError(StreamrecError):
         offset: The first byte of the stored object that could not be read.
     """
 
-    field_names: ClassVar[tuple[str, ...]] = ("url", "offset")
-
-    def __init__(self, message: str, *, url: str | None = None, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.url = _shown(url)
-        self.offset = offset
+    url: str | None = None
+    offset: int | None = None
 
     def at(self, offset: int) -> Self:
         """Return a copy, without traceback and cause, that says at which byte reading failed."""
@@ -177,6 +179,7 @@ class StoreMisbehaved(StoreError):
     """The store's answer contradicts the request or itself."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StoreUnavailable(StoreError, ConnectionError):
     """The store cannot be reached, or asks to slow down.
 
@@ -190,20 +193,11 @@ class StoreUnavailable(StoreError, ConnectionError):
 
     retryable = True
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        url: str | None = None,
-        offset: int | None = None,
-        retry_after: float | None = None,
-        throttled: bool = False,
-    ) -> None:
-        super().__init__(message, url=url, offset=offset)
-        self.retry_after = retry_after
-        self.throttled = throttled
+    retry_after: float | None = field(default=None, repr=False)
+    throttled: bool = field(default=False, repr=False)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DataError(StreamrecError, ValueError):
     """The bytes are not what they should be.
 
@@ -215,22 +209,10 @@ class DataError(StreamrecError, ValueError):
         feature: The feature's name.
     """
 
-    field_names: ClassVar[tuple[str, ...]] = ("url", "offset", "record", "feature")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        url: str | None = None,
-        offset: int | None = None,
-        record: int | None = None,
-        feature: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.url = _shown(url)
-        self.offset = offset
-        self.record = record
-        self.feature = feature
+    url: str | None = None
+    offset: int | None = None
+    record: int | None = None
+    feature: str | None = None
 
 
 class TruncatedShard(DataError):
@@ -245,6 +227,7 @@ class CorruptRecord(DataError):
     """A record's payload does not match its CRC."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CorruptBudgetExceeded(DataError):
     """More records are damaged than ``corrupt_budget`` allows to skip.
 
@@ -258,22 +241,8 @@ class CorruptBudgetExceeded(DataError):
         skipped_bytes: The size of the skipped records in bytes.
     """
 
-    field_names = (*DataError.field_names, "skipped_records", "skipped_bytes")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        url: str | None = None,
-        offset: int | None = None,
-        record: int | None = None,
-        feature: str | None = None,
-        skipped_records: int | None = None,
-        skipped_bytes: int | None = None,
-    ) -> None:
-        super().__init__(message, url=url, offset=offset, record=record, feature=feature)
-        self.skipped_records = skipped_records
-        self.skipped_bytes = skipped_bytes
+    skipped_records: int | None = None
+    skipped_bytes: int | None = None
 
 
 class CorruptCompression(DataError):
@@ -308,6 +277,7 @@ class WrongFeatureType(DataError):
     """The feature holds another kind or number of values than the spec says."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FunctionFailed(StreamrecError):
     """A function of the user raised, or returned a wrong value; the cause is chained.
 
@@ -318,22 +288,12 @@ class FunctionFailed(StreamrecError):
         record: That record's number in its shard, from 0.
     """
 
-    field_names = ("setting", "url", "record")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        setting: str | None = None,
-        url: str | None = None,
-        record: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.setting = setting
-        self.url = _shown(url)
-        self.record = record
+    setting: str | None = None
+    url: str | None = None
+    record: int | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfMemory(StreamrecError, MemoryError):
     """The operating system gives no memory to read with.
 
@@ -345,20 +305,9 @@ class OutOfMemory(StreamrecError, MemoryError):
             needed the memory.
     """
 
-    field_names = ("url", "offset", "record")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        url: str | None = None,
-        offset: int | None = None,
-        record: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.url = url
-        self.offset = offset
-        self.record = record
+    url: str | None = None
+    offset: int | None = None
+    record: int | None = None
 
     @classmethod
     def of(
@@ -393,6 +342,7 @@ class RemoteProtocolError(WireError):
     """The peer sent what the protocol does not allow."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FeedError(StreamrecError):
     """A feeder, or the engine process, no longer delivers.
 
@@ -402,11 +352,7 @@ class FeedError(StreamrecError):
             or the state that was loaded. ``None``: there is neither, so begin anew.
     """
 
-    field_names = ("position",)
-
-    def __init__(self, message: str, *, position: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.position = position
+    position: dict[str, Any] | None = None
 
 
 class FeederLost(FeedError, ConnectionError):
@@ -425,6 +371,7 @@ class FeederRefused(FeedError):
     """The feeder does not serve this client or this dataset."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Stalled(StreamrecError, TimeoutError):
     """A stage stood still for ``stall_timeout``; for a stalled store it is `StoreUnavailable`.
 
@@ -434,16 +381,11 @@ class Stalled(StreamrecError, TimeoutError):
         position: The state to resume from, of a feeder's stream, as in `FeedError`.
     """
 
-    field_names = ("stage", "position")
-
-    def __init__(
-        self, message: str, *, stage: str | None = None, position: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.stage = stage
-        self.position = position
+    stage: str | None = None
+    position: dict[str, Any] | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BatchOutOfOrder(StreamrecError):
     """A batch came that does not follow the last one, so the stream delivers nothing.
 
@@ -452,11 +394,7 @@ class BatchOutOfOrder(StreamrecError):
         step: The number of the step that came, from 0.
     """
 
-    field_names = ("step",)
-
-    def __init__(self, message: str, *, step: int | None = None) -> None:
-        super().__init__(message)
-        self.step = step
+    step: int | None = None
 
 
 class Busy(StreamrecError, RuntimeError):
@@ -483,8 +421,9 @@ class OtherVersion(StateError):
     """The state was saved by a newer version of streamrec."""
 
 
-def _shown(url: str | None) -> str | None:
-    return None if url is None else printable(masked(url))
+def _field_names(kind: type[StreamrecError]) -> list[str]:
+    # An attribute without ``repr`` is for the code that catches the error, and crosses no process.
+    return [fact.name for fact in fields(kind) if fact.repr]
 
 
 _TYPES: dict[str, type] = {
@@ -525,7 +464,7 @@ def from_fields(fields: dict[str, Any]) -> StreamrecError:
     dropped, and an error of an unknown type becomes a ``StreamrecError``.
     """
     kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
-    known = {name: _fact(name, fields.get(name)) for name in kind.field_names}
+    known = {name: _fact(name, fields.get(name)) for name in _field_names(kind)}
     return kind(str(fields.get("message", "no message")), **known)
 
 

@@ -1,4 +1,4 @@
-"""Tasks that are cancelled in every turn of the loop, also while they clean up."""
+"""Helpers that cancel tasks in every turn of the loop, also while they clean up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 TURNS = 20
-"""Of the loop, that a cleanup takes here."""
+"""The turns of the loop that a cleanup takes here."""
 
 
 class Stubborn:
@@ -32,8 +32,8 @@ async def cancelled_in_every_turn(work: Coroutine[Any, Any, Any], after: int = 1
     """Cancel some work until it ends, which it does as cancelled.
 
     Args:
-        work: What is cancelled.
-        after: How many turns of the loop it has before; none would be before it begins.
+        work: The work to cancel.
+        after: The turns of the loop before that; with 0 the work would not have begun.
     """
     task = asyncio.ensure_future(work)
     for _ in range(after):

@@ -1,4 +1,4 @@
-"""Forked children, and what they say."""
+"""A helper that runs work in a forked child."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 20
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """Return what work returns in a forked child, or the exception that it raises."""
+    """Return the result of work in a forked child, or the exception that it raises."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -25,25 +25,25 @@ CEPH_KEYS = {"key": "test", "secret": "testsecret"}
 
 @dataclass
 class Far:
-    """One store, seen through a proxy."""
+    """A store behind a proxy."""
 
     proxy: FaultProxy
     put: Callable[[str, bytes], object]
-    """Write an object, past the proxy."""
+    """A function that writes an object, past the proxy."""
     root: str
-    """The URL under which objects are found."""
+    """The URL of the objects' directory."""
     options: dict[str, Any] = field(default_factory=dict)
     pins: bool = True
-    """Whether the store says which version it sends."""
+    """True if the store says which version it sends."""
 
     def url(self, name: str) -> str:
-        """Of an object, or of a range of them."""
+        """Return the URL of an object, or of a range of them."""
         return f"{self.root}/{name}"
 
 
 @contextmanager
 def s3() -> Iterator[Far]:
-    """Devstore's side of S3."""
+    """Yield devstore as S3."""
     with DevStore() as store, FaultProxy(store.endpoint) as proxy:
         options = {**store.storage_options, "endpoint_url": proxy.endpoint}
         yield Far(proxy, _putter(store), "s3://bucket", options)
@@ -51,7 +51,7 @@ def s3() -> Iterator[Far]:
 
 @contextmanager
 def gcs() -> Iterator[Far]:
-    """Devstore's side of GCS."""
+    """Yield devstore as GCS."""
     with DevStore() as store, FaultProxy(store.endpoint) as proxy:
         options = {**store.gcs_options, "endpoint_url": proxy.endpoint}
         yield Far(proxy, _putter(store), "gs://bucket", options)
@@ -59,14 +59,14 @@ def gcs() -> Iterator[Far]:
 
 @contextmanager
 def http() -> Iterator[Far]:
-    """Devstore as a plain web server."""
+    """Yield devstore as a plain web server."""
     with DevStore(anonymous=True) as store, FaultProxy(store.endpoint) as proxy:
         yield Far(proxy, _putter(store), f"{proxy.endpoint}/bucket")
 
 
 @contextmanager
 def ceph() -> Iterator[Far]:
-    """Ceph's gateway."""
+    """Yield Ceph's gateway."""
     assert CEPH is not None
     bucket = f"streamrec-{uuid.uuid4().hex[:12]}"
     client = botocore.session.Session().create_client(
@@ -88,7 +88,7 @@ def ceph() -> Iterator[Far]:
 
 @contextmanager
 def emulator() -> Iterator[Far]:
-    """gcp-storage-emulator, which names no generation with an object's content."""
+    """Yield gcp-storage-emulator, which names no generation with an object's content."""
     assert EMULATOR is not None
     bucket = f"streamrec-{uuid.uuid4().hex[:12]}"
     _post("/storage/v1/b", json.dumps({"name": bucket}).encode(), "application/json")

@@ -1,4 +1,4 @@
-"""A proxy in front of a store, with devstore's rules of what goes wrong: for stores without any.
+"""A proxy that injects devstore's faults in front of a store that has none.
 
 The client's Host travels on, so that signatures stay good.
 """
@@ -6,18 +6,18 @@ The client's Host travels on, so that signatures stay good.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
-from streamrec.devstore.documents import error_document
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import Faults, flip_byte, sending_steps
+from streamrec.devstore.s3_documents import error_document
 from streamrec.devstore.sending import reset
-from streamrec.devstore.thread import StoreThread
+from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ HOP_BY_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "TE", "Upgrade", 
 
 
 class FaultProxy:
-    """Listens in a thread of its own.
+    """A proxy in a thread of its own.
 
     Args:
         upstream: The store's endpoint.
@@ -36,34 +36,47 @@ class FaultProxy:
 
     def __init__(self, upstream: str) -> None:
         self.requests = 0
-        """Ranged GETs, those that were refused among them."""
+        """The number of ranged GETs, with those that were refused."""
         self.before: Callable[[int], object] = _nothing
-        """Called with the number of each ranged GET, from 1, before anything else."""
+        """A function that is called with the number of each ranged GET, from 1."""
         self.endpoint = ""
         self._upstream = upstream
         self._faults = Faults()
-        self._thread = StoreThread(_Running(self))
+        self._thread = ExitStack()
+        self._running = AsyncExitStack()
 
     def fail(self, *rules: Fault) -> None:
-        """From now on these go wrong."""
+        """Inject these faults from now on."""
         self._faults = Faults(rules)
 
     @property
     def applied(self) -> int:
-        """How many requests were changed."""
+        """The number of requests that were changed."""
         return sum(self._faults.applied)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        bridge = self._thread.enter_context(Bridge())
+        self._thread.callback(lambda: bridge.call(self._running.aclose()))
+        bridge.call(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.stop()
+        self._thread.close()
 
-    async def answer(
-        self, session: aiohttp.ClientSession, request: web.BaseRequest
-    ) -> web.StreamResponse:
-        """Pass a request on, or let it fail."""
+    async def _start(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(auto_decompress=False, connector=connector)
+        self._session = await self._running.enter_async_context(session)
+        server = web.Server(self._answer, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await runner.setup()
+        self._running.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        host, port = runner.addresses[0][:2]
+        self.endpoint = f"http://{host}:{port}"
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request with the store's reply, or with a fault."""
         range_header = request.headers.get("Range")
         if range_header is not None:
             self.requests += 1
@@ -75,14 +88,12 @@ class FaultProxy:
         if effects.status is not None:
             return _refused(request, effects)
         try:
-            return await self._pass_on(session, request, effects)
+            return await self._pass_on(request, effects)
         except ConnectionError:
-            return web.Response()  # nobody is there to read it
+            return web.Response()  # the client has gone
 
-    async def _pass_on(
-        self, session: aiohttp.ClientSession, request: web.BaseRequest, effects: FaultEffects
-    ) -> web.StreamResponse:
-        asked = session.request(
+    async def _pass_on(self, request: web.BaseRequest, effects: FaultEffects) -> web.StreamResponse:
+        asked = self._session.request(
             request.method,
             self._upstream + request.raw_path,
             headers=_end_to_end(request.headers),
@@ -105,31 +116,6 @@ class FaultProxy:
             elif request.method != "HEAD":
                 await response.write(body)
             return response
-
-
-class _Running:
-    """The server and its client, for ``async with``."""
-
-    def __init__(self, proxy: FaultProxy) -> None:
-        self._proxy = proxy
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
-        )
-        server = web.Server(
-            partial(self._proxy.answer, self._session), access_log=None, handler_cancellation=True
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
-        host, port = self._runner.addresses[0][:2]
-        self._proxy.endpoint = f"http://{host}:{port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
 
 
 async def _send(
@@ -163,7 +149,7 @@ def _changed(body: bytes, headers: Mapping[str, str], effects: FaultEffects) -> 
 def _refused(request: web.BaseRequest, effects: FaultEffects) -> web.Response:
     later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
     assert effects.status is not None
-    document = error_document(S3Error(effects.status, effects.code), request.path, "1")
+    document = error_document(Refusal(effects.status, effects.code), request.path, "1")
     return web.Response(
         status=effects.status, body=document, headers={"Content-Type": "application/xml", **later}
     )
@@ -177,4 +163,4 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
 
 
 def _nothing(_: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""What tests of several parts need."""
+"""Helpers of the tests of several parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 @contextmanager
 def no_switching() -> Iterator[None]:
-    """Threads run until they let go of the interpreter themselves."""
+    """Let each thread run until it lets go of the interpreter itself."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e6)
     try:
@@ -49,7 +49,7 @@ def no_switching() -> Iterator[None]:
 
 
 def another_ran_within(work: Callable[[], object]) -> bool:
-    """Whether this thread ran while another one did its work; under :func:`no_switching`."""
+    """Return whether this thread ran while another one did its work, under :func:`no_switching`."""
     begun, done = threading.Event(), threading.Event()
 
     def begin() -> None:

@@ -27,7 +27,7 @@ IGNORED = [_as_regex(line) for line in (ROOT / ".dockerignore").read_text().spli
 
 
 def is_ignored(path: str) -> bool:
-    """Whether the engine never sees it: it, or a directory above it."""
+    """Return whether the file, or a directory above it, is kept from the engine."""
     above = [path, *(parent.as_posix() for parent in Path(path).parents)]
     return any(pattern.fullmatch(name) for pattern in IGNORED for name in above)
 

@@ -107,7 +107,7 @@ def scripts(page: Path) -> tuple[str, str]:
 
 
 def shown_output(page: Path) -> str:
-    """What the page says that its code prints: plain blocks right behind those of Python."""
+    """Return the output that the page shows: the plain blocks right behind those of Python."""
     found = blocks(page)
     pairs = itertools.pairwise(found)
     return "".join(b.body for a, b in pairs if runs(a) and not b.info and not b.after)
@@ -127,7 +127,7 @@ def transcript(page: Path) -> list[tuple[str, str]]:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Where only this very package is found, and files are left where they are noticed."""
+    """Return an environment with this package alone, where files that are left are noticed."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)}
 
 
@@ -212,7 +212,7 @@ def in_a_shell(commands: list[str], directory: Path) -> list[str]:
 
 
 def section(page: Path, heading: str) -> str:
-    """What stands below a heading, up to the next one of its level."""
+    """Return the text below a heading, up to the next one of its level."""
     level = heading.partition(" ")[0]
     _, _, rest = f"\n{page.read_text()}".partition(f"\n{heading}\n")
     assert rest, f"{name_of(page)} has no {heading!r}"
@@ -231,7 +231,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def defaults_of(model: type[BaseModel], table: dict[str, list[str]]) -> dict[str, Any]:
-    """What the table says, as plain values; required settings have none."""
+    """Return the table's defaults as plain values; required settings have none."""
     written = {name: cells[0].strip("`") for name, cells in table.items()}
     assert {name for name, text in written.items() if not text} == {
         name for name, field in model.model_fields.items() if field.is_required()
@@ -428,7 +428,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes of headings."""
     text = _FENCE.sub("", page.read_text())
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)

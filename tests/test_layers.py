@@ -34,7 +34,7 @@ WITHIN_A_LEVEL = {
     ("errors", "masking"),
     ("__main__", "cli"),
 }
-DEVSTORE_MAY = {"devstore", "errors", "config"}
+DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
     "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shards", "stores", "streams",
 }  # fmt: skip

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """What a build reads, the image's too, where it may leave its own files."""
+    """Copy the files that a build reads, the image's too, to a place for its own files."""
     copy = tmp_path / "sources"
     for name in copied():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)

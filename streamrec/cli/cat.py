@@ -44,19 +44,7 @@ if TYPE_CHECKING:
 @record_option
 @storage_option
 @debug_option
-def cat(
-    *,
-    urls: tuple[str, ...],
-    count: int | None,
-    raw: bool,
-    features: str | None,
-    offset: int,
-    skip: int,
-    check_crc: bool,
-    skip_corrupt: bool,
-    max_record_bytes: int | None,
-    storage_options: dict[str, Any],
-) -> None:
+def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     """Print records as JSON lines, in the order of the shards' names.
 
     URL is one of a shard, a glob, a {00000..00127} range or name@128, of s3, http(s), file or a
@@ -72,25 +60,24 @@ def cat(
     signs it, and batch.origin.records[row] the number for --record. An error names the offset for
     --offset.
     """
+    from streamrec.cli.json_form import Examples, raw_line
     from streamrec.cli.records import Selection, groups
 
+    selection = Selection(**selected)
     if raw and features is not None:
         raise click.UsageError("--raw prints records unparsed: leave --features out")
-    if offset and skip:
+    if selection.offset and selection.skip:
         raise click.UsageError("--offset and --record both say where to begin: give one")
-    if skip_corrupt and not check_crc:
+    if selection.skip_corrupt and not selection.check_crc:
         raise click.UsageError("--skip-corrupt needs the CRCs: leave --no-check-crc out")
-    selection = Selection(
-        urls, count, offset, skip, check_crc, skip_corrupt, max_record_bytes, storage_options
-    )
-    form, finish = _forms(raw=raw, features=features)
+    examples = Examples(None if features is None else features.split(","))
     for group in groups(selection):
-        _print(group, form)
-    finish()
+        _print(group, raw_line if raw else examples.line)
+    examples.finish()
 
 
 def _print(group: Iterable[Record], form: Callable[[Record], str]) -> None:
-    """Print all lines at once, and those before a record that has no such form as well."""
+    """Print a line for each record, all at once, even if a later record cannot be printed."""
     lines = []
     try:
         for record in group:
@@ -98,14 +85,3 @@ def _print(group: Iterable[Record], form: Callable[[Record], str]) -> None:
     finally:
         if lines:
             click.echo("\n".join(lines).encode())  # JSON is UTF-8, whatever the terminal is
-
-
-def _forms(
-    *, raw: bool, features: str | None
-) -> tuple[Callable[[Record], str], Callable[[], None]]:
-    from streamrec.cli.json_form import Examples, raw_line
-
-    if raw:
-        return raw_line, lambda: None
-    examples = Examples(features.split(",") if features is not None else None)
-    return examples.line, examples.finish

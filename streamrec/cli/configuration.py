@@ -18,10 +18,10 @@ __all__ = ["check", "effective"]
 
 
 def check(settings: DaemonSettings) -> None:
-    """See that addresses, URLs, features and functions can be understood; nothing is opened.
+    """Check that addresses, URLs, features and functions can be understood; open nothing.
 
     Raises:
-        ConfigError: One cannot, the error names the dataset; or an address shows too much.
+        ConfigError: One cannot, and the error names the dataset; or an address is too exposed.
     """
     server = settings.server
     for where in server.listen:
@@ -45,7 +45,7 @@ def _check_dataset(dataset: DatasetSettings) -> None:
 
 
 def effective(settings: DaemonSettings) -> dict[str, Any]:
-    """All settings, defaults included, as plain data; secrets are masked."""
+    """Return all settings, with the defaults, as plain data; secrets are masked."""
     plain: dict[str, Any] = settings.model_dump(mode="json")
     for dataset in plain["datasets"].values():
         options = without_secrets(dataset["storage_options"])

@@ -11,8 +11,6 @@ import click
 from streamrec.cli.options import debug_option, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from streamrec.demo import Summary
 
 
@@ -37,7 +35,7 @@ def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
     from streamrec.cli.printing import print_json, progress_bar
 
     with progress_bar("records") as bar:
-        summary = job.run(_Watcher(bar, silent=as_json), keep=keep)
+        summary = job.run(_silent if as_json else click.echo, bar, keep=keep)
     if as_json:
         print_json(asdict(summary))
     else:
@@ -45,16 +43,8 @@ def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
     context.exit(0 if summary.ok else 1)
 
 
-class _Watcher:
-    """Prints what is done, and moves the bar."""
-
-    def __init__(self, bar: Callable[[str, int, int], None], *, silent: bool) -> None:
-        self.progress = bar
-        self._silent = silent
-
-    def note(self, text: str) -> None:
-        if not self._silent:
-            click.echo(text)
+def _silent(_: str) -> None:
+    """Print nothing."""
 
 
 def _text(found: Summary) -> str:

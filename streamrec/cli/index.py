@@ -29,22 +29,31 @@ from streamrec.cli.options import (
 @storage_option
 @json_option
 @debug_option
-def index(
-    *,
-    urls: tuple[str, ...],
-    output: str | None,
-    chunk_size: str,
-    max_record_bytes: int | None,
-    storage_options: dict[str, Any],
-    as_json: bool,
-) -> None:
+def index(*, as_json: bool, **options: Any) -> None:
     """Write the index of a dataset, for index=True.
 
     Reads every byte of the shards, several at a time, and checks every CRC: of a dataset with a
     fault no index is written. The index is one small object, 16 bytes for each chunk, and patterns
     for shards do not match its name. Write it again whenever a shard has changed.
     """
-    from streamrec.cli.printing import megabytes, print_json, progress_bar
+    from streamrec.cli.printing import print_json
+
+    facts = _write(**options)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(_text(facts))
+
+
+def _write(
+    urls: tuple[str, ...],
+    output: str | None,
+    chunk_size: str,
+    max_record_bytes: int | None,
+    storage_options: dict[str, Any],
+) -> dict[str, Any]:
+    """Check the shards, write their index, and return the facts to print."""
+    from streamrec.cli.printing import progress_bar
     from streamrec.config import byte_size
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
@@ -66,7 +75,7 @@ def index(
     data, url = found.encode(), output or index_url([report.url for report in reports])
     write_object(url, data, storage_options)
     size = sum(report.size for report in reports)
-    facts = {
+    return {
         "url": masked(url),
         "bytes": len(data),
         "shards": len(reports),
@@ -75,10 +84,11 @@ def index(
         "chunks": len(found.chunks().begin),
         "digest": found.digest(),
     }
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(
-            f"{facts['url']}: {facts['shards']:,} shards, {facts['records']:,} records, "
-            f"{facts['chunks']:,} chunks; {len(data):,} bytes for {megabytes(size)}"
-        )
+
+
+def _text(facts: dict[str, Any]) -> str:
+    from streamrec.cli.printing import megabytes
+
+    return (
+        "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
+    ).format(**facts) + megabytes(facts["shard_bytes"])

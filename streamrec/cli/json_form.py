@@ -28,7 +28,7 @@ _NO_NUMBER = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 class Examples:
-    """Prints parsed Examples.
+    """A printer of parsed Examples.
 
     Args:
         names: The features to print, in this order; ``None``: all, sorted.
@@ -41,7 +41,7 @@ class Examples:
         self._first: Record | None = None
 
     def line(self, record: Record) -> str:
-        """One line of JSON, without its end.
+        """Return a record as one line of JSON, without its end.
 
         Raises:
             MalformedExample: The record is no Example.
@@ -52,7 +52,7 @@ class Examples:
         return json.dumps(form, ensure_ascii=False)
 
     def finish(self) -> None:
-        """After the last line: see that every name stood for something.
+        """Check, after the last record, that each named feature was in a record.
 
         A record may lack a feature that others have, so only now is a name known to be wrong.
 
@@ -86,12 +86,12 @@ class Examples:
 
 
 def raw_line(record: Record) -> str:
-    """The payload in base64, as a JSON string."""
+    """Return a record's payload in base64, as a JSON string."""
     return f'"{base64.b64encode(record.payload).decode()}"'
 
 
 def text_or_base64(value: bytes) -> str | dict[str, str]:
-    """Bytes as text where they are text, else as base64."""
+    """Return bytes as text if they are text, else as base64."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -112,7 +112,7 @@ def _values(feature: Any) -> list[Any] | None:
 
 
 def _shortest(values: Iterable[float]) -> list[float | str]:
-    """Float32 as the shortest decimal that reads back as the same, which NumPy knows to write."""
+    """Return each float32 as the shortest decimal that reads back as the same; NumPy finds it."""
     texts = np.array(list(values), np.float32).astype(str).tolist()
     return [_NO_NUMBER[text] if text in _NO_NUMBER else float(text) for text in texts]
 

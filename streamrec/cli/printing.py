@@ -1,4 +1,4 @@
-"""How verbs print: JSON objects, and progress on a terminal."""
+"""The printing of the verbs: JSON objects, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["megabytes", "no_progress", "print_json", "progress_bar"]
 
 
 def print_json(value: Any) -> None:
-    """One object on standard output."""
+    """Print one object on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False).encode())
 
 
 def megabytes(count: int) -> str:
-    """A number of bytes for people, in powers of ten as rates are."""
+    """Return a number of bytes as text for people, in powers of ten as rates are."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -34,14 +34,14 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on standard error, where that is a terminal; else nothing is shown.
+    """Show a progress bar on standard error if that is a terminal.
 
     Args:
         unit: ``"bytes"``, or the name of what is counted.
 
     Yields:
-        A function to call, from any thread, with what is going on, how much of it is done, and of
-        how much.
+        A function to call, from any thread, with a word for the work, the amount that is done,
+        and the whole amount.
     """
     if not sys.stderr.isatty():
         yield no_progress

@@ -1,4 +1,4 @@
-"""``streamrec``: its verbs, its exit codes, and what an error looks like."""
+"""``streamrec``: its verbs, its exit codes, and the text of its errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command.
 
     Args:
-        arguments: Those behind the program's name.
+        arguments: The arguments after the program's name.
 
     Returns:
         The exit code.
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         code = _invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        return _nobody_listens()
+        return _discard_output()
     return code
 
 
@@ -109,11 +109,9 @@ def _usage(error: click.UsageError) -> str:
     return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
 
 
-def _nobody_listens() -> int:
-    """The reader of our output has what it wanted (``| head``): that is no failure.
-
-    Standard output becomes the null device, or the interpreter would complain when it flushes it.
-    """
+def _discard_output() -> int:
+    """Return the exit code for a reader of our output that has ended (``| head``): no failure."""
+    # Standard output becomes the null device, or the interpreter would complain when it flushes it.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

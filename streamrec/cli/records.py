@@ -1,4 +1,4 @@
-"""Reads records from shard to shard for ``streamrec cat``, and no more bytes than it needs."""
+"""The reading of records for ``streamrec cat``, of no more bytes than it needs."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 __all__ = ["Record", "Selection", "groups"]
 
 FEW = 1000
-"""Up to so many records are read one range after the other, and hardly anything ahead of them."""
+"""The most records that are read one range after the other, with hardly any read-ahead."""
 THRIFTY = {"memory_budget": "8MiB", "max_concurrency": 1, "prefetch": 1}
 READY = {"memory_budget": "128MiB"}
 
 
 class Record(NamedTuple):
-    """A record, and where it stands."""
+    """A record and its place."""
 
     payload: bytes
     url: str
     number: int
-    """In its shard, from 0; counted from the offset where one is given."""
+    """The record's number in its shard, from 0; counted from the offset if one is given."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records to read."""
+    """The records to read."""
 
     urls: tuple[str, ...]
     count: int | None = None
-    """At most so many; ``None``: all."""
+    """The most records; ``None``: all."""
     offset: int = 0
-    """Bytes: where in its only shard to begin."""
+    """The byte of the only shard at which to begin."""
     skip: int = 0
-    """Records to leave out first."""
+    """The number of records to leave out first."""
     check_crc: bool = True
     skip_corrupt: bool = False
-    """Leave damaged records out; they count where records are left out first."""
+    """``True`` leaves damaged records out; they count among those of ``skip``."""
     max_record_bytes: int | None = None
-    """``None``: as many as a stream's memory budget has by default."""
+    """Bytes of the longest record; ``None``: the default memory budget of a stream."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     __repr__ = masked_repr
 
     @property
     def last(self) -> int | None:
-        """How many records to read in all, with those that are skipped."""
+        """The number of records to read, with those that are left out first."""
         return None if self.count is None else self.skip + self.count
 
     def settings(self) -> DatasetSettings:
-        """Single raw records in the order of the shards: there is one lane."""
+        """Return the settings that read single raw records in the order of the shards: one lane."""
         few = self.last is not None and self.last <= FEW
         values = {
             "source": list(self.urls),
@@ -74,39 +74,30 @@ class Selection:
 
 
 def groups(selection: Selection) -> Iterator[list[Record]]:
-    """The selected records in order, as they come; no group is empty.
-
-    The loop is in a thread: in the main thread, Ctrl-C ends whatever it waits for.
+    """Yield the selected records in order, as they come; no group is empty.
 
     Raises:
         ConfigError: A URL cannot be understood, or there is an offset into several shards.
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
-    left, numbering = selection.count, _Numbering()
+    left, shard, before, following = selection.count, "", 0, 0
+    # The loop is in a thread: in the main thread, Ctrl-C ends whatever it waits for.
     with Bridge() as loop:
         for batch, urls in batches(loop, selection.settings(), selection.offset):
-            records = _records(batch, urls)
-            found = [one for one in records if numbering.of(one) >= selection.skip][:left]
+            found = []
+            for record in _records(batch, urls):
+                if record.url != shard:
+                    shard, before = record.url, following
+                # Records are counted over all shards, with the damaged ones that are left out.
+                following = before + record.number + 1
+                if following > selection.skip:
+                    found.append(record)
+            found = found[:left]
             left = None if left is None else left - len(found)
             if found:
                 yield found
             if left == 0:
                 return
-
-
-class _Numbering:
-    """The records' numbers over all shards, those of damaged ones included."""
-
-    def __init__(self) -> None:
-        self._url = ""
-        self._before = self._next = 0
-
-    def of(self, record: Record) -> int:
-        """The number of the next record."""
-        if record.url != self._url:
-            self._url, self._before = record.url, self._next
-        self._next = self._before + record.number + 1
-        return self._next - 1
 
 
 def _records(batch: Batch, urls: list[str]) -> list[Record]:

@@ -39,7 +39,7 @@ def serve(*, config: str, check_config: bool, until_eof: bool, as_json: bool) ->
 
 
 def _announce(bound: Bound, datasets: list[str], as_json: bool) -> None:
-    """Say where the daemon listens, on one line: others may wait for it."""
+    """Print the addresses on which the daemon listens, on one line: others may wait for it."""
     import json
 
     if as_json:

@@ -1,4 +1,4 @@
-"""Runs the daemon for ``streamrec serve``: its log, and its end with standard input."""
+"""The run of the daemon for ``streamrec serve``: its log, and its end with standard input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 
 def run(settings: DaemonSettings, ready: Callable[[daemon.Bound], None], until_eof: bool) -> None:
-    """Serve until a signal, or until standard input ends where that is wanted."""
+    """Serve until a signal, or with ``until_eof`` until standard input ends."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -29,7 +29,7 @@ def run(settings: DaemonSettings, ready: Callable[[daemon.Bound], None], until_e
 
 
 def _watch_stdin() -> None:
-    """Whoever started us is gone when the other end of our standard input is."""
+    """End this process when standard input ends, with the process that started it."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

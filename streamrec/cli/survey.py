@@ -1,4 +1,4 @@
-"""Looks at shards for ``streamrec info``: all bytes of a small dataset, a sample of a large one."""
+"""The survey of ``streamrec info``: it reads a small dataset, or a sample of a large one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
+from streamrec.shards.verify import all_of
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
@@ -25,42 +26,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.values.batch import Batch
+    from streamrec.values.columns import ByteArray
 
 __all__ = ["Survey", "survey"]
 
 SMALL = 64_000_000
-"""Bytes that are read wholly without being asked to: a second or so."""
+"""Bytes of the largest dataset that is read as a whole by default, in a second or so."""
 SAMPLE_SHARDS = 8
 SAMPLE_RECORDS = 512
 SAMPLE_BYTES = 16_000_000
-"""A sample ends with as many records, or with as many bytes if they are large."""
+"""A sample ends after this many records, or this many bytes if they are large."""
 LOOKED_AT = 1000
-"""Records that features are inferred from; parsing them in Python takes a moment."""
+"""The most records from which features are inferred; parsing them in Python takes a moment."""
 REQUESTS = 32
 RETRIES = 5
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found."""
+    """The results of a survey."""
 
     shards: tuple[str, ...]
     bytes: int
     records: int | None
     """``None``: not known."""
     estimated: bool
-    """Whether ``records`` is extrapolated from a sample."""
+    """True if ``records`` is extrapolated from a sample."""
     compression: str
     features: Mapping[str, FeatureSpec] | None
     """``None``: the records are no Examples, or there are none."""
     looked_at: int
-    """The number of records that the features come from."""
+    """The number of records from which the features are inferred."""
     note: str | None
-    """Why something is not known."""
+    """The reason why something is not known."""
     kernel: str = kernel.implementation
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; shards as their number, features in the plain form and as Python."""
+        """Return plain data: the number of shards, and features in the plain form and as Python."""
         plain = asdict(self) | {"shards": len(self.shards), "features": describe(self.features)}
         plain["first_shard"], plain["last_shard"] = self.shards[0], self.shards[-1]
         plain["python"] = None if self.features is None else as_python(self.features)
@@ -69,33 +71,33 @@ class Survey:
 
 @dataclass
 class Sample:
-    """What was read of some shards."""
+    """The records that were read of some shards."""
 
     most_records: int | None
-    """Where to stop; ``None``: at the end."""
+    """The number of records after which to stop; ``None``: at the end."""
     most_bytes: int | None
     records: int = 0
     nbytes: int = 0
-    """With the frames."""
+    """The bytes of the records with their frames."""
     first: list[bytes] = field(default_factory=list)
     places: list[dict[str, Any]] = field(default_factory=list)
-    """Where each of the first ones stands, in an error's fields."""
+    """The place of each of the first records, as an error's fields."""
     ratio: float = 1.0
-    """Bytes for each byte that is stored: more than one where shards are compressed."""
+    """Bytes for each stored byte: more than one if shards are compressed."""
 
     @property
     def stored_bytes(self) -> int:
-        """What the records take in their shards."""
+        """The bytes that the records take in their shards."""
         return round(self.nbytes / self.ratio)
 
     @property
     def complete(self) -> bool:
-        """Whether it is large enough."""
+        """True if the sample is large enough."""
         enough_records = self.most_records is not None and self.records >= self.most_records
         return enough_records or (self.most_bytes is not None and self.nbytes >= self.most_bytes)
 
     def add(self, batch: Batch, urls: Sequence[str]) -> None:
-        """Count records, and keep the first of all."""
+        """Count the records of a batch, and keep them if they are among the first."""
         column, origin = batch.records, batch.origin
         kept = min(len(column), LOOKED_AT - len(self.first))
         self.first += [column[row] for row in range(kept)]
@@ -109,7 +111,7 @@ class Sample:
         self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
 
     def extrapolate(self, size: int) -> int:
-        """How many records so many stored bytes hold, if they are like these."""
+        """Return the number of records in ``size`` stored bytes, if they are like these."""
         return round(size * self.records / max(1, self.stored_bytes))
 
 
@@ -121,14 +123,14 @@ async def survey(
     largest: int | None = None,
     progress: Callable[[str, int, int], None] = no_progress,
 ) -> Survey:
-    """Look at shards.
+    """Survey shards.
 
     Args:
-        urls: As ``streamrec.open`` takes them.
-        storage_options: fsspec's.
-        scan: Read all of them, however large.
-        largest: ``max_record_bytes``; ``None``: as many as a memory budget has by default.
-        progress: Called with a word, the bytes read, and how many there are to read.
+        urls: The shards, as ``streamrec.open`` takes them.
+        storage_options: The options for fsspec.
+        scan: Read all shards, however large.
+        largest: ``max_record_bytes``; ``None``: the default memory budget of a stream.
+        progress: Called with a word, the bytes read, and the bytes to read.
 
     Raises:
         ConfigError: A URL cannot be understood.
@@ -150,7 +152,7 @@ async def survey(
 
 
 def _spread(shards: Sequence[str]) -> list[str]:
-    """Some of the shards, evenly spread over all."""
+    """Return some of the shards, evenly spread over all."""
     count = min(SAMPLE_SHARDS, len(shards))
     return [shards[i * len(shards) // count] for i in range(count)]
 
@@ -185,7 +187,7 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
 
 
 def _ratio(statistics: Mapping[str, Any]) -> float:
-    """Bytes that have come out for each that was decompressed."""
+    """Return the decompressed bytes for each stored byte."""
     taken, given = statistics["decompressed_from"], statistics["decompressed_to"]
     return given / taken if given else 1.0
 
@@ -207,43 +209,26 @@ def _infer(sample: Sample) -> tuple[Mapping[str, FeatureSpec] | None, str | None
 async def _look(
     urls: list[str], storage_options: Mapping[str, Any]
 ) -> tuple[list[ObjectInfo], list[bytes]]:
-    """The shards with their sizes, and the first bytes of some.
-
-    A listing gives sizes; of shards that are named, each must be asked.
-    """
+    """Return the shards with their sizes, and the first bytes of some."""
     stores = Stores(storage_options)
+    limit = asyncio.Semaphore(REQUESTS)
+
+    async def start(found: ObjectInfo) -> tuple[ByteArray, ObjectInfo]:
+        async with limit:
+            store = stores.store_for(found.url)
+            return await read_range(store, ObjectInfo(found.url), 0, HEADER, retries=RETRIES)
+
     try:
         objects = await stores.resolve(urls)
         some = set(_spread([found.url for found in objects]))
-        limit = asyncio.Semaphore(REQUESTS)
+        # A listing gives sizes; a shard that is named must be asked for its own.
         asked = [found for found in objects if found.size is None or found.url in some]
-        answers = await _gather(_head(stores, found, limit) for found in asked)
+        answers = await all_of(map(start, asked))
     finally:
         await stores.aclose()
-    known = {found.url: found for found, _ in answers}
-    heads = [head for found, head in answers if found.url in some]
+    known = {found.url: found for _, found in answers}
+    heads = [head.tobytes() for head, found in answers if found.url in some]
     return [known.get(found.url, found) for found in objects], heads
-
-
-async def _gather(coroutines: Any) -> list[tuple[ObjectInfo, bytes]]:
-    """All results; the first error cancels the others and is raised itself."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _head(
-    stores: Stores, found: ObjectInfo, limit: asyncio.Semaphore
-) -> tuple[ObjectInfo, bytes]:
-    """The object with its size, and the first bytes of it, tried some times."""
-    async with limit:
-        store = stores.store_for(found.url)
-        head, info = await read_range(store, ObjectInfo(found.url), 0, HEADER, retries=RETRIES)
-        return info, head.tobytes()
 
 
 def _compression(heads: Sequence[bytes]) -> str:

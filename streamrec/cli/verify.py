@@ -53,21 +53,15 @@ def verify(
             check(urls, storage_options, largest=max_record_bytes, progress=progress)
         )
     if as_json:
-        print_json(_as_object(reports))
+        damaged = [report.to_dict() for report in reports if report.faults]
+        print_json(_sums(reports) | {"damaged": damaged})
     else:
         click.echo("\n".join(_lines(reports)))
     if any(report.faults for report in reports):
         context.exit(FAILED)
 
 
-def _as_object(reports: Sequence[ShardReport]) -> dict[str, Any]:
-    return {
-        **_sums(reports),
-        "damaged": [report.to_dict() for report in reports if report.faults],
-    }
-
-
-def _sums(reports: Sequence[ShardReport]) -> dict[str, int]:
+def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:
     return {
         "shards": len(reports),
         "bytes": sum(report.size for report in reports),

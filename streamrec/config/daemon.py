@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr
 
 from streamrec.config.dataset import DatasetSettings
 from streamrec.config.validation import Settings, validate
@@ -29,7 +29,9 @@ class DaemonSettings(Settings):
 
         listen: list[str] = Field(default=["tcp://127.0.0.1:7070"], min_length=1)
         """``tcp://host:port`` or ``unix:///path``; port 0 picks a free one."""
-        status: str | None = "127.0.0.1:7071"
+        status: Annotated[str | None, AfterValidator(lambda status: status or None)] = (
+            "127.0.0.1:7071"
+        )
         """``host:port`` of ``/livez``, ``/readyz``, ``/metrics``; ``""`` or ``None`` for none."""
         token: SecretStr | None = None
         """The token that clients must present. Over TCP beyond loopback it is refused, since it
@@ -48,11 +50,6 @@ class DaemonSettings(Settings):
         """Seconds to wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT."""
         idle_timeout: _Wait = 7200.0
         """Seconds that a client may be silent before its connection is closed."""
-
-        @field_validator("status")
-        @classmethod
-        def _none_if_empty(cls, status: str | None) -> str | None:
-            return status or None
 
     server: Server = Server()
     datasets: dict[str, DatasetSettings] = Field(min_length=1)

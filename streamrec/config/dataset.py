@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ByteSize,
     Field,
     NonNegativeInt,
@@ -45,6 +46,23 @@ _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _NO_MIX = "has no effect, since the source has no components to mix; leave it out"
 
 
+def _none_if_false(index: object) -> object:
+    return None if index is False or index == "" else index
+
+
+def compression_name(name: object) -> Any:
+    """Return our name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
+    return (name or "none").lower() if name is None or isinstance(name, str) else name
+
+
+def _large_enough(budget: ByteSize | str) -> ByteSize | str:
+    if isinstance(budget, int) and budget < 8 * MIB:
+        raise ValueError(
+            "is less than the 8 MiB that one range and one batch need; give 8 MiB or more"
+        )
+    return budget
+
+
 class DatasetSettings(Settings):
     """The settings of one dataset: the source, the order and the batches; a daemon has them too."""
 
@@ -60,7 +78,7 @@ class DatasetSettings(Settings):
     shuffle_window: ByteSize = Field(default=ByteSize(256 * MIB), ge=0)
     """Bytes of all lanes' windows together."""
     lanes: Annotated[int, Field(gt=0, le=1 << 16)] | Literal["auto"] = "auto"
-    index: Literal[True] | str | None = None
+    index: Annotated[Literal[True] | str | None, BeforeValidator(_none_if_false)] = None
     """The index, which gives the order by record: its URL, or ``True`` for the one beside the
     shards."""
     epochs: PositiveInt | None = 1
@@ -93,10 +111,12 @@ class DatasetSettings(Settings):
     """The most records that may be skipped: a number, or a fraction of the records read."""
     quarantine: str | None = None
     """The URL under which the bytes of skipped records are kept."""
-    compression: Literal["auto"] | Compression = "auto"
+    compression: Annotated[Literal["auto"] | Compression, BeforeValidator(compression_name)] = (
+        "auto"
+    )
     """The shards' compression; auto: by the first bytes of each. TensorFlow's names are taken too.
     """
-    memory_budget: ByteSize | Literal["auto"] = "auto"
+    memory_budget: Annotated[ByteSize | Literal["auto"], AfterValidator(_large_enough)] = "auto"
     """The most bytes in flight."""
     max_record_bytes: Annotated[ByteSize, Field(gt=0)] | Literal["auto"] = "auto"
     """Bytes of the longest record that is read; auto: the memory budget."""
@@ -199,11 +219,6 @@ class DatasetSettings(Settings):
             )
         return buckets
 
-    @field_validator("index", mode="before")
-    @classmethod
-    def _none_if_false(cls, index: object) -> object:
-        return None if index is False or index == "" else index
-
     @field_validator("on_corrupt")
     @classmethod
     def _checked(cls, choice: str, known: ValidationInfo) -> str:
@@ -244,20 +259,6 @@ class DatasetSettings(Settings):
             )
         return url
 
-    @field_validator("compression", mode="before")
-    @classmethod
-    def _plain_name(cls, name: object) -> object:
-        return compression_name(name) if name is None or isinstance(name, str) else name
-
-    @field_validator("memory_budget")
-    @classmethod
-    def _large_enough(cls, budget: ByteSize | str) -> ByteSize | str:
-        if isinstance(budget, int) and budget < 8 * MIB:
-            raise ValueError(
-                "is less than the 8 MiB that one range and one batch need; give 8 MiB or more"
-            )
-        return budget
-
 
 class StreamSettings(DatasetSettings):
     """The settings of ``streamrec.open``."""
@@ -280,8 +281,3 @@ def ends(settings: DatasetSettings) -> dict[str, Any]:
     """Return the settings that decide where runs end."""
     # Ranks that differ in these would wait for each other for ever.
     return settings.model_dump(include={"epochs", "steps_per_epoch", "remainder"})
-
-
-def compression_name(name: str | None) -> str:
-    """Return our name of a compression; TensorFlow's are ``"GZIP"``, ``"ZLIB"`` and ``""``."""
-    return (name or "none").lower()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,86 +21,78 @@ from streamrec.demo.shards import pictures, write_shards
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Summary", "Watcher", "run"]
+__all__ = ["Summary", "run"]
 
-LOOK = 0.1
-"""Seconds between two looks at how far the ranks are."""
+PROGRESS_SECONDS = 0.1
+"""Seconds between two calls of ``progress`` while the ranks take batches."""
+DEFAULT_PLAN = Plan()
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of it."""
+    """The results of the demo."""
 
     records: int
-    """Delivered, in all epochs and ranks."""
+    """The records that were delivered, in all epochs and ranks."""
     bytes: int
-    """Of their values."""
+    """The bytes of their values."""
     epochs: int
     ranks: int
     shards: int
     first_batch_seconds: float
-    """From connecting to the first batch, of the rank that waited longest."""
+    """The time from connecting to the first batch, of the rank that waited longest."""
     stream_seconds: float
-    """From connecting to the last batch."""
+    """The time from connecting to the last batch."""
     megabytes_per_second: float
     records_per_second: float
     resumed_at_step: int | None
     """The step at which one rank was stopped and went on from its state."""
     lost: int
-    """Records that an epoch lacks, over all epochs."""
+    """The records that an epoch lacks, over all epochs."""
     repeated: int
-    """Deliveries too many."""
+    """The deliveries of a record after the first in an epoch."""
     damaged: int
-    """Records that are not what was written."""
+    """The records that differ from what was written."""
     seconds: float
-    """All of it, with writing and starting."""
+    """The time of the whole demo, with writing and starting."""
     kernel: str
     version: str
 
     @property
     def ok(self) -> bool:
-        """Whether every record arrived exactly once an epoch, as it was written."""
+        """True if every record arrived exactly once an epoch, as it was written."""
         return not (self.lost or self.repeated or self.damaged)
 
 
-class Watcher(Protocol):
-    """Who is told how far it is."""
-
-    def note(self, text: str) -> None:
-        """A step is done."""
-        ...
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        """So many records of something are done."""
-        ...
-
-
-def run(watcher: Watcher, *, plan: Plan | None = None, keep: Path | None = None) -> Summary:
+def run(
+    note: Callable[[str], object],
+    progress: Callable[[str, int, int], None],
+    *,
+    plan: Plan = DEFAULT_PLAN,
+    keep: Path | None = None,
+) -> Summary:
     """Run the demo; nothing is left of it, neither files nor processes.
 
     Args:
-        watcher: Is told how far it is.
-        plan: How much of what; ``None``: the usual.
+        note: Called with a sentence about each step that is done.
+        progress: Called with a word for the work, the records that are done, and all records.
+        plan: The amounts.
         keep: A new or empty directory to work in, and to leave as it is at the end.
 
     Raises:
         ConfigError: The directory cannot be used.
         StreamrecError: Something did not work.
     """
-    plan = plan or Plan()
     begun = time.perf_counter()
     with _directory(keep) as directory:
         bucket = directory / "buckets" / processes.BUCKET
         bucket.mkdir(parents=True)
         with processes.store(directory, plan) as store:
-            size = write_shards(
-                bucket, plan, lambda done: watcher.progress("writing", done, plan.records)
-            )
+            size = write_shards(bucket, plan, lambda done: progress("writing", done, plan.records))
             endpoint = store.ready()["endpoint"]
-            watcher.note(
+            note(
                 f"wrote {plan.records:,} JPEG records, {size / 1e6:.0f} MB, into {plan.shards} "
                 f"shards, behind {endpoint} with {1e3 * plan.latency:.0f} ms to the first byte"
             )
@@ -109,7 +101,9 @@ def run(watcher: Watcher, *, plan: Plan | None = None, keep: Path | None = None)
                 ThreadPoolExecutor(plan.ranks, "rank") as threads,
                 processes.feeder(directory, plan, endpoint) as feeder,
             ):
-                ranks, started = _stream(threads, feeder, plan, watcher)
+                address = _address(feeder)
+                note(f"started a feeder, process {feeder.process.pid}, at {address}")
+                ranks, started = _stream(threads, address, plan, progress)
     return _summary(plan, ranks, started, begun)
 
 
@@ -129,37 +123,36 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep.absolute()
 
 
-def _stream(
-    threads: ThreadPoolExecutor, feeder: processes.Child, plan: Plan, watcher: Watcher
-) -> tuple[list[Rank], float]:
-    """Let all ranks take their batches; gives them, and when they began."""
+def _address(feeder: processes.Child) -> str:
+    """Wait for the feeder, and return the dataset's address."""
     where = feeder.ready()
     processes.check_ready(where["status"])
-    address = f"{where['listen'][0]}/pictures"
-    watcher.note(f"started a feeder, process {feeder.process.pid}, at {address}")
+    return f"{where['listen'][0]}/pictures"
+
+
+def _stream(
+    threads: ThreadPoolExecutor,
+    address: str,
+    plan: Plan,
+    progress: Callable[[str, int, int], None],
+) -> tuple[list[Rank], float]:
+    """Let all ranks take their batches; return them, and the time at which they began."""
     images, stopping = pictures(), threading.Event()
     ranks = [
         Rank(address, number, plan, Account(plan, images), stopping) for number in range(plan.ranks)
     ]
     started = time.perf_counter()
     try:
-        _watch([threads.submit(rank.run) for rank in ranks], ranks, plan, watcher)
+        pending = {threads.submit(rank.run) for rank in ranks}
+        while pending:
+            done, pending = wait(pending, PROGRESS_SECONDS, FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            records = sum(rank.account.records for rank in ranks)
+            progress("streaming", records, plan.records * plan.epochs)
     finally:
         stopping.set()
     return ranks, started
-
-
-def _watch(
-    running: Iterable[Future[None]], ranks: Sequence[Rank], plan: Plan, watcher: Watcher
-) -> None:
-    """Wait for all ranks, or for the first that fails."""
-    total = plan.records * plan.epochs
-    pending = set(running)
-    while pending:
-        done, pending = wait(pending, LOOK, FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        watcher.progress("streaming", sum(rank.account.records for rank in ranks), total)
 
 
 def _summary(plan: Plan, ranks: Sequence[Rank], started: float, begun: float) -> Summary:

@@ -20,7 +20,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How much there is of what."""
+    """The amounts of the demo."""
 
     shards: int = 32
     records_per_shard: int = 32
@@ -31,7 +31,7 @@ class Plan:
     latency: float = 0.04
     """Seconds to the store's first byte: that of a bucket in the same region."""
     shuffle_window: int = 32_000_000
-    """Bytes over all lanes."""
+    """The bytes of the windows of all lanes."""
     stopped_rank: int = 1
     """The rank that is stopped and resumed."""
 
@@ -41,15 +41,15 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """Different records: those of one epoch."""
+        """The number of records of one epoch."""
         return self.shards * self.records_per_shard
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches of each rank in one epoch."""
+        """The number of batches of each rank in one epoch."""
         return self.records // (self.ranks * self.batch_size)
 
     @property
     def stop_step(self) -> int:
-        """After how many batches the rank is stopped: in the middle of the first epoch."""
+        """The number of batches, in the first epoch, after which the rank is stopped."""
         return max(1, self.steps_per_epoch * 5 // 8)

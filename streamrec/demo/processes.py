@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["Child", "feeder", "store"]
 
 START = 30.0
-"""Seconds that a process gets to say that it is ready; it takes about one."""
+"""The most seconds until a process is ready; it takes about one."""
 GOODBYE = 5.0
-"""Seconds that it gets to end by itself."""
+"""The most seconds until a process has ended by itself."""
 TAIL = 2000
-"""Bytes of its log that an error shows."""
+"""The bytes of a process's log that an error shows."""
 KEY, SECRET = "demo", "demo-secret"
 BUCKET = "demo"
 
 
 class Child:
-    """A process of streamrec's that says in one line of JSON where it listens.
+    """A process of streamrec's, which prints its addresses as one line of JSON.
 
     Args:
-        name: What it is, for errors.
-        arguments: Behind ``python -m``.
+        name: The name for errors.
+        arguments: The arguments of ``python -m``.
         log: The file for its standard error.
     """
 
@@ -55,10 +55,10 @@ class Child:
             )
 
     def ready(self) -> dict[str, Any]:
-        """Wait until it says where it listens.
+        """Wait until it has printed its addresses, and return them.
 
         Raises:
-            StreamrecError: It ended, or said nothing in time.
+            StreamrecError: It ended, or printed nothing in time.
         """
         assert self.process.stdout is not None
         timer = threading.Timer(START, self.process.kill)
@@ -74,7 +74,7 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """End it and wait for it."""
+        """End the process and wait for it."""
         pipes = (self.process.stdin, self.process.stdout)
         for pipe in pipes:
             if pipe is not None:
@@ -110,10 +110,10 @@ def feeder(directory: Path, plan: Plan, endpoint: str) -> Child:
 
 
 def check_ready(status: str) -> None:
-    """Ask the daemon's second port whether clients are welcome, as an orchestrator does.
+    """Check at the daemon's status port that it accepts clients, as an orchestrator does.
 
     Raises:
-        StreamrecError: They are not.
+        StreamrecError: It does not.
     """
     connection = HTTPConnection(status, timeout=START)
     try:
@@ -152,6 +152,6 @@ def _configuration(plan: Plan, endpoint: str) -> str:
 
 
 def _table(name: str, values: dict[str, Any]) -> str:
-    """A table of TOML; of these kinds of values JSON writes the same."""
+    """Return a table of TOML; these kinds of values look the same in JSON."""
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
     return f"[{name}]\n{''.join(lines)}"

@@ -21,24 +21,24 @@ __all__ = ["Account", "Rank"]
 
 
 class Account:
-    """What one rank has received.
+    """The account of the records that one rank has received.
 
     Args:
-        plan: What there is to receive.
+        plan: The records to receive.
         images: The pictures by label.
     """
 
     def __init__(self, plan: Plan, images: list[bytes]) -> None:
         self.counts = np.zeros((plan.epochs, plan.records), np.int64)
-        """int64 ``[epochs, records]``: how often each record came in each epoch."""
+        """int64 ``[epochs, records]``: the number of times that each record came in each epoch."""
         self.records = 0
         self.bytes = 0
         self.damaged = 0
-        """Records that are not what was written."""
+        """The records that differ from what was written."""
         self._images = images
 
     def add(self, batch: Batch) -> None:
-        """Enter one batch."""
+        """Count the records of one batch."""
         columns: dict[str, Any] = dict(batch)
         rows = zip(columns["id"].tolist(), columns["label"].tolist(), columns["image"], strict=True)
         for number, label, image in rows:
@@ -64,17 +64,17 @@ class Rank:
     plan: Plan
     account: Account
     stopping: threading.Event
-    """Set when the demo is to end early."""
+    """An event that is set to end the demo early."""
     first_batch: float | None = None
-    """Seconds from connecting to the first batch."""
+    """The seconds from connecting to the first batch."""
     finished: float = 0.0
-    """``time.perf_counter()`` at the last batch."""
+    """The time of the last batch, from ``time.perf_counter()``."""
     resumed_at: int | None = None
-    """The step of the state that it went on from."""
+    """The step of the state from which it was resumed."""
     _started: float = field(default=0.0, repr=False)
 
     def run(self) -> None:
-        """Take all batches; the plan's rank stops in the middle and goes on from its state."""
+        """Take all batches; the plan's stopped rank stops in the middle, and then resumes."""
         self._started = time.perf_counter()
         stopped = self.number == self.plan.stopped_rank
         state = self._follow(None, self.plan.stop_step if stopped else None)
@@ -84,7 +84,7 @@ class Rank:
             self._follow(state, None)
 
     def _follow(self, state: dict[str, Any] | None, stop_step: int | None) -> dict[str, Any]:
-        """Connect and take batches; gives the state after the last one."""
+        """Connect, take batches, and return the state after the last one."""
         stream = connect(self.address, rank=self.number, world_size=self.plan.ranks)
         if state is not None:
             stream.load_state_dict(state)

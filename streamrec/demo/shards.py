@@ -17,7 +17,7 @@ __all__ = ["pictures", "write_shards"]
 
 
 def pictures() -> list[bytes]:
-    """The JPEG files that come with this package, by name; a record's label is the number here."""
+    """Return this package's JPEG files, sorted by name; a label is an index into this list."""
     found = files("streamrec.demo").joinpath("pictures").iterdir()
     jpegs = sorted((path for path in found if path.name.endswith(".jpg")), key=lambda p: p.name)
     return [path.read_bytes() for path in jpegs]
@@ -27,8 +27,8 @@ def write_shards(directory: Path, plan: Plan, progress: Callable[[int], None]) -
     """Write the plan's shards.
 
     Args:
-        directory: Where; it exists.
-        plan: How many.
+        directory: The existing directory for them.
+        plan: The numbers of shards and records.
         progress: Called with the number of records that are written.
 
     Returns:

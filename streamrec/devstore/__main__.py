@@ -21,8 +21,8 @@ import click
 from streamrec.devstore.faults import Fault
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.synthetic import SyntheticObjects
-from streamrec.devstore.thread import new_event_loop
 from streamrec.errors import StreamrecError
+from streamrec.flow.bridge import new_event_loop
 
 
 @click.command()
@@ -82,7 +82,7 @@ async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     if until_eof:
-        watch_stdin(loop, stopping)
+        threading.Thread(target=end_at_eof, name="stdin", daemon=True).start()
     if warm:
         await store.warm()
     async with store:
@@ -91,16 +91,11 @@ async def serve(store: DevStore, *, warm: bool, until_eof: bool) -> None:
         await stopping.wait()
 
 
-def watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Set the event at the end of standard input."""
-    # A daemon thread, because one of the loop's executor would keep the process from ending.
-
-    def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        loop.call_soon_threadsafe(stopping.set)
-
-    threading.Thread(target=watch, name="stdin", daemon=True).start()
+def end_at_eof() -> None:
+    """End the process at the end of standard input."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ def check_access(
         anonymous: ``True`` accepts requests without a signature.
 
     Raises:
-        S3Error: The request is refused.
+        Refusal: The request is refused.
     """
     authorization = headers.get("Authorization")
     if authorization is not None:
@@ -52,7 +52,7 @@ def check_access(
     elif "AWSAccessKeyId" in query:
         raise _outdated()
     elif not anonymous:
-        raise S3Error(403, "AccessDenied")
+        raise Refusal(403, "AccessDenied")
 
 
 def _key_in_header(authorization: str) -> str:
@@ -61,7 +61,7 @@ def _key_in_header(authorization: str) -> str:
     match = _CREDENTIAL.search(authorization)
     complete = "SignedHeaders=" in authorization and "Signature=" in authorization
     if not authorization.startswith(ALGORITHM) or match is None or not complete:
-        raise S3Error(400, "AuthorizationHeaderMalformed", "The authorization header is malformed.")
+        raise Refusal(400, "AuthorizationHeaderMalformed", "The authorization header is malformed.")
     return match[1]
 
 
@@ -74,7 +74,7 @@ def _key_in_query(query: Mapping[str, str], now: float) -> str:
     if not re.fullmatch("[0-9]{1,9}", expires) or not 0 < int(expires) <= LONGEST_EXPIRY:
         raise _malformed("X-Amz-Expires must be between 1 and 604800 seconds.")
     if now > signed + int(expires):
-        raise S3Error(403, "AccessDenied", "Request has expired")
+        raise Refusal(403, "AccessDenied", "Request has expired")
     return match[1]
 
 
@@ -87,15 +87,15 @@ def _date(text: str) -> float:
 
 def _known(key: str, keys: Collection[str]) -> None:
     if key not in keys:
-        raise S3Error(403, "InvalidAccessKeyId")
+        raise Refusal(403, "InvalidAccessKeyId")
 
 
-def _malformed(message: str) -> S3Error:
-    return S3Error(400, "AuthorizationQueryParametersError", message)
+def _malformed(message: str) -> Refusal:
+    return Refusal(400, "AuthorizationQueryParametersError", message)
 
 
-def _outdated() -> S3Error:
+def _outdated() -> Refusal:
     message = (
         "The authorization mechanism you have provided is not supported. Use AWS4-HMAC-SHA256."
     )
-    return S3Error(400, "InvalidRequest", message)
+    return Refusal(400, "InvalidRequest", message)

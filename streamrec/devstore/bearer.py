@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.errors import GCSError
+from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,14 +30,14 @@ def check_bearer(
         anonymous: ``True`` accepts requests without a token, though never with a wrong one.
 
     Raises:
-        GCSError: The request is refused.
+        Refusal: The request is refused.
     """
     authorization = headers.get("Authorization")
     if authorization is None:
         if anonymous:
             return
         message = "Anonymous caller does not have storage access to the resource."
-        raise GCSError(401, "required", message, _CHALLENGE)
+        raise Refusal(401, "required", message, _CHALLENGE)
     kind, _, token = authorization.partition(" ")
     if kind.lower() != "bearer" or tokens.get(token.strip(), 0.0) <= now:
-        raise GCSError(401, "authError", "Invalid Credentials", _CHALLENGE)
+        raise Refusal(401, "authError", "Invalid Credentials", _CHALLENGE)

@@ -8,11 +8,11 @@ import os
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import crc32c
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import NO_HEADERS, Objects, Stored, digest, split_name
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryObjects"]
 
-_Version = tuple[int, int]  # modification time in nanoseconds, size
 HASHED_SLICE = 1 << 20
-
-
-class _Digests(NamedTuple):
-    etag: str
-    crc32c: int
 
 
 class _FileContent:
@@ -57,8 +51,7 @@ class DirectoryObjects(Objects):
         self._unfinished = self.root / ".unfinished"
         self._unfinished.mkdir(parents=True, exist_ok=True)
         self._hashing = threading.Lock()
-        self._digests: dict[Path, tuple[_Version, _Digests]] = {}
-        self._headers: dict[Path, Mapping[str, str]] = {}
+        self._known: dict[Path, Stored] = {}
 
     def buckets(self) -> list[str]:
         """Return the buckets' names, sorted."""
@@ -85,12 +78,8 @@ class DirectoryObjects(Objects):
     async def describe(self, bucket: str, key: str) -> Stored:
         """Return the object's size, ETag, …; the content is hashed in a thread."""
         path = self._file(bucket, key)
-        found = self._known_digests(path, _version(path))
-        if found is None:
-            found = await asyncio.to_thread(self._hash, path)
-        modified, size = _version(path)
-        headers = self._headers.get(path, NO_HEADERS)
-        return Stored(size, found.etag, modified / 1e9, headers, modified, found.crc32c)
+        found = self._current(path)
+        return await asyncio.to_thread(self._hash, path) if found is None else found
 
     def open(self, bucket: str, key: str) -> _FileContent:
         """Open the object's file, which stays readable if it is replaced meanwhile."""
@@ -110,19 +99,18 @@ class DirectoryObjects(Objects):
         handle, temporary = tempfile.mkstemp(dir=self._unfinished)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        version = _version(Path(temporary))
-        modified, found = version[0], _Digests(etag or digest(data), crc32c.crc32c(data))
-        stored = Stored(len(data), found.etag, modified / 1e9, headers, modified, found.crc32c)
+        modified, size = _version(Path(temporary))
+        crc, etag = crc32c.crc32c(data), etag or digest(data)
+        stored = Stored(size, etag, modified / 1e9, headers, modified, crc)
         Path(temporary).replace(path)
-        self._digests[path] = (version, found)
-        self._headers[path] = headers
+        self._known[path] = stored
         return stored
 
     def remove(self, bucket: str, key: str) -> None:
         """Delete the file, and the directories that it leaves empty."""
         path = self._file(bucket, key)
         path.unlink()
-        self._headers.pop(path, None)
+        self._known.pop(path, None)
         for parent in path.relative_to(self.root / bucket).parents[:-1]:
             directory = self.root / bucket / parent
             if any(directory.iterdir()):
@@ -132,18 +120,22 @@ class DirectoryObjects(Objects):
     def __getitem__(self, name: str) -> bytes:
         return self._file(*split_name(name)).read_bytes()
 
-    def _known_digests(self, path: Path, version: _Version) -> _Digests | None:
-        known = self._digests.get(path)
-        return known[1] if known is not None and known[0] == version else None
+    def _current(self, path: Path) -> Stored | None:
+        """Return the known metadata, unless the file has changed since."""
+        known = self._known.get(path)
+        is_current = known is not None and (known.generation, known.size) == _version(path)
+        return known if is_current else None
 
-    def _hash(self, path: Path) -> _Digests:
+    def _hash(self, path: Path) -> Stored:
         with self._hashing:  # a second thread finds the result of the first
-            version = _version(path)
-            found = self._known_digests(path, version)
-            if found is None:
-                found = _digests_of(path)
-                self._digests[path] = (version, found)
-            return found
+            if found := self._current(path):
+                return found
+            modified, size = _version(path)
+            headers = self._known[path].headers if path in self._known else NO_HEADERS
+            etag, crc = _digests_of(path)
+            stored = Stored(size, etag, modified / 1e9, headers, modified, crc)
+            self._known[path] = stored
+            return stored
 
     def _bucket(self, bucket: str) -> Path:
         path = self._path(bucket)
@@ -161,7 +153,7 @@ class DirectoryObjects(Objects):
         parts = [bucket] if key is None else [bucket, *key.split("/")]
         if bucket.startswith(".") or not _plain("/".join(parts)):
             message = "This store keeps objects as files, and the name is no valid path of a file."
-            raise S3Error(400, "InvalidArgument", message)
+            raise Refusal(400, "InvalidArgument", message)
         return self.root.joinpath(*parts)
 
     def _make_room(self, path: Path) -> None:
@@ -189,20 +181,22 @@ def _files(base: Path, directory: Path) -> Iterator[str]:
         yield from (name if inside == "." else f"{inside}/{name}" for name in names)
 
 
-def _version(path: Path) -> _Version:
+def _version(path: Path) -> tuple[int, int]:
+    """Return the modification time in nanoseconds, and the size."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
 
-def _digests_of(path: Path) -> _Digests:
+def _digests_of(path: Path) -> tuple[str, int]:
+    """Return the MD5 and the CRC-32C of a file."""
     md5, crc = hashlib.md5(usedforsecurity=False), 0
     with path.open("rb") as file:
         while piece := file.read(HASHED_SLICE):
             md5.update(piece)
             crc = crc32c.crc32c(piece, crc)
-    return _Digests(md5.hexdigest(), crc)
+    return md5.hexdigest(), crc
 
 
-def _both_file_and_directory() -> S3Error:
+def _both_file_and_directory() -> Refusal:
     message = "This store keeps objects as files: one name cannot be a file and a directory."
-    return S3Error(409, "OperationAborted", message)
+    return Refusal(409, "OperationAborted", message)

@@ -1,4 +1,4 @@
-"""The error responses of the store, with the codes of S3 and of Google."""
+"""The error responses of the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["GCSError", "Refusal", "S3Error"]
+__all__ = ["Refusal"]
 
 _DEFAULT_MESSAGES = {
     "AccessDenied": "Access Denied",
@@ -32,7 +32,8 @@ class Refusal(Exception):
 
     Args:
         status: The HTTP status.
-        code: The error code, as the API names it.
+        code: One of S3's codes, such as ``NoSuchKey``; or one of Google's reasons, such as
+            ``notFound``, where it does not follow from the status.
         message: The message; by default the API's own message for the code.
         headers: Further headers, such as Retry-After.
     """
@@ -45,11 +46,3 @@ class Refusal(Exception):
         self.message = message or _DEFAULT_MESSAGES.get(code, code)
         self.headers = dict(headers or {})
         super().__init__(f"{status} {code}: {self.message}")
-
-
-class S3Error(Refusal):
-    """A refusal with one of S3's codes, such as ``NoSuchKey``; also used by shared code."""
-
-
-class GCSError(Refusal):
-    """A refusal with one of Google's reasons, such as ``notFound``."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.ranges import Unsatisfiable, parse_range
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.ranges import parse_range
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class FaultEffects(Settings):
     status: Annotated[int, Field(ge=200, le=599)] | None = None
     """A status to send with the API's error document, in place of any other effect on the body."""
     code: str = "SlowDown"
-    """The error code of a ``status`` response; for GCS, the default follows from the status."""
+    """The error code of a ``status`` response; for GCS, one of S3's follows from the status."""
     retry_after: NonNegativeInt | None = None
     """Seconds in the Retry-After header of a ``status`` response."""
     reset_after: NonNegativeInt | None = None
@@ -163,9 +164,9 @@ def _holds(range_header: str | None, place: int) -> bool:
     # The object's size is not known here, so it is taken to be as large as possible.
     try:
         span = parse_range(range_header, sys.maxsize)
-    except Unsatisfiable:
+    except Refusal:
         return False
-    return span is not None and span.start <= place < span.stop
+    return span is not None and place in span
 
 
 def _compile(path: str | None) -> re.Pattern[str] | None:

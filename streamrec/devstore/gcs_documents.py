@@ -7,14 +7,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.documents import timestamp
-from streamrec.devstore.errors import GCSError
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.messages import Reply
+from streamrec.devstore.s3_documents import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.devstore.errors import Refusal
     from streamrec.devstore.messages import Call
     from streamrec.devstore.objects import Stored
 
@@ -99,12 +98,12 @@ def selected(document: Mapping[str, Any], fields: str | None) -> dict[str, Any]:
     """Return the fields of a document that ``fields=a,b(c,d),e/f`` selects, nested one level deep.
 
     Raises:
-        GCSError: The selection is malformed.
+        Refusal: The selection is malformed.
     """
     if fields is None or fields == "*":
         return dict(document)
     if not re.fullmatch(rf"(?:{_FIELD.pattern})+", fields):
-        raise GCSError(400, "invalid", f"Invalid field selection {fields}")
+        raise Refusal(400, "invalid", f"Invalid field selection {fields}")
     shown = {}
     for name, inner, single in _FIELD.findall(fields):
         if name in document:
@@ -129,14 +128,14 @@ def parse(body: bytes) -> dict[str, Any]:
     """Parse a request's JSON document.
 
     Raises:
-        GCSError: It is no JSON object.
+        Refusal: It is no JSON object.
     """
     try:
         document = json.loads(body)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise GCSError(400, "parseError")
+        raise Refusal(400, "parseError")
     return document
 
 
@@ -145,13 +144,9 @@ def error_reply(error: Refusal, *, download: bool) -> Reply:
     if download:
         headers = {"Content-Type": "text/html; charset=UTF-8"}
         return Reply(error.status, headers | error.headers, error.message.encode())
-    headers = {"Content-Type": "application/json; charset=UTF-8"}
-    return Reply(error.status, headers | error.headers, _error_document(error))
-
-
-def _error_document(error: Refusal) -> bytes:
-    own = error.code if isinstance(error, GCSError) else ""  # shared code raises S3's codes
-    reason = own or _REASONS.get(error.status, "backendError")
+    own = error.code[:1].islower()  # shared code raises S3's codes, which begin with a capital
+    reason = error.code if own else _REASONS.get(error.status, "backendError")
     inner = {"message": error.message, "domain": "global", "reason": reason}
     document = {"code": error.status, "message": error.message, "errors": [inner]}
-    return json.dumps({"error": document}).encode()
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    return Reply(error.status, headers | error.headers, json.dumps({"error": document}).encode())

@@ -5,156 +5,118 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from contextlib import suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.errors import GCSError
+from streamrec.devstore.api import API
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs_documents import hashes, json_reply, object_resource, parse
-from streamrec.devstore.gcs_uploads import Sessions, parse_multipart
-from streamrec.devstore.messages import ObjectBody, Reply
-from streamrec.devstore.ranges import Unsatisfiable, parse_range, unsatisfied
+from streamrec.devstore.gcs_uploads import Session, parse_multipart
+from streamrec.devstore.messages import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
-    from streamrec.devstore.gcs import Request
     from streamrec.devstore.messages import Call
-    from streamrec.devstore.objects import Objects, Stored
+    from streamrec.devstore.objects import Stored
 
-__all__ = ["GCSObjectCalls"]
+__all__ = ["GCSObjects"]
 
 
-class GCSObjectCalls:
-    """The operations on one object, without versioning: an overwritten object is lost.
+class GCSObjects(API[Session]):
+    """The operations on one object, without versioning: an overwritten object is lost."""
 
-    Args:
-        objects: The backend that holds the objects.
-    """
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._sessions = Sessions()
-
-    def operations(self) -> dict[str, Callable[[Call, Request], Awaitable[Reply]]]:
-        """Return the operations by name; each may raise a Refusal, or KeyError for "not found"."""
-        return {
-            "objects.get": self._describe,
-            "objects.get media": self._read,
-            "objects.delete": self._delete,
-            "objects.insert": self._insert,
-            "objects.insert part": self._continue,
-        }
-
-    async def _describe(self, call: Call, request: Request) -> Reply:
-        stored = await self._find(call, request)
+    async def _objects_get(self, call: Call) -> Reply:
+        stored = await self._find(call)
         if _is_unmodified(call, _generation(call, stored)):
             return Reply(304, bare=True)
-        return json_reply(call, object_resource(request.bucket, request.key, stored))
+        return json_reply(call, object_resource(call.bucket, call.key, stored))
 
-    async def _read(self, call: Call, request: Request) -> Reply:
-        stored = await self._find(call, request)
+    async def _objects_get_media(self, call: Call) -> Reply:
+        stored = await self._find(call)
         headers = _head(stored, _generation(call, stored))
         if _is_unmodified(call, _generation(call, stored)):
             return Reply(304, headers, bare=True)
         if stored.headers.get("Content-Encoding") == "gzip" and not _takes_gzip(call, stored):
-            return self._unpacked(request, headers)
-        span = None
-        if not call.effects.ignore_range:
-            try:
-                span = parse_range(call.headers.get("Range"), stored.size)
-            except Unsatisfiable:
-                where = {"Content-Range": unsatisfied(stored.size)}
-                raise GCSError(416, "requestedRangeNotSatisfiable", headers=where) from None
-        start, stop = (0, stored.size) if span is None else (span.start, span.stop)
-        if span is not None:
-            headers["Content-Range"] = span.content_range
-        body = ObjectBody(self._objects.open(request.bucket, request.key), start, stop)
-        return Reply(200 if span is None else 206, headers, body)
+            return self._unpacked(call, headers)
+        return self._content(call, stored, headers)
 
-    def _unpacked(self, request: Request, headers: dict[str, str]) -> Reply:
+    def _unpacked(self, call: Call, headers: dict[str, str]) -> Reply:
         """Return the decompressed object ("decompressive transcoding"), which ignores any range."""
         try:
-            data = gzip.decompress(self._objects[f"{request.bucket}/{request.key}"])
+            data = gzip.decompress(self._objects[f"{call.bucket}/{call.key}"])
         except (OSError, EOFError, zlib.error):
-            raise GCSError(503, "backendError", "The object is not gzip.") from None
+            raise Refusal(503, "backendError", "The object is not gzip.") from None
         del headers["Content-Encoding"]
         headers |= {"Warning": "214 UploadServer gunzipped", "Accept-Ranges": "none"}
         return Reply(200, headers, data)
 
-    async def _delete(self, call: Call, request: Request) -> Reply:
-        await self._find(call, request)
-        self._objects.remove(request.bucket, request.key)
+    async def _objects_delete(self, call: Call) -> Reply:
+        await self._find(call)
+        self._objects.remove(call.bucket, call.key)
         return Reply(204)
 
-    async def _insert(self, call: Call, request: Request) -> Reply:
+    async def _objects_insert(self, call: Call) -> Reply:
         """Write an object that one request holds, or begin an upload in parts."""
         body, kind = await call.read(), call.query.get("uploadType")
-        if request.bucket not in self._objects.buckets():
-            raise KeyError(request.bucket)
-        if kind == "media":
-            written = _kept({}, call.headers)
-            return await self._write(call, request.bucket, _name(call, {}), body, written)
+        self._require_bucket(call)
+        about: dict[str, Any] = {}
+        content_type = call.headers.get("Content-Type", "")
         if kind == "multipart":
-            about, content_type, data = parse_multipart(call.headers.get("Content-Type", ""), body)
-            written = _kept(about, {"Content-Type": content_type})
-            return await self._write(call, request.bucket, _name(call, about), data, written)
+            about, content_type, body = parse_multipart(content_type, body)
+        elif kind == "resumable":
+            about = parse(body) if body else {}
+            content_type = call.headers.get("X-Upload-Content-Type", "application/octet-stream")
+        elif kind != "media":
+            raise Refusal(400, "required", "Upload type is required.")
+        upload = Session(call.bucket, _name(call, about), _kept(about, content_type))
+        await self._check_write(call, upload)
         if kind != "resumable":
-            raise GCSError(400, "required", "Upload type is required.")
-        return await self._begin(call, request, body)
-
-    async def _begin(self, call: Call, request: Request, body: bytes) -> Reply:
-        about = parse(body) if body else {}
-        name = _name(call, about)
-        await self._check_write(call, request.bucket, name)
-        content_type = call.headers.get("X-Upload-Content-Type", "application/octet-stream")
-        headers = _kept(about, {"Content-Type": content_type})
-        identity = self._sessions.begin(request.bucket, name, headers)
+            return self._write(call, upload, body)
         place = f"http://{call.headers.get('Host', '')}{call.path}"
-        return Reply(headers={"Location": f"{place}?uploadType=resumable&upload_id={identity}"})
+        query = f"uploadType=resumable&upload_id={self._begin(upload)}"
+        return Reply(headers={"Location": f"{place}?{query}"})
 
-    async def _continue(self, call: Call, _: Request) -> Reply:
+    async def _objects_insert_part(self, call: Call) -> Reply:
         identity = call.query["upload_id"]
-        session = self._sessions.find(identity)
+        upload = self._uploads.get(identity)
+        if upload is None:
+            raise Refusal(410, "uploadGone", "The upload session is gone.")
         if call.method == "DELETE":
-            self._sessions.forget(identity)
+            self._uploads.pop(identity, None)
             return Reply(499)  # Google's status for "cancelled by the client"
-        if not session.add(call.headers.get("Content-Range"), await call.read()):
-            received = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
+        if not upload.add(call.headers.get("Content-Range"), await call.read()):
+            received = {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {}
             return Reply(308, received)
-        self._sessions.forget(identity)
-        data = bytes(session.data)
-        return await self._write(call, session.bucket, session.key, data, session.headers)
+        self._uploads.pop(identity, None)
+        await self._check_write(call, upload)
+        return self._write(call, upload, bytes(upload.data))
 
-    async def _write(
-        self, call: Call, bucket: str, key: str, data: bytes, headers: Mapping[str, str]
-    ) -> Reply:
-        await self._check_write(call, bucket, key)
-        stored = self._objects.write(bucket, key, data, headers)
-        return json_reply(call, object_resource(bucket, key, stored))
+    def _write(self, call: Call, upload: Session, data: bytes) -> Reply:
+        stored = self._objects.write(upload.bucket, upload.key, data, upload.headers)
+        return json_reply(call, object_resource(upload.bucket, upload.key, stored))
 
-    async def _check_write(self, call: Call, bucket: str, key: str) -> None:
+    async def _check_write(self, call: Call, upload: Session) -> None:
         wanted = _number(call, "ifGenerationMatch")
         if wanted is None or call.effects.ignore_preconditions:
             return
-        try:
-            stored = await self._objects.describe(bucket, key)
-        except KeyError:
-            found = "0"  # stands for "no such object"
-        else:
-            found = _generation(call, stored)
+        found = "0"  # stands for "no such object"
+        with suppress(KeyError):
+            found = _generation(call, await self._objects.describe(upload.bucket, upload.key))
         if wanted != found:
-            raise GCSError(412, "conditionNotMet")
+            raise Refusal(412, "conditionNotMet")
 
-    async def _find(self, call: Call, request: Request) -> Stored:
+    async def _find(self, call: Call) -> Stored:
         """Return the object of the requested generation, if it meets the precondition."""
-        stored = await self._objects.describe(request.bucket, request.key)
+        stored = await self._objects.describe(call.bucket, call.key)
         if call.effects.ignore_preconditions:
             return stored
         found = _generation(call, stored)
         if _number(call, "generation") not in (None, found):
-            raise KeyError(request.key)
+            raise KeyError(call.key)
         if _number(call, "ifGenerationMatch") not in (None, found):
-            raise GCSError(412, "conditionNotMet")
+            raise Refusal(412, "conditionNotMet")
         return stored
 
 
@@ -167,7 +129,7 @@ def _number(call: Call, parameter: str) -> str | None:
     header = "x-goog-" + re.sub("[A-Z]", lambda found: "-" + found[0].lower(), parameter)
     text = call.query.get(parameter) or call.headers.get(header)
     if text is not None and not re.fullmatch("[0-9]{1,19}", text):
-        raise GCSError(400, "invalidParameter", f"Invalid value for {parameter}: {text}")
+        raise Refusal(400, "invalidParameter", f"Invalid value for {parameter}: {text}")
     return text
 
 
@@ -202,14 +164,14 @@ def _takes_gzip(call: Call, stored: Stored) -> bool:
 def _name(call: Call, about: Mapping[str, Any]) -> str:
     name = call.query.get("name") or about.get("name")
     if not isinstance(name, str) or not name:
-        raise GCSError(400, "required", "Required parameter: name")
+        raise Refusal(400, "required", "Required parameter: name")
     return name
 
 
-def _kept(about: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+def _kept(about: Mapping[str, Any], content_type: str) -> dict[str, str]:
     """Return the headers of an upload that each later read returns."""
     found = {
-        "Content-Type": about.get("contentType") or headers.get("Content-Type"),
+        "Content-Type": about.get("contentType") or content_type,
         "Content-Encoding": about.get("contentEncoding"),
         "Cache-Control": about.get("cacheControl"),
     }

@@ -5,19 +5,18 @@ Source: Google, "Cloud Storage JSON API: multipart uploads" and "resumable uploa
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, field
 from email.message import Message
 from typing import TYPE_CHECKING, Any
 
-from streamrec.devstore.errors import GCSError
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs_documents import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Session", "Sessions", "parse_multipart"]
+__all__ = ["Session", "parse_multipart"]
 
 QUANTUM = 256 << 10
 """Bytes of which each part of a resumable upload but the last is a multiple."""
@@ -31,19 +30,19 @@ def parse_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], str
         The object's metadata, its content type, and its content.
 
     Raises:
-        GCSError: The body does not consist of two parts.
+        Refusal: The body does not consist of two parts.
     """
     message = Message()
     message["Content-Type"] = content_type
     boundary = message.get_param("boundary")
     if message.get_content_type() != "multipart/related" or not isinstance(boundary, str):
-        raise GCSError(400, "badContent", "Missing multipart boundary.")
+        raise Refusal(400, "badContent", "Missing multipart boundary.")
     mark = b"--" + boundary.encode()
     first = body.find(mark)
     second = body.find(b"\n" + mark, first + 1)
     last = body.rfind(b"\n" + mark + b"--")
     if not -1 < first < second < last:
-        raise GCSError(400, "badContent", "Multipart body must have two parts.")
+        raise Refusal(400, "badContent", "Multipart body must have two parts.")
     _, about = _split(body[first + len(mark) : second])
     kind, data = _split(body[second + 1 + len(mark) : last])
     return parse(about), kind or "application/octet-stream", data.removesuffix(b"\r")
@@ -53,7 +52,7 @@ def _split(part: bytes) -> tuple[str, bytes]:
     """Return the content type of a part, and the content after its headers."""
     found = re.match(rb"[ \t]*\r?\n((?:[^\r\n]+\r?\n)*)\r?\n", part)
     if not found:
-        raise GCSError(400, "badContent", "Multipart headers cannot be read.")
+        raise Refusal(400, "badContent", "Multipart headers cannot be read.")
     kind = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", found[1])
     return (kind[1].decode("latin-1").strip() if kind else ""), part[found.end() :]
 
@@ -76,14 +75,14 @@ class Session:
             data: The part.
 
         Raises:
-            GCSError: The part does not continue the received data.
+            Refusal: The part does not continue the received data.
         """
         if content_range is None:
             self.data += data
             return True
         found = _RANGE.fullmatch(content_range)
         if not found:
-            raise GCSError(400, "invalid", f"Failed to parse Content-Range header: {content_range}")
+            raise Refusal(400, "invalid", f"Failed to parse Content-Range header: {content_range}")
         first, last, total = found.groups()
         if first is not None:
             self._append(int(first), int(last) + 1, data, total)
@@ -92,39 +91,7 @@ class Session:
     def _append(self, start: int, stop: int, data: bytes, total: str) -> None:
         final = total != "*" and stop == int(total)
         if start != len(self.data) or stop - start != len(data):
-            raise GCSError(400, "invalid", "The part does not follow on what was received.")
+            raise Refusal(400, "invalid", "The part does not follow on what was received.")
         if not final and len(data) % QUANTUM:
-            raise GCSError(400, "invalid", "Parts but the last are multiples of 262144 bytes.")
+            raise Refusal(400, "invalid", "Parts but the last are multiples of 262144 bytes.")
         self.data += data
-
-
-class Sessions:
-    """The uploads in progress, by their id."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._ids = itertools.count(1)
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def begin(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
-        """Begin an upload, and return its id."""
-        identity = f"session-{next(self._ids)}"
-        self._sessions[identity] = Session(bucket, key, headers)
-        return identity
-
-    def find(self, identity: str) -> Session:
-        """Return the session of an id.
-
-        Raises:
-            GCSError: There is no such session.
-        """
-        try:
-            return self._sessions[identity]
-        except KeyError:
-            raise GCSError(410, "uploadGone", "The upload session is gone.") from None
-
-    def forget(self, identity: str) -> None:
-        """Forget an upload that is complete or cancelled."""
-        self._sessions.pop(identity, None)

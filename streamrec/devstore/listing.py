@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Page", "list_page"]
+__all__ = ["Page", "list_page", "page_limit"]
 
 LARGEST_PAGE = 1000
 """Most keys and common prefixes on a page, together: S3's own limit."""
@@ -27,6 +29,19 @@ class Page:
     prefixes: tuple[str, ...]
     token: str | None
     """The ``continuation-token`` of the next page; None on the last one."""
+
+
+def page_limit(query: Mapping[str, str], name: str) -> int:
+    """Return the most keys and common prefixes on a page, from a query's parameter ``name``.
+
+    Raises:
+        Refusal: It is no number.
+    """
+    text = query.get(name, str(LARGEST_PAGE))
+    if not re.fullmatch("[0-9]{1,10}", text):
+        message = f"{name} must be an integer between 0 and 2147483647"
+        raise Refusal(400, "InvalidArgument", message)
+    return min(int(text), LARGEST_PAGE)
 
 
 def list_page(
@@ -54,38 +69,30 @@ def list_page(
         max_keys: Most keys and prefixes on the page.
 
     Raises:
-        S3Error: The token is not valid.
+        Refusal: The token is not valid.
     """
     after = start_after if token is None else _decode(token)
-    found: list[str] = []
-    rolled: list[str] = []
-    at = max(bisect_left(keys, prefix), bisect_left(keys, start))
-    at = max(at, bisect_right(keys, after) if after else 0)
+    first = max(bisect_left(keys, max(prefix, start)), bisect_right(keys, after) if after else 0)
     end = bisect_left(keys, stop) if stop else len(keys)
-    last = after
+    names = _names(keys, first, end, prefix, delimiter)
+    later = ((name, common) for name, common in names if name != after)
+    page = list(islice(later, min(max_keys, LARGEST_PAGE)))
+    return Page(
+        tuple(name for name, common in page if not common),
+        tuple(name for name, common in page if common),
+        _encode(page[-1][0]) if page and any(later) else None,
+    )
+
+
+def _names(
+    keys: Sequence[str], at: int, end: int, prefix: str, delimiter: str
+) -> Iterator[tuple[str, bool]]:
+    """Yield the names to list, and ``True`` with those that are common prefixes of keys."""
     while at < end and keys[at].startswith(prefix):
-        group = _group(keys[at], prefix, delimiter)
-        if group is not None and group == after:
-            at = _past(keys, group)
-            continue
-        if len(found) + len(rolled) >= min(max_keys, LARGEST_PAGE):
-            more = _encode(last) if max_keys > 0 else None
-            return Page(tuple(found), tuple(rolled), more)
-        last = keys[at] if group is None else group
-        (found if group is None else rolled).append(last)
-        at = at + 1 if group is None else _past(keys, group)
-    return Page(tuple(found), tuple(rolled), None)
-
-
-def _group(key: str, prefix: str, delimiter: str) -> str | None:
-    """Return the common prefix that replaces the key in the listing, or None."""
-    end = key.find(delimiter, len(prefix)) if delimiter else -1
-    return None if end < 0 else key[: end + len(delimiter)]
-
-
-def _past(keys: Sequence[str], group: str) -> int:
-    """Return the index after the last key that begins with the group."""
-    return bisect_right(keys, group, key=lambda key: key[: len(group)])
+        cut = keys[at].find(delimiter, len(prefix)) if delimiter else -1
+        name = keys[at] if cut < 0 else keys[at][: cut + len(delimiter)]
+        yield name, cut >= 0
+        at = at + 1 if cut < 0 else bisect_right(keys, name, key=lambda key: key[: len(name)])
 
 
 def _encode(name: str) -> str:
@@ -96,4 +103,4 @@ def _decode(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        raise S3Error(400, "InvalidArgument", "The continuation token is incorrect") from None
+        raise Refusal(400, "InvalidArgument", "The continuation token is incorrect") from None

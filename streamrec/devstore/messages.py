@@ -21,6 +21,12 @@ class Call:
     method: str
     path: str
     """The decoded path, ``/bucket/key`` for S3."""
+    operation: str
+    """The API's name of the operation, such as ``GetObject``, or ``Unknown``."""
+    bucket: str
+    """The bucket; empty for the service itself."""
+    key: str
+    """The key; empty for the bucket itself."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
     """The headers; case-insensitive."""
@@ -28,16 +34,6 @@ class Call:
     """A function that reads the body, not decoded."""
     effects: FaultEffects
     """The effects of faults on this request."""
-
-    @property
-    def bucket(self) -> str:
-        """The first part of the path; empty for the service itself."""
-        return self.path[1:].partition("/")[0]
-
-    @property
-    def key(self) -> str:
-        """The rest of the path; empty for the bucket itself."""
-        return self.path[1:].partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
-"""The simulated network: latency before the first byte, and bandwidth of a connection."""
+"""The simulated bandwidth of a connection."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Awaitable, Callable
 
-__all__ = ["UNPACED_SLICE", "Pace", "first_byte_delay"]
+__all__ = ["UNPACED_SLICE", "Pace"]
 
 UNPACED_SLICE = 1 << 20
 """Bytes of a write without a bandwidth: large, so that the cost of each write does not matter."""
@@ -17,13 +16,6 @@ SLICE_SECONDS = 0.01
 """Seconds that a slice takes at a given bandwidth: 100 writes a second are cheap and smooth."""
 SLACK_SECONDS = 0.05
 """Most seconds of delay that are caught up. It covers a busy loop, but no reader that paused."""
-
-
-def first_byte_delay(latency: float, jitter: float, randomness: random.Random) -> float:
-    """Return the seconds to wait before a response: ``latency`` plus or minus ``jitter``."""
-    if not jitter:
-        return latency
-    return max(0.0, latency + randomness.uniform(-jitter, jitter))
 
 
 class Pace:
@@ -43,7 +35,7 @@ class Pace:
     ) -> None:
         self._rate = rate
         self._clock = clock
-        self._sleep = sleep
+        self.sleep = sleep
         self._sent = 0
         self._due = clock()
 
@@ -66,4 +58,4 @@ class Pace:
         now = self._clock()
         self._due = max(self._due, now - SLACK_SECONDS) + size / self._rate
         if self._due > now:
-            await self._sleep(self._due - now)
+            await self.sleep(self._due - now)

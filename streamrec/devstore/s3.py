@@ -9,18 +9,23 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from streamrec.devstore.documents import document, parse_delete, timestamp
-from streamrec.devstore.errors import S3Error
-from streamrec.devstore.listing import LARGEST_PAGE, list_page
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.listing import page_limit
 from streamrec.devstore.messages import Call, Reply
-from streamrec.devstore.object_calls import ObjectCalls
+from streamrec.devstore.s3_documents import (
+    error_document,
+    parse_delete,
+    timestamp,
+    xml_reply,
+)
+from streamrec.devstore.s3_objects import S3Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator, Mapping
 
-    from streamrec.devstore.documents import Children
     from streamrec.devstore.listing import Page
     from streamrec.devstore.objects import Objects, Stored
+    from streamrec.devstore.s3_documents import Content
 
 __all__ = ["S3"]
 
@@ -38,7 +43,7 @@ _TO_ENCODE = re.compile(r"[^\w/*.~-]", re.ASCII)
 """Characters that a URL-encoded listing encodes."""
 
 
-class S3:
+class S3(S3Objects):
     """The API over a backend.
 
     Args:
@@ -46,36 +51,17 @@ class S3:
         region: The region of all buckets.
     """
 
+    identity_header = "x-amz-request-id"
+
     def __init__(self, objects: Objects, region: str = "us-east-1") -> None:
-        self._objects = objects
+        super().__init__(objects)
         self._region = region
-        calls = ObjectCalls(objects)
-        self._operations: dict[str, Callable[[Call], Awaitable[Reply]]] = {
-            "ListBuckets": self._list_buckets,
-            "CreateBucket": self._create_bucket,
-            "HeadBucket": self._head_bucket,
-            "DeleteBucket": self._delete_bucket,
-            "GetBucketLocation": self._get_bucket_location,
-            "GetBucketVersioning": self._get_bucket_versioning,
-            "ListObjectsV2": self._list_objects,
-            "DeleteObjects": self._delete_objects,
-            **calls.operations(),
-        }
 
-    async def answer(self, call: Call) -> Reply:
-        """Carry out a call and return the reply.
-
-        Raises:
-            S3Error: The call is refused.
-        """
-        operation = self._operations.get(operation_of(call))
-        if operation is None:
-            raise S3Error(501, "NotImplemented")
-        try:
-            return await operation(call)
-        except KeyError:
-            known = call.bucket in self._objects.buckets()
-            raise S3Error(404, "NoSuchKey" if known else "NoSuchBucket") from None
+    def error_reply(self, error: Refusal, call: Call, identity: str) -> Reply:
+        """Return the reply of a refused call, whose id is ``identity``."""
+        headers = {"Content-Type": "application/xml"} | error.headers
+        body = error_document(error, call.path, identity)
+        return Reply(error.status, headers, body, bare=call.method == "HEAD")
 
     async def _list_buckets(self, _: Call) -> Reply:
         buckets = [
@@ -83,7 +69,7 @@ class S3:
             for name in self._objects.buckets()
         ]
         owner = ("Owner", (("ID", "devstore"), ("DisplayName", "devstore")))
-        return _xml("ListAllMyBucketsResult", (owner, ("Buckets", buckets)))
+        return xml_reply("ListAllMyBucketsResult", (owner, ("Buckets", buckets)))
 
     async def _create_bucket(self, call: Call) -> Reply:
         await call.read()
@@ -91,70 +77,53 @@ class S3:
         return Reply(headers={"Location": f"/{call.bucket}"})
 
     async def _head_bucket(self, call: Call) -> Reply:
-        self._require_bucket(call.bucket)
+        self._require_bucket(call)
         return Reply(headers={"x-amz-bucket-region": self._region})
 
     async def _delete_bucket(self, call: Call) -> Reply:
         if self._objects.keys_of(call.bucket):
-            raise S3Error(409, "BucketNotEmpty")
+            raise Refusal(409, "BucketNotEmpty")
         self._objects.delete_bucket(call.bucket)
         return Reply(204)
 
     async def _get_bucket_location(self, call: Call) -> Reply:
-        self._require_bucket(call.bucket)
+        self._require_bucket(call)
         # S3 returns an empty location for its first region.
         region = "" if self._region == "us-east-1" else self._region
-        return Reply(
-            headers={"Content-Type": "application/xml"},
-            body=document("LocationConstraint", ()).replace(b"></", f">{region}</".encode()),
-        )
+        return xml_reply("LocationConstraint", region)
 
     async def _get_bucket_versioning(self, call: Call) -> Reply:
-        self._require_bucket(call.bucket)
-        return _xml("VersioningConfiguration", ())  # an empty document: versioning is off
+        self._require_bucket(call)
+        return xml_reply("VersioningConfiguration", ())  # an empty document: versioning is off
 
-    async def _list_objects(self, call: Call) -> Reply:
-        query = call.query
-        keys = self._objects.keys_of(call.bucket, query.get("prefix", ""))
-        page = list_page(
-            keys,
-            prefix=query.get("prefix", ""),
-            delimiter=query.get("delimiter", ""),
-            start_after=query.get("start-after", ""),
-            token=query.get("continuation-token"),
-            max_keys=_max_keys(query.get("max-keys", str(LARGEST_PAGE))),
-        )
-        stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
-        return _xml("ListBucketResult", _listing(call, page, stored))
+    async def _list_objects_v2(self, call: Call) -> Reply:
+        start_after, token = call.query.get("start-after", ""), call.query.get("continuation-token")
+        limit = page_limit(call.query, "max-keys")
+        page, stored = await self._list(call, start_after=start_after, token=token, max_keys=limit)
+        return xml_reply("ListBucketResult", _listing(call, page, stored))
 
     async def _delete_objects(self, call: Call) -> Reply:
-        self._require_bucket(call.bucket)
+        self._require_bucket(call)
         keys, quiet = parse_delete(await call.read())
         for key in keys:
-            self._remove_if_there(call.bucket, key)
+            self._remove(call.bucket, key)
         deleted = [] if quiet else [("Deleted", (("Key", key),)) for key in keys]
-        return _xml("DeleteResult", deleted)
-
-    def _remove_if_there(self, bucket: str, key: str) -> None:
-        try:
-            self._objects.remove(bucket, key)
-        except KeyError:
-            return  # deleting twice is no error in S3
-
-    def _require_bucket(self, bucket: str) -> None:
-        if bucket not in self._objects.buckets():
-            raise S3Error(404, "NoSuchBucket")
+        return xml_reply("DeleteResult", deleted)
 
 
-def operation_of(call: Call) -> str:
-    """Return S3's name of the call's operation; ``Unknown`` if it is not supported."""
-    level = "object" if call.key else "bucket" if call.bucket else "service"
-    asked = " ".join(sorted(_SUBRESOURCES.intersection(call.query)))
-    if asked == "list-type" and call.query["list-type"] != "2":
-        return "Unknown"
-    name = _OPERATIONS.get((call.method, level, asked), "Unknown")
-    copied = name == "PutObject" and "x-amz-copy-source" in call.headers
-    return "CopyObject" if copied else name
+def operation_of(
+    method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+) -> tuple[str, str, str]:
+    """Return S3's name of a request's operation (or ``Unknown``), the bucket and the key."""
+    bucket, _, key = path[1:].partition("/")
+    level = "object" if key else "bucket" if bucket else "service"
+    asked = " ".join(sorted(_SUBRESOURCES.intersection(query)))
+    name = _OPERATIONS.get((method, level, asked), "Unknown")
+    if name == "ListObjectsV2" and query["list-type"] != "2":
+        name = "Unknown"
+    if name == "PutObject" and "x-amz-copy-source" in headers:
+        name = "CopyObject"
+    return name, bucket, key
 
 
 _OPERATIONS = {
@@ -177,18 +146,9 @@ _OPERATIONS = {
 }
 
 
-def _xml(root: str, children: Children) -> Reply:
-    return Reply(headers={"Content-Type": "application/xml"}, body=document(root, children))
-
-
-def _max_keys(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        message = "Argument maxKeys must be an integer between 0 and 2147483647"
-        raise S3Error(400, "InvalidArgument", message)
-    return int(text)
-
-
-def _listing(call: Call, page: Page, stored: list[tuple[str, Stored]]) -> Children:
+def _listing(
+    call: Call, page: Page, stored: list[tuple[str, Stored]]
+) -> Iterator[tuple[str, Content]]:
     query = call.query
     encoded = query.get("encoding-type") == "url"
 
@@ -197,7 +157,7 @@ def _listing(call: Call, page: Page, stored: list[tuple[str, Stored]]) -> Childr
 
     yield "Name", call.bucket
     yield "Prefix", name(query.get("prefix", ""))
-    yield "MaxKeys", min(_max_keys(query.get("max-keys", str(LARGEST_PAGE))), LARGEST_PAGE)
+    yield "MaxKeys", page_limit(query, "max-keys")
     yield "KeyCount", len(page.keys) + len(page.prefixes)
     yield "IsTruncated", "true" if page.token else "false"
     if encoded:
@@ -215,7 +175,7 @@ def _listing(call: Call, page: Page, stored: list[tuple[str, Stored]]) -> Childr
         yield "CommonPrefixes", (("Prefix", name(prefix)),)
 
 
-def _entry(name: str, facts: Stored) -> Children:
+def _entry(name: str, facts: Stored) -> Content:
     return (
         ("Key", name),
         ("LastModified", timestamp(facts.modified)),

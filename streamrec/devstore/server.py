@@ -8,6 +8,7 @@ import json
 import math
 import random
 import time
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -15,22 +16,19 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from streamrec.devstore import gcs_documents
+from streamrec.devstore import gcs, s3
 from streamrec.devstore.access import check_access
 from streamrec.devstore.bearer import check_bearer
 from streamrec.devstore.directory import DirectoryObjects
-from streamrec.devstore.documents import error_document
-from streamrec.devstore.errors import GCSError, Refusal, S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.faults import Fault, FaultEffects, Faults
-from streamrec.devstore.gcs import GCS, parse_request, speaks_gcs
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
-from streamrec.devstore.pacing import Pace, first_byte_delay
-from streamrec.devstore.s3 import S3, operation_of
+from streamrec.devstore.pacing import Pace
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, Statistics
-from streamrec.devstore.thread import StoreThread
 from streamrec.errors import ConfigError
+from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     import ssl
@@ -70,6 +68,11 @@ class DevStore:
         tls: The TLS context with which to serve https.
     """
 
+    objects: Objects
+    """The backend: a mutable mapping of contents by ``bucket/key``."""
+    tokens: dict[str, float]
+    """The expiry of each bearer token, in seconds since 1970."""
+
     def __init__(
         self,
         *,
@@ -92,8 +95,7 @@ class DevStore:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         kept = MemoryObjects() if root is None else DirectoryObjects(Path(root))
-        self.objects: Objects = kept if objects is None else objects
-        """The backend: a mutable mapping of contents by ``bucket/key``."""
+        self.objects = kept if objects is None else objects
         self.statistics = Statistics()
         self.latency = latency
         self.jitter = jitter
@@ -101,7 +103,6 @@ class DevStore:
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
         self.tokens = {token: math.inf}
-        """The expiry of each bearer token, in seconds since 1970."""
         self.region = region
         self._address = (host, port)
         self._tls = tls
@@ -109,10 +110,9 @@ class DevStore:
         self._faults = Faults(faults, seed)
         self._randomness = random.Random(seed)
         self._clock, self._sleep, self._now = clock, sleep, now
-        self._s3, self._gcs = S3(self.objects, region), GCS(self.objects)
+        self._s3, self._gcs = s3.S3(self.objects, region), gcs.GCS(self.objects)
         self._request_ids = itertools.count(1)
-        self._runner: web.ServerRunner | None = None
-        self._thread: StoreThread | None = None
+        self._running, self._thread = AsyncExitStack(), ExitStack()
 
     @property
     def endpoint(self) -> str:
@@ -170,38 +170,37 @@ class DevStore:
         server = web.Server(
             self._handle, access_log=None, auto_decompress=False, handler_cancellation=True
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, *self._address, backlog=1024, ssl_context=self._tls)
+        runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        await runner.setup()
+        self._running.push_async_callback(runner.cleanup)
+        if self._tls is not None:
+            self._running.callback(_abort, server)
+        site = web.TCPSite(runner, *self._address, backlog=1024, ssl_context=self._tls)
         await site.start()
-        self._address = self._runner.addresses[0][:2]
+        self._address = runner.addresses[0][:2]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            if self._tls is not None and runner.server is not None:
-                _abort(runner.server)
-            await runner.cleanup()
+        await self._running.aclose()
 
     def __enter__(self) -> Self:
-        self._thread = StoreThread(self)
-        self._thread.start()
+        with ExitStack() as stack:
+            bridge = stack.enter_context(Bridge())
+            bridge.call(self.__aenter__())
+            stack.callback(lambda: bridge.call(self.__aexit__()))
+            self._thread = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
+        self._thread.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = unquote(request.raw_path.partition("?")[0])
         if path.startswith(CONTROL):
             return await self._control(request, path.removeprefix(CONTROL))
         effects = self._faults.choose(request.method, path, request.headers.get("Range"))
-        record = _record_of(request, path)
-        call = self._call(request, record, effects)
-        record.kind = parse_request(call).operation if speaks_gcs(path) else operation_of(call)
+        call = self._call(request, path, effects)
+        record = RequestRecord.of(call)
         self.statistics.arrive(record)
         try:
             return await self._answer(request, call, record)
@@ -210,59 +209,50 @@ class DevStore:
         finally:
             self.statistics.leave()
 
+    def _call(self, request: web.BaseRequest, path: str, effects: FaultEffects) -> Call:
+        query, headers = dict(request.query), request.headers
+        operation_of = gcs.operation_of if gcs.speaks_gcs(path) else s3.operation_of
+        named = operation_of(request.method, path, query, headers)
+        read = partial(_read, request)
+        return Call(request.method, path, *named, query, headers, read, effects)
+
     async def _answer(
         self, request: web.BaseRequest, call: Call, record: RequestRecord
     ) -> web.StreamResponse:
         effects = call.effects
-        delay = first_byte_delay(self.latency, self.jitter, self._randomness) + effects.latency
-        if delay > 0:
+        delay = self.latency + self._randomness.uniform(-self.jitter, self.jitter)
+        if (delay := max(0.0, delay) + effects.latency) > 0:
             await self._sleep(delay)
         if effects.refuse:
             self.statistics.answer(record, 0)
             reset(request)
             return web.Response()
         reply = await self._reply(call)
-        reply.headers.setdefault(_identity_header(call), self._request_id())
+        self.statistics.receive(record, request.content.total_bytes)
         self.statistics.answer(record, reply.status)
         pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep)
         count = partial(self.statistics.send, record)
-        return await Sender(request, reply, effects, pace, count, self._sleep).send()
-
-    def _call(self, request: web.BaseRequest, record: RequestRecord, effects: FaultEffects) -> Call:
-        async def read() -> bytes:
-            await _bid_continue(request)
-            pieces = [piece async for piece in request.content.iter_any()]
-            self.statistics.receive(record, sum(map(len, pieces)))
-            return b"".join(pieces)
-
-        return Call(record.method, record.path, record.query, request.headers, read, effects)
+        return await Sender(request, reply, effects, pace, count).send()
 
     async def _reply(self, call: Call) -> Reply:
+        api = self._gcs if gcs.speaks_gcs(call.path) else self._s3
+        identity = self._request_id()
         try:
-            _inject(call)
+            _inject(call.effects)
             self._authorize(call)
-            api = self._gcs if speaks_gcs(call.path) else self._s3
-            return (await api.answer(call)).with_faults(call.effects)
+            reply = (await api.answer(call)).with_faults(call.effects)
         except Refusal as error:
             await call.read()  # so that the client reads the answer before the connection closes
-            return self._error_reply(error, call)
+            reply = api.error_reply(error, call, identity)
+        reply.headers.setdefault(api.identity_header, identity)
+        return reply
 
     def _authorize(self, call: Call) -> None:
         now, anonymous = self._now(), self.anonymous
-        if speaks_gcs(call.path):
+        if gcs.speaks_gcs(call.path):
             check_bearer(call.headers, self.tokens, now, anonymous=anonymous)
         else:
             check_access(call.headers, call.query, self.keys, now, anonymous=anonymous)
-
-    def _error_reply(self, error: Refusal, call: Call) -> Reply:
-        if speaks_gcs(call.path):
-            return gcs_documents.error_reply(
-                error, download=parse_request(call).operation == "objects.get media"
-            )
-        identity = self._request_id()
-        headers = {"Content-Type": "application/xml", "x-amz-request-id": identity}
-        body = error_document(error, call.path, identity)
-        return Reply(error.status, headers | error.headers, body, bare=call.method == "HEAD")
 
     def _request_id(self) -> str:
         return f"{next(self._request_ids):016X}"
@@ -299,38 +289,16 @@ def _abort(server: web.Server) -> None:
             connection.transport.abort()
 
 
-def _record_of(request: web.BaseRequest, path: str) -> RequestRecord:
-    headers, query = request.headers, dict(request.query)
-    by_query = "query" if "X-Amz-Algorithm" in query else None
-    return RequestRecord(
-        request.method,
-        path,
-        query,
-        headers.get("Range"),
-        headers.get("If-Match"),
-        "header" if "Authorization" in headers else by_query,
-    )
-
-
-def _identity_header(call: Call) -> str:
-    return "x-guploader-uploadid" if speaks_gcs(call.path) else "x-amz-request-id"
-
-
-async def _bid_continue(request: web.BaseRequest) -> None:
-    """Ask for a body that the client has not sent yet (``Expect: 100-continue``)."""
+async def _read(request: web.BaseRequest) -> bytes:
+    # aiohttp's own handler of ``Expect: 100-continue`` is that of its application, which is unused.
     waits = request.headers.get("Expect", "").lower() == "100-continue"
     if waits and not request.content.is_eof() and not request.content.total_bytes:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # so that aiohttp takes the response as not begun
+    return b"".join([piece async for piece in request.content.iter_any()])
 
 
-def _inject(call: Call) -> None:
-    effects = call.effects
-    if effects.status is None:
-        return
-    later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
-    if not speaks_gcs(call.path):
-        raise S3Error(effects.status, effects.code, headers=later | effects.headers)
-    # The default code is S3's; for GCS, the reason follows from the status.
-    code = effects.code if "code" in effects.model_fields_set else ""
-    raise GCSError(effects.status, code, headers=later | effects.headers)
+def _inject(effects: FaultEffects) -> None:
+    if effects.status is not None:
+        later = {} if effects.retry_after is None else {"Retry-After": str(effects.retry_after)}
+        raise Refusal(effects.status, effects.code, headers=later | effects.headers)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamrec.devstore.messages import Call
 
 __all__ = ["RequestRecord", "Statistics"]
 
@@ -33,8 +36,17 @@ class RequestRecord:
     received: int = 0
     """The bytes of the request's body."""
 
+    @classmethod
+    def of(cls, call: Call) -> RequestRecord:
+        """Return the record of a call that has just arrived."""
+        headers, query = call.headers, dict(call.query)
+        by_query = "query" if "X-Amz-Algorithm" in query else None
+        signed = "header" if "Authorization" in headers else by_query
+        asked, match = headers.get("Range"), headers.get("If-Match")
+        return cls(call.method, call.path, query, asked, match, signed, call.operation)
 
-@dataclass(slots=True)
+
+@dataclass
 class Statistics:
     """The counters since the start or the last :meth:`clear`."""
 
@@ -83,23 +95,9 @@ class Statistics:
 
     def clear(self) -> None:
         """Reset the counters, except that of requests in flight."""
-        self.requests = self.bytes_sent = self.bytes_received = 0
-        self.peak_in_flight = self.in_flight
-        for counter in (self.by_kind, self.by_method, self.by_status, self.bytes_by_kind):
-            counter.clear()
-        self.records.clear()
+        vars(self).update(vars(Statistics(in_flight=self.in_flight, peak_in_flight=self.in_flight)))
 
     def to_dict(self, *, records: bool = False) -> dict[str, Any]:
         """Return the statistics as data for JSON."""
-        plain: dict[str, Any] = {
-            "requests": self.requests,
-            "bytes_sent": self.bytes_sent,
-            "bytes_received": self.bytes_received,
-            "in_flight": self.in_flight,
-            "peak_in_flight": self.peak_in_flight,
-            "by_kind": dict(self.by_kind),
-            "by_method": dict(self.by_method),
-            "by_status": {str(status): count for status, count in self.by_status.items()},
-            "bytes_by_kind": dict(self.bytes_by_kind),
-        }
+        plain = {name: value for name, value in vars(self).items() if name != "records"}
         return plain | ({"records": [asdict(record) for record in self.records]} if records else {})

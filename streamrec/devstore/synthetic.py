@@ -7,17 +7,17 @@ the memory of one.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from bisect import bisect_left
-from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.errors import S3Error
-from streamrec.devstore.objects import Objects, Stored
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.objects import Objects, Stored, digest
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Recipe(Settings):
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    raise S3Error(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
+    raise Refusal(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
 
 
 class SyntheticObjects(Objects):
@@ -68,7 +68,8 @@ class SyntheticObjects(Objects):
     """
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
-        self._buckets = {bucket: _Bucket.of(recipe) for bucket, recipe in recipes.items()}
+        self._buckets = {bucket: _objects_of(recipe) for bucket, recipe in recipes.items()}
+        self._keys = {bucket: sorted(objects) for bucket, objects in self._buckets.items()}
 
     @classmethod
     def from_json(cls, plain: Any) -> SyntheticObjects:
@@ -94,86 +95,60 @@ class SyntheticObjects(Objects):
 
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
         """Return the keys, sorted."""
-        keys = self._buckets[bucket].keys
+        keys = self._keys[bucket]
         return keys[bisect_left(keys, prefix) :]
 
     async def describe(self, bucket: str, key: str) -> Stored:
         """Return the object's metadata; each template is hashed once, in a thread."""
-        template, copies = self._buckets[bucket].find(key)
-        if template.unhashed:
-            await asyncio.to_thread(template.etag)
-        return template.stored(copies)
+        template = self._buckets[bucket][key]
+        if "stored" not in vars(template):
+            await asyncio.to_thread(lambda: template.stored)
+        return template.stored
 
     def open(self, bucket: str, key: str) -> _Repeated:
         """Open the object's content for reading."""
-        return _Repeated(self._buckets[bucket].find(key)[0])
+        return _Repeated(self._buckets[bucket][key].content)
 
     write = remove = delete_bucket = _refuse
 
     def __getitem__(self, name: str) -> bytes:
         bucket, _, key = name.partition("/")
-        template, copies = self._buckets[bucket].find(key)
-        return bytes(template.content) * copies
+        template = self._buckets[bucket][key]
+        return bytes(template.content) * template.copies
 
 
 class _Template:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, copies: int) -> None:
         # Not mapped from the file: reading an evicted page again would delay all responses.
         self.content = memoryview(path.read_bytes())
         if not self.content:
             raise ConfigError(f"{path} is empty; name a file that holds a shard")
         self.modified = path.stat().st_mtime
-        self.size = len(self.content)
-        self._etag: str | None = None
-        self._stored: dict[int, Stored] = {}
+        self.copies = copies
 
-    @property
-    def unhashed(self) -> bool:
-        return self._etag is None
-
-    def etag(self) -> str:
-        if self._etag is None:
-            self._etag = hashlib.md5(self.content, usedforsecurity=False).hexdigest()
-        return self._etag
-
-    def stored(self, copies: int) -> Stored:
-        """Return the metadata of an object of that many copies."""
-        # Kept, because a listing needs it for thousands of objects.
-        if copies not in self._stored:
-            text = f"{self.etag()} {copies}".encode()
-            digest = hashlib.md5(text, usedforsecurity=False).hexdigest()
-            self._stored[copies] = Stored(self.size * copies, digest, self.modified)
-        return self._stored[copies]
+    @cached_property
+    def stored(self) -> Stored:
+        """The metadata of the template's objects."""
+        etag = digest(f"{digest(self.content)} {self.copies}".encode())
+        return Stored(len(self.content) * self.copies, etag, self.modified)
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    templates: list[_Template]
-    copies: int
-    keys: list[str]
-    """The keys, sorted."""
-    numbers: dict[str, int]
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> _Bucket:
-        numbers = {recipe.name.format(number): number for number in range(recipe.objects)}
-        templates = [_Template(path) for path in recipe.templates]
-        return cls(templates, recipe.copies, sorted(numbers), numbers)
-
-    def find(self, key: str) -> tuple[_Template, int]:
-        return self.templates[self.numbers[key] % len(self.templates)], self.copies
+def _objects_of(recipe: Recipe) -> dict[str, _Template]:
+    """Return the template of each object by its key."""
+    templates = cycle([_Template(path, recipe.copies) for path in recipe.templates])
+    return {recipe.name.format(n): next(templates) for n in range(recipe.objects)}
 
 
 class _Repeated:
     """The content of a repeated template; no read goes beyond the end of a copy."""
 
-    def __init__(self, template: _Template) -> None:
+    def __init__(self, template: memoryview) -> None:
         self._template = template
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes from ``start`` on, in the memory that all readers share."""
-        begin = start % self._template.size
-        return self._template.content[begin : begin + min(stop - start, LARGEST_PIECE)]
+        begin = start % len(self._template)
+        return self._template[begin : begin + min(stop - start, LARGEST_PIECE)]
 
     def close(self) -> None:
         """Do nothing: the template stays in memory."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,16 @@ from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
     from os import PathLike
 
     from streamrec.config import Compression
     from streamrec.errors import StreamrecError
     from streamrec.values.columns import ByteArray
 
-__all__ = ["ShardReport", "check", "index_of"]
+__all__ = ["ShardReport", "all_of", "check", "index_of"]
+
+Result = TypeVar("Result")
 
 SHARDS_AT_ONCE = 8
 RANGE = 4 << 20
@@ -111,14 +113,14 @@ async def check(
         objects = await stores.resolve(source)
         total = sum(found.size or 0 for found in objects)
         checker = _Checker(stores, total, progress, chunk_bytes, largest or automatic_budget())
-        return await _all_of([checker.check(found) for found in objects])
+        return await all_of(map(checker.check, objects))
     finally:
         await stores.aclose()
 
 
-async def _all_of(checks: Sequence[Coroutine[Any, Any, ShardReport]]) -> list[ShardReport]:
-    """Return the results of all checks; the first error cancels the others and is raised."""
-    tasks = [asyncio.ensure_future(check) for check in checks]
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return the results of all coroutines; the first error cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:

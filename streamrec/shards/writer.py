@@ -168,7 +168,7 @@ class TFRecordWriter:
 
 
 def _compressor(name: Any, url: str) -> Compressor | None:
-    kind: Any = compression_name(name) if name is None or isinstance(name, str) else name
+    kind: Any = compression_name(name)
     if kind == "auto":
         kind = of_name(url)
     if kind not in get_args(Compression):

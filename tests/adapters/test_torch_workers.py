@@ -66,7 +66,7 @@ def start(program: str, source: str, **variables: object) -> subprocess.Popen[st
 
 
 def cases_of(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """What each of them printed last: torch's own warnings are not minded."""
+    """Return the last line that each of them printed; torch's own warnings are ignored."""
     said = [process.communicate(timeout=PATIENCE) for process in processes]
     for out, errors in said:
         assert out, errors

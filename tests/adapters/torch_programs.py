@@ -182,7 +182,7 @@ def run_stateful(source: str) -> None:
 
 
 def run_rank(source: str) -> None:
-    """One of several, with the environment of torchrun."""
+    """Run one of several ranks, with the environment of torchrun."""
     before = opened(source)
     distributed.init_process_group("gloo")
     cases = {"made before": outcome(loader(Numbers(before), 1, "fork"))}
@@ -216,7 +216,7 @@ def _spawned(rank: int, source: str, before: sr.Stream) -> None:
 
 
 def run_accelerate(source: str) -> None:
-    """One of several ranks, whose loaders Accelerate prepares."""
+    """Run one of several ranks, whose loaders Accelerate prepares."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)

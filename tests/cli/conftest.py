@@ -32,5 +32,5 @@ def store(filled_store: DevStore) -> DevStore:
 
 @pytest.fixture
 def credentials(store: DevStore) -> list[str]:
-    """What lets a command into the store."""
+    """Return the options that let a command into the store."""
     return storage_options(store.storage_options)

@@ -64,13 +64,13 @@ def assert_ended(descriptors: list[int]) -> None:
 
 @pytest.fixture
 def summary(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the demo is to end with, once it is set."""
+    """Replace the demo by one that ends with the summary in this list."""
     ending: list[Any] = []
 
-    def run(watcher: Any, *, keep: Path | None) -> demo.Summary:
+    def run(note: Any, progress: Any, *, keep: Path | None) -> demo.Summary:
         assert keep is None
-        watcher.note("wrote something")
-        watcher.progress("streaming", 1, 2)
+        note("wrote something")
+        progress("streaming", 1, 2)
         found: demo.Summary = ending[0]
         return found
 

@@ -41,7 +41,7 @@ def decode(values: list[Any], dtype: str) -> Any:
 
 
 def decode_feature(feature: dict[str, list[Any]]) -> Any:
-    """One feature's values, as an array or a list of bytes."""
+    """Return one feature's values, as an array or a list of bytes."""
     ((kind, values),) = feature.items()
     dtype = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}[kind]
     return decode(values, dtype)

@@ -127,7 +127,7 @@ def jpeg(picture: Any) -> bytes:
 
 
 def entry(name: bytes, *features: bytes) -> bytes:
-    """One entry of the map of features, by hand."""
+    """Write one entry of the map of features by hand."""
     return field(1, field(1, name) + b"".join(field(2, feature) for feature in features))
 
 
@@ -202,7 +202,7 @@ def cases() -> Iterable[tuple[str, list[bytes], dict[str, Any]]]:
 
 
 def refusals(whole: list[bytes]) -> Iterable[tuple[str, list[bytes], dict[str, Any]]]:
-    """What TensorFlow refuses to parse."""
+    """Yield records that TensorFlow refuses to parse, and their specs."""
     empty, unset = example(a=("int64", [])), example(a=None)
     yield "refused: absent", [whole[0], b""], {"id": fixed("int64")}
     yield "refused: unset", [unset], {"a": fixed("int64")}
@@ -226,7 +226,7 @@ def tensorflow_spec(plain: dict[str, Any]) -> Any:
 
 
 def parsed(records: list[bytes], specs: dict[str, Any]) -> Any:
-    """What ``tf.io.parse_example`` gives, or the name of its error."""
+    """Return the result of ``tf.io.parse_example``, or the name of its error."""
     serialized = tf.constant(records, tf.string, [len(records)])
     try:
         columns = tf.io.parse_example(
@@ -286,7 +286,7 @@ def plain_feature(feature: Any) -> Any:
 
 
 def write_json(name: str, content: dict[str, Any]) -> None:
-    """One line an entry, so that a change shows in a diff."""
+    """Write one line for each entry, so that a change shows in a diff."""
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
     (HERE / name).write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -10,7 +10,7 @@ from streamrec.demo import job, processes
 from streamrec.demo.job import Summary, run
 from streamrec.demo.ranks import Account, Rank
 from streamrec.errors import ConfigError, StreamrecError
-from tests.demo.support import SMALL, Recorder
+from tests.demo.support import SMALL, no_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,13 +53,15 @@ class TestSummary:
 
 
 def test_the_whole_job(tmp_path: Path) -> None:
-    watcher = Recorder()
-    found = run(watcher, plan=SMALL, keep=tmp_path / "kept")
+    notes: list[str] = []
+    steps: list[tuple[str, int, int]] = []
+    keep = tmp_path / "kept"
+    found = run(notes.append, lambda *step: steps.append(step), plan=SMALL, keep=keep)
     assert found.ok
     assert found.records == SMALL.records * SMALL.epochs
     assert found.resumed_at_step == SMALL.stop_step
-    assert [note.split()[0] for note in watcher.notes] == ["wrote", "started"]
-    assert watcher.steps[-1] == ("streaming", found.records, found.records)
+    assert [note.split()[0] for note in notes] == ["wrote", "started"]
+    assert steps[-1] == ("streaming", found.records, found.records)
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert kept == {"buckets", "feeder.toml", "feeder.log", "store.log"}
     assert len(list((tmp_path / "kept" / "buckets").rglob("*.tfrecord"))) == SMALL.shards
@@ -81,7 +83,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(processes, "feeder", feeder)
     monkeypatch.setattr(processes.Child, "ready", ready)
     with pytest.raises(StreamrecError, match="no feeder today"):
-        run(Recorder(), plan=SMALL)
+        run(print, no_progress, plan=SMALL)
     assert list(tmp_path.iterdir()) == []
     assert children[0].process.returncode is not None
 
@@ -94,12 +96,12 @@ def test_a_rank_that_fails_ends_the_job(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Rank, "run", fail)
     with pytest.raises(StreamrecError, match="rank 1 fails"):
-        run(Recorder(), plan=SMALL, keep=tmp_path)
+        run(print, no_progress, plan=SMALL, keep=tmp_path)
 
 
 def test_a_directory_that_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is not empty; name a new directory"):
-        run(Recorder(), plan=SMALL, keep=tmp_path)
+        run(print, no_progress, plan=SMALL, keep=tmp_path)
     with pytest.raises(ConfigError, match="name a new directory"):
-        run(Recorder(), plan=SMALL, keep=tmp_path / "file")
+        run(print, no_progress, plan=SMALL, keep=tmp_path / "file")

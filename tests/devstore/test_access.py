@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from streamrec.devstore.access import check_access
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 
 SIGNED = 1_700_000_000.0  # 2023-11-14T22:13:20Z
 QUERY = {
@@ -35,7 +35,7 @@ def refusal(
     now = options.pop("now", SIGNED)
     try:
         check_access(CIMultiDict(headers or {}), query or {}, {"test"}, now, **options)
-    except S3Error as error:
+    except Refusal as error:
         return error.status, error.code
     return None
 

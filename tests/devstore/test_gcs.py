@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamrec.devstore import DevStore
-from streamrec.devstore.faults import NO_EFFECTS
-from streamrec.devstore.gcs import Request, parse_request, speaks_gcs
-from streamrec.devstore.messages import Call
+from streamrec.devstore.gcs import operation_of, speaks_gcs
 from streamrec.stores.gcs.google_credentials import filesystem
 from tests.stores.gcs_probes import Api
 from tests.support import asynchronous
@@ -14,38 +12,34 @@ TEXT = "application/json"
 HEADERS = {"Authorization": "Bearer testtoken"}
 
 
-async def no_body() -> bytes:
-    return b""
-
-
 @pytest.mark.parametrize(
-    ("method", "path", "query", "request_"),
+    ("method", "path", "query", "named"),
     [
-        ("GET", "/storage/v1/b", {}, Request("buckets.list")),
-        ("POST", "/storage/v1/b", {}, Request("buckets.insert")),
-        ("GET", "/storage/v1/b/x", {}, Request("buckets.get", "x")),
-        ("DELETE", "/storage/v1/b/x", {}, Request("buckets.delete", "x")),
-        ("GET", "/storage/v1/b/x/o", {}, Request("objects.list", "x")),
-        ("GET", "/storage/v1/b/x/o/a/b\n", {}, Request("objects.get", "x", "a/b\n")),
-        ("GET", "/storage/v1/b/x/o/a", {"alt": "media"}, Request("objects.get media", "x", "a")),
-        ("GET", "/download/storage/v1/b/x/o/a", {}, Request("objects.get media", "x", "a")),
-        ("DELETE", "/storage/v1/b/x/o/o/o", {}, Request("objects.delete", "x", "o/o")),
-        ("POST", "/upload/storage/v1/b/x/o", {}, Request("objects.insert", "x")),
+        ("GET", "/storage/v1/b", {}, ("buckets.list", "", "")),
+        ("POST", "/storage/v1/b", {}, ("buckets.insert", "", "")),
+        ("GET", "/storage/v1/b/x", {}, ("buckets.get", "x", "")),
+        ("DELETE", "/storage/v1/b/x", {}, ("buckets.delete", "x", "")),
+        ("GET", "/storage/v1/b/x/o", {}, ("objects.list", "x", "")),
+        ("GET", "/storage/v1/b/x/o/a/b\n", {}, ("objects.get", "x", "a/b\n")),
+        ("GET", "/storage/v1/b/x/o/a", {"alt": "media"}, ("objects.get media", "x", "a")),
+        ("GET", "/download/storage/v1/b/x/o/a", {}, ("objects.get media", "x", "a")),
+        ("DELETE", "/storage/v1/b/x/o/o/o", {}, ("objects.delete", "x", "o/o")),
+        ("POST", "/upload/storage/v1/b/x/o", {}, ("objects.insert", "x", "")),
         (
             "PUT",
             "/upload/storage/v1/b/x/o",
             {"upload_id": "1"},
-            Request("objects.insert part", "x"),
+            ("objects.insert part", "x", ""),
         ),
-        ("PATCH", "/storage/v1/b/x/o/a", {}, Request("Unknown", "x", "a")),
-        ("GET", "/storage/v1/b/x/acl", {}, Request("Unknown")),
+        ("PATCH", "/storage/v1/b/x/o/a", {}, ("Unknown", "x", "a")),
+        ("GET", "/storage/v1/b/x/acl", {}, ("Unknown", "", "")),
     ],
 )
 def test_what_is_asked_for(
-    method: str, path: str, query: dict[str, str], request_: Request
+    method: str, path: str, query: dict[str, str], named: tuple[str, str, str]
 ) -> None:
     assert speaks_gcs(path)
-    assert parse_request(Call(method, path, query, {}, no_body, NO_EFFECTS)) == request_
+    assert operation_of(method, path, query, {}) == named
 
 
 @pytest.mark.parametrize("path", ["/", "/b/k", "/storage", "/storage/v1/object", "/storage/v1/bu"])

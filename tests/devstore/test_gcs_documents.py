@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamrec.devstore.errors import GCSError, Refusal, S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.gcs_documents import error_reply, object_resource, parse, selected
 from streamrec.devstore.objects import Stored
 
@@ -31,7 +31,7 @@ def test_selection(fields: str | None, shown: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fields", ["", "a(", "a b", "a(b(c))", ",a"])
 def test_selections_that_cannot_be_read(fields: str) -> None:
-    with pytest.raises(GCSError, match="selection"):
+    with pytest.raises(Refusal, match="selection"):
         selected(DOCUMENT, fields)
 
 
@@ -47,7 +47,7 @@ def test_an_object() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff"])
 def test_what_is_no_document(body: bytes) -> None:
-    with pytest.raises(GCSError) as caught:
+    with pytest.raises(Refusal) as caught:
         parse(body)
     assert caught.value.status == 400
 
@@ -55,12 +55,12 @@ def test_what_is_no_document(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (GCSError(404, "notFound", "No such object"), "notFound"),
-        (GCSError(401, ""), "authError"),
-        (GCSError(429, ""), "rateLimitExceeded"),
-        (GCSError(503, ""), "backendError"),
-        (GCSError(403, "rateLimitExceeded"), "rateLimitExceeded"),
-        (S3Error(400, "InvalidArgument"), "invalid"),
+        (Refusal(404, "notFound", "No such object"), "notFound"),
+        (Refusal(401, ""), "authError"),
+        (Refusal(429, ""), "rateLimitExceeded"),
+        (Refusal(503, ""), "backendError"),
+        (Refusal(403, "rateLimitExceeded"), "rateLimitExceeded"),
+        (Refusal(400, "InvalidArgument"), "invalid"),
     ],
 )
 def test_errors(error: Refusal, reason: str) -> None:

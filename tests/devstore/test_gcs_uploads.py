@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.errors import GCSError
-from streamrec.devstore.gcs_uploads import QUANTUM, Session, Sessions, parse_multipart
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.gcs_uploads import QUANTUM, Session, parse_multipart
 
 KIND = 'multipart/related; boundary="==0=="'
 
@@ -52,7 +52,7 @@ def test_a_boundary_in_the_content(data: bytes) -> None:
     ],
 )
 def test_what_is_no_upload(kind: str, data: bytes) -> None:
-    with pytest.raises(GCSError) as caught:
+    with pytest.raises(Refusal) as caught:
         parse_multipart(kind, data)
     assert caught.value.status == 400
 
@@ -93,19 +93,7 @@ def test_all_at_once_and_a_question() -> None:
 )
 def test_parts_that_do_not_fit(span: str, data: bytes) -> None:
     session = Session("b", "k", {})
-    with pytest.raises(GCSError) as caught:
+    with pytest.raises(Refusal) as caught:
         session.add(span, data)
     assert caught.value.status == 400
     assert not session.data
-
-
-def test_sessions_end() -> None:
-    sessions = Sessions()
-    first, second = sessions.begin("b", "k", {}), sessions.begin("b", "k", {})
-    assert sessions.find(first) is not sessions.find(second)
-    sessions.forget(first)
-    sessions.forget(first)
-    assert len(sessions) == 1
-    with pytest.raises(GCSError) as caught:
-        sessions.find(first)
-    assert caught.value.status == 410

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import Page, list_page
 
 NAMES = st.sets(st.text("ab/-\U0010ffff", min_size=1, max_size=6)).map(sorted)
@@ -81,5 +81,5 @@ def test_keys_that_were_deleted_between_pages_do_no_harm() -> None:
 
 @pytest.mark.parametrize("token", ["!", "YQ", "ü", "_w=="])
 def test_foreign_tokens_are_refused(token: str) -> None:
-    with pytest.raises(S3Error, match="InvalidArgument"):
+    with pytest.raises(Refusal, match="InvalidArgument"):
         list_page(["a"], token=token)

@@ -1,30 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from streamrec.devstore.faults import NO_EFFECTS, FaultEffects
-from streamrec.devstore.messages import Call, ObjectBody, Reply
+from streamrec.devstore.messages import ObjectBody, Reply
 from streamrec.devstore.objects import MemoryObjects
-
-
-async def nothing() -> bytes:
-    return b""
-
-
-@pytest.mark.parametrize(
-    ("path", "bucket", "key"),
-    [
-        ("/", "", ""),
-        ("/b", "b", ""),
-        ("/b/", "b", ""),
-        ("/b/k", "b", "k"),
-        ("/b/a//k/", "b", "a//k/"),
-        ("/b//k", "b", "/k"),
-    ],
-)
-def test_bucket_and_key(path: str, bucket: str, key: str) -> None:
-    call = Call("GET", path, {}, {}, nothing, NO_EFFECTS)
-    assert (call.bucket, call.key) == (bucket, key)
 
 
 def test_the_size_of_a_body() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Pace, first_byte_delay
+from streamrec.devstore.pacing import SLACK_SECONDS, UNPACED_SLICE, Pace
 
 
 class FakeTime:
@@ -81,18 +80,3 @@ def test_a_reader_that_stopped_gains_the_slack_only() -> None:
     time.now += 10
     asyncio.run(send(pace, 1_000_000))
     assert time.now == pytest.approx(1011.0 - SLACK_SECONDS)
-
-
-def test_latency_without_jitter_needs_no_randomness() -> None:
-    state = (dice := random.Random(1)).getstate()
-    assert first_byte_delay(0.05, 0.0, dice) == 0.05
-    assert dice.getstate() == state
-
-
-@given(st.floats(0, 1), st.floats(0.001, 1), st.integers())
-def test_jitter_stays_within_its_bounds_and_follows_the_seed(
-    latency: float, jitter: float, seed: int
-) -> None:
-    delay = first_byte_delay(latency, jitter, random.Random(seed))
-    assert max(0.0, latency - jitter) <= delay <= latency + jitter
-    assert delay == first_byte_delay(latency, jitter, random.Random(seed))

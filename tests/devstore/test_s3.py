@@ -7,8 +7,6 @@ import s3fs
 from botocore.exceptions import ClientError
 
 from streamrec.devstore import DevStore
-from streamrec.devstore.faults import NO_EFFECTS
-from streamrec.devstore.messages import Call
 from streamrec.devstore.s3 import operation_of
 
 if TYPE_CHECKING:
@@ -27,10 +25,6 @@ ODD_KEYS = [
     "e\u0301",
     "\U0001f600",
 ]
-
-
-async def nothing() -> bytes:
-    return b""
 
 
 def code_of(error: ClientError) -> tuple[int, str]:
@@ -57,12 +51,27 @@ def code_of(error: ClientError) -> tuple[int, str]:
     ],
 )
 def test_operations(method: str, path: str, query: dict[str, str], kind: str) -> None:
-    assert operation_of(Call(method, path, query, {}, nothing, NO_EFFECTS)) == kind
+    assert operation_of(method, path, query, {})[0] == kind
 
 
 def test_a_put_with_a_source_is_a_copy() -> None:
     headers = {"x-amz-copy-source": "b/k"}
-    assert operation_of(Call("PUT", "/b/k", {}, headers, nothing, NO_EFFECTS)) == "CopyObject"
+    assert operation_of("PUT", "/b/k", {}, headers)[0] == "CopyObject"
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket", "key"),
+    [
+        ("/", "", ""),
+        ("/b", "b", ""),
+        ("/b/", "b", ""),
+        ("/b/k", "b", "k"),
+        ("/b/a//k/", "b", "a//k/"),
+        ("/b//k", "b", "/k"),
+    ],
+)
+def test_bucket_and_key(path: str, bucket: str, key: str) -> None:
+    assert operation_of("GET", path, {}, {})[1:] == (bucket, key)
 
 
 class TestBuckets:

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from streamrec.devstore import DevStore, Fault
-from streamrec.devstore.thread import new_event_loop
+from streamrec.flow.bridge import new_event_loop
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

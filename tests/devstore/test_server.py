@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 import time
 import zlib
 from base64 import b64encode
@@ -306,6 +308,18 @@ class TestLife:
         store = DevStore(root=tmp_path)
         await store.warm()
         assert dict(store.objects) == {"b/k": DATA}
+
+    def test_nothing_is_left_behind(self) -> None:
+        with DevStore():
+            assert "streamrec-bridge" in [thread.name for thread in threading.enumerate()]
+        assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
+
+    def test_what_keeps_it_from_starting_is_raised(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            store = DevStore(port=taken.getsockname()[1])
+            with pytest.raises(OSError, match="address already in use"):
+                store.__enter__()
+        assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
 
     def test_put_gives_the_etag(self) -> None:
         assert DevStore().put("b/k", b"data") == "8d777f385d3dfec8815d20f7496026dc"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore import DevStore, Recipe, SyntheticObjects, synthetic
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.errors import ConfigError
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from tests.devstore.test_main import fetch, running
@@ -39,7 +39,7 @@ def objects(templates: list[Path]) -> SyntheticObjects:
 
 
 def read_all(objects: SyntheticObjects, key: str, start: int, stop: int) -> bytes:
-    """As the server reads: again from where the last piece ended."""
+    """Read all as the server does: again from the end of the last piece."""
     content = objects.open("b", key)
     pieces = []
     while start < stop:
@@ -132,7 +132,7 @@ async def test_etags_tell_objects_of_other_content_apart(templates: list[Path]) 
 def test_nothing_can_be_changed(
     objects: SyntheticObjects, change: Callable[[SyntheticObjects], object]
 ) -> None:
-    with pytest.raises(S3Error) as caught:
+    with pytest.raises(Refusal) as caught:
         change(objects)
     assert (caught.value.status, caught.value.code) == (405, "MethodNotAllowed")
     assert len(objects) == 3

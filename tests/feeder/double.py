@@ -47,7 +47,7 @@ def position(step: int, rank: int = 0, world_size: int = 1, **changes: object) -
 
 
 def batch(step: int, *, size: int = 100, rank: int = 0, world_size: int = 1) -> Batch:
-    """Batch number ``step``; ``size`` float32 numbers a row, all equal to its row's number."""
+    """Return batch number ``step``; each row has ``size`` float32 values, its own number."""
     first = step * ROWS
     numbers = np.arange(first, first + ROWS, dtype=np.int64)
     columns: dict[str, Column] = {
@@ -60,7 +60,7 @@ def batch(step: int, *, size: int = 100, rank: int = 0, world_size: int = 1) -> 
 
 
 def received(message: BatchMessage) -> BatchMessage:
-    """A message as it comes from a socket: one aligned, writable buffer."""
+    """Return a message as it comes from a socket: with one aligned, writable buffer."""
     if not message.payload_size:
         return BatchMessage(message.metadata)
     memory = aligned(message.payload_size)
@@ -69,7 +69,7 @@ def received(message: BatchMessage) -> BatchMessage:
 
 
 def decoded(message: BatchMessage) -> Batch:
-    """The batch of a received message of the only rank."""
+    """Return the batch of a received message of the only rank."""
     return payload.decode(message, fingerprint(), 0, 1)
 
 
@@ -140,7 +140,7 @@ class SlowlyClosed(Double):
 
 
 class DoubleRun:
-    """One run: to the next multiple of the dataset's ``steps``."""
+    """A run to the next multiple of the dataset's ``steps``."""
 
     def __init__(self, dataset: Double, rank: int, world_size: int, step: int) -> None:
         self._dataset = dataset

@@ -131,7 +131,7 @@ class Scripted:
         return list(self.machine.events())
 
     async def answer(self) -> list[Message]:
-        """What comes next."""
+        """Return the next messages."""
         heard: list[Message] = []
 
         def has_come() -> bool:
@@ -220,7 +220,7 @@ def serving(settings: DatasetSettings) -> Iterator[str]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, be it as a zombie that its parent has not yet looked at."""
+    """Return whether a process has ended, perhaps as a zombie that nobody has waited for."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

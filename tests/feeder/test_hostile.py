@@ -206,7 +206,7 @@ numbers = st.integers(0, 5) | st.sampled_from([48, 1 << 16, (1 << 31) - 1, (1 <<
 
 
 def talk(feeder: ServedFeeder, hello: Hello, subscribe: Subscribe) -> list[Message]:
-    """What a feeder answers, up to its first batch, its end or its last message."""
+    """Return a feeder's answers, up to its first batch, its end or its last message."""
     ours, serving = feeder.connect()
     machine, heard = Connection(Role.CLIENT), list[Any]()
     with ours:

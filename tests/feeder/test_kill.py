@@ -81,7 +81,7 @@ class Feeders:
         self._addresses: list[str | None] = [None, None]
 
     def address(self, turn: int) -> str:
-        """Where a client that has failed so often is to go; the other one may be down."""
+        """Return the address for a client that has failed so often; the other one may be down."""
         number = turn % 2
         if self._addresses[number] is None:
             self._addresses[number] = self._children[number].ready()["listen"][0]
@@ -102,7 +102,7 @@ class Feeders:
 
 
 class Trainer:
-    """One rank: it takes batches and, when a feed fails, goes on elsewhere from the last one."""
+    """A rank that takes batches and, when a feed fails, goes on elsewhere from the last one."""
 
     def __init__(self, opened: Callable[[int], Stream]) -> None:
         self.records: list[bytes] = []

@@ -39,7 +39,7 @@ async def opened(feeder: Feeder, **options: Any) -> AsyncFeed:
 
 
 async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
-    """What a feeder says to some bytes, until it closes the connection."""
+    """Return a feeder's answer to some bytes, until it closes the connection."""
     ours, theirs = socket.socketpair()
     serving = asyncio.create_task(feeder.serve_socket(theirs))
     ours.setblocking(False)

@@ -51,7 +51,7 @@ def leave_at_once(sock: socket.socket) -> None:
 
 
 class Held(NamedTuple):
-    """What a feeder's process has of everything while no client is there."""
+    """The resources of a feeder's process while no client is connected."""
 
     tasks: int
     threads: int

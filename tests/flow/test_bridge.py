@@ -122,3 +122,10 @@ atexit.register(bridge.close)
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_without_uvloop_asyncios_own_loop_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    loop = new_event_loop()
+    loop.close()
+    assert isinstance(loop, asyncio.BaseEventLoop)

@@ -57,7 +57,7 @@ def refusals() -> tuple[type[Exception], ...]:
 
 
 def content(dtype: str, most: int = 4) -> st.SearchStrategy[Any]:
-    """What a feature holds: a dtype and values of it."""
+    """Draw the content of a feature: values of this dtype."""
     return st.tuples(st.just(dtype), st.lists(VALUES[dtype], max_size=most))
 
 
@@ -117,7 +117,7 @@ def batch(records: list[bytes]) -> Any:
 
 
 def both(theirs: Any, ours: Any) -> tuple[Any, Any] | None:
-    """What two calls give; ``None`` if both refuse. It fails if only one does."""
+    """Return the results of two calls; ``None`` if both refuse. Fail if only one does."""
     try:
         expected = theirs()
     except refusals():
@@ -128,7 +128,7 @@ def both(theirs: Any, ours: Any) -> tuple[Any, Any] | None:
 
 
 def assert_equal(column: Any, tensor: Any) -> None:
-    """That a column, or one row of one, holds what a tensor holds."""
+    """Check that a column, or one row of one, holds the same as a tensor."""
     if isinstance(tensor, tf.RaggedTensor):
         got = column if isinstance(column, list) else column.to_list()
         assert_lists(got, tensor.to_list())

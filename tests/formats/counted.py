@@ -1,10 +1,10 @@
-"""Names that count what is done with them."""
+"""Names that count their comparisons."""
 
 from __future__ import annotations
 
 
 class CountedName(str):
-    """A name that counts how often it is compared."""
+    """A name that counts the comparisons of all such names."""
 
     __slots__ = ()
     __hash__ = str.__hash__

@@ -28,7 +28,7 @@ class Whole(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """What is lost."""
+    """A stretch of lost bytes."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ def oracle(shard: bytes) -> tuple[list[Whole], list[Gap]]:
 
 
 def damage(shard: bytes, place: int) -> tuple[int, bool]:
-    """Where the damage ends that begins at a place, and whether it is one record."""
+    """Return the end of the damage that begins at a place, and whether it is one record."""
     length = believed_length(shard, place)
     if length is not None:
         end = place + 16 + length
@@ -132,7 +132,7 @@ def damaged_shards(draw: Any, records: Any = payloads, most: int = 6, damages: i
 
 
 def flip(draw: Any, shard: bytearray) -> None:
-    """One bit is another."""
+    """Flip one bit."""
     if shard:
         shard[draw(st.integers(0, len(shard) - 1))] ^= 1 << draw(st.integers(0, 7))
 

@@ -1,4 +1,4 @@
-"""Feature specs for Hypothesis, of every kind."""
+"""Hypothesis strategies: feature specs of every kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = st.text(min_size=1, max_size=4)
 
 
 def values(dtype: str) -> st.SearchStrategy[Any]:
-    """Values that the dtype can hold, exactly."""
+    """Draw values that the dtype can hold exactly."""
     if HELD_AS[dtype] is DataType.BYTES:
         return st.binary(max_size=5)
     if dtype == "bool":

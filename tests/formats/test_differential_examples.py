@@ -192,7 +192,7 @@ def partitions(draw: st.DrawFn) -> Any:
 
 @st.composite
 def partitioned(draw: st.DrawFn, kinds: list[str], sizes: list[int]) -> dict[str, Any]:
-    """One record: the numbers of rows of the outermost partition, of the next, … of values."""
+    """Draw one record: the numbers of rows of the outermost partition, of the next, … of values."""
     record: dict[str, Any] = {}
     count = draw(st.integers(0, 3))
     for number, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):

@@ -74,7 +74,7 @@ def sources() -> list[Path]:
 
 
 def kernel_sources() -> list[Path]:
-    """Those of them that are the kernel's."""
+    """Return those of the sources that are the kernel's."""
     return [path for path in sorted(KERNEL.glob("*.[ch]")) if not path.stem.startswith("module")]
 
 

@@ -28,7 +28,7 @@ FASTER = "malloc_context_size=0:quarantine_size_mb=4"
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run a target."""
+    """The settings of a target's run."""
 
     runs: int
     """Executions; those of the corpus are among them."""
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run of a target came to."""
+    """The results of a target's run."""
 
     target: str
     executions: int

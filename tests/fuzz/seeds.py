@@ -157,7 +157,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 def words() -> Iterator[bytes]:
-    """What a mutation may put in: names with their size, tags, sizes, varints at their limits."""
+    """Return words for mutations: names with their size, tags, sizes, varints at their limits."""
     for name in NAMES:
         encoded = name.encode()
         yield b"\x0a" + varint(len(encoded)) + encoded

@@ -35,7 +35,7 @@ PERIOD = 100
 
 
 def rows_of(record: ByteArray) -> RecordRows:
-    """One row, without a copy."""
+    """Return one row, without a copy."""
     return RecordRows.from_column(BytesColumn(record, np.array([0, len(record)])))
 
 
@@ -50,7 +50,7 @@ def empty_rows(count: int) -> RecordRows:
 
 
 def heading(size: int) -> bytes:
-    """What comes before ``size`` bytes of packed values: feature "a" of an Example, of int64."""
+    """Return the bytes before ``size`` bytes of packed values: an Example's int64 feature "a"."""
     key = delimited(1, b"a")
     head = b""
     for field in (1, 3, 2):  # the values in Int64List, this in Feature, that in the entry

@@ -47,7 +47,7 @@ def found(
     plans: Sequence[ColumnPlan],
     lists: Sequence[ColumnPlan] | None,
 ) -> Any:
-    """What an implementation gives, in the form of :func:`expected`; its arrays are checked."""
+    """Return an implementation's result in the form of :func:`expected`; check its arrays."""
     try:
         columns = kernel.Parser(plans, lists).parse(RecordRows.of(records))
     except KernelFault as fault:

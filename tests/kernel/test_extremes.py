@@ -74,7 +74,7 @@ def is_twin(kernel: Any) -> bool:
 
 
 def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:
-    """What it gives, and the most memory that it held, in bytes."""
+    """Return the result of the work, and the most memory that it held, in bytes."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]

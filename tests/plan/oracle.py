@@ -54,7 +54,7 @@ class Oracle:
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[tuple[int, int, int]]:
-        """What one rank delivers, in order."""
+        """Return the records that one rank delivers, in order."""
         keyed = [
             ((number, lane), record)
             for lane in range(rank, self.order.lanes, world_size)
@@ -63,7 +63,7 @@ class Oracle:
         return [record for _, record in sorted(keyed)]
 
     def _lane_epoch(self, lane: int, epoch: int) -> list[Record]:
-        """What the lane's windows are filled with: of each of its open shards in turn, and kept."""
+        """Return the kept records of the lane's windows, from each open shard in turn."""
         left = [
             self._open_shard_epoch(open_shard, lane, epoch)
             for open_shard in self.order.divided(self.open_shards)
@@ -93,7 +93,7 @@ class Oracle:
 
     @property
     def open_shards(self) -> int:
-        """How many shards each lane has open at once."""
+        """Return the number of shards that each lane has open at once."""
         return 1 if self.windows is None else self.windows.open_shards
 
     def _left(self, lane: int, epoch: int, number: int, shards: list[int]) -> list[int]:
@@ -162,7 +162,7 @@ class RecordOracle:
         return sum(self.shards[shard][record] + 16 for shard, record in records)
 
     def lane_epoch(self, lane: int, epoch: int) -> list[tuple[list[tuple[int, int]], int]]:
-        """What the lane has of each chunk in an epoch, and about how many bytes that is."""
+        """Return the lane's part of each chunk in an epoch, and about how many bytes that is."""
         chunks = self.chunks()
         if self.shuffle:
             order = permutation(len(chunks), seed_of(CHUNKS, self.seed, epoch))
@@ -239,7 +239,7 @@ class RecordOracle:
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[Record]:
-        """What one rank delivers, in order."""
+        """Return the records that one rank delivers, in order."""
         keyed = [
             ((number, lane), record)
             for lane in range(rank, self.lanes, world_size)
@@ -291,7 +291,7 @@ def bucket_of(buckets: Buckets, batch: int) -> int:
 
 
 def plainly_drawn(draws: Draws, lane: int, epoch: int, n: int, ended: set[int]) -> int:
-    """One draw, as docs/explanation/order.md says it."""
+    """Make one draw, as docs/explanation/order.md describes it."""
     record = n * draws.lanes + lane
     weights = [w for first, w in draws.phases if first <= record][-1]
     left = [c for c, weight in enumerate(weights) if weight]

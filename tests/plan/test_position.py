@@ -43,7 +43,7 @@ def positions(
     rank: int | None = None,
     components: int | None = None,
 ) -> Position:
-    """Of a mix of so many components; of none where there are 0."""
+    """Draw positions of a mix of so many components; with 0 there is no mix."""
     world_size = world_size or draw(st.sampled_from([1, 2, 3, 4, 6, 12]))
     rank = draw(st.integers(0, world_size - 1)) if rank is None else rank
     owned = 12 // world_size

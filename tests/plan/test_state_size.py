@@ -102,7 +102,7 @@ def of(fingerprint: Fingerprint, own: Numbers, named: Numbers, sources: Numbers)
 
 
 def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
-    """Of components whose shards are as long; each of its lanes is somewhere in one of ten.
+    """Return a position in a mix of equal components; each lane is somewhere in one of ten.
 
     Rows of a window, records of a lane between two windows, packs of a group: as many as there
     are in the default window of 256 MiB, and in a hundred of them.

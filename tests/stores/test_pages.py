@@ -207,7 +207,7 @@ async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
 
 
 class SlowStore(Store):
-    """One that takes its time to say no, by a clock of its own."""
+    """A store that refuses slowly, by a clock of its own."""
 
     now = 0.0
 

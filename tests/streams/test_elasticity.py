@@ -78,7 +78,7 @@ class Reading:
     async def opened(
         self, rank: int, world_size: int, size: int | None, start: ResumePoint | None = None
     ) -> AsyncIterator[Any]:
-        """What gives one rank's batches."""
+        """Yield the stream of one rank's batches."""
         where: dict[str, Any] = {
             "rank": rank, "world_size": world_size, "position": start or Beginning()
         }  # fmt: skip
@@ -116,12 +116,12 @@ async def _receive(source: Any, most: int) -> list[Batch]:
 
 
 def _saved(start: ResumePoint) -> ResumePoint:
-    """As it comes back from a checkpoint."""
+    """Return the state as it comes back from a checkpoint."""
     return read_resume_point(json.loads(json.dumps(start.to_dict())))
 
 
 def goes_on_for_ever(shards: Shards, lanes: int, *, shuffle: bool) -> bool:
-    """Whether every lane has records in the long run: by shard the claim ends with a lane."""
+    """Return whether all lanes go on having records: by shard the claim ends with a lane."""
     if shuffle:
         return any(shards)
     n = len(shards)

@@ -107,7 +107,7 @@ def in_order(step: Any) -> list[list[int]]:
 
 
 class Collective:
-    """As ranks of a training job meet after each step: all must have ended, or none."""
+    """A meeting of a training job's ranks after each step: all must have ended, or none."""
 
     def __init__(self, world_size: int) -> None:
         self._barrier = asyncio.Barrier(world_size)
@@ -202,7 +202,7 @@ def singles(source: str, rank: int = 0, world_size: int = 1, **values: Any) -> S
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    """Of two lanes of two shards each; one has records of which several travel together."""
+    """Write two lanes of two shards each; one has records of which several travel together."""
     return write(tmp_path, tuple((20,) * records for records in (9, 3, 5, 7)))
 
 

@@ -75,7 +75,7 @@ def rows_of(batch: Batch) -> list[str]:
 async def global_batches(
     reading: Reading, world_size: int, global_batch: int, starts: Sequence[ResumePoint], most: int
 ) -> tuple[list[list[str]], list[ResumePoint]]:
-    """What all ranks deliver in each step, as one, and where each rank goes on."""
+    """Return the records that all ranks deliver in each step, and the ranks' last positions."""
     ranks: list[list[Batch]] = []
     for rank in range(world_size):
         start = for_rank(starts, rank, world_size)

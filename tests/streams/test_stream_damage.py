@@ -141,7 +141,7 @@ class TestEveryMode:
 
 
 def check_object(data: bytes, shard: int, number: int) -> None:
-    """What the quarantine holds of a record."""
+    """Check the record that the quarantine holds."""
     length = int.from_bytes(data[:8], "little")
     features = Example.FromString(data[12 : 12 + length]).features.feature
     assert features["url"].bytes_list.value[0].endswith(b"s-%d.tfrecord" % shard)

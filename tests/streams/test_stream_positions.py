@@ -83,7 +83,7 @@ def test_any_number_in_any_place_is_refused_or_read(source: str, kind: str) -> N
 
 
 def damages(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One number is another."""
+    """Change one number."""
     for name, value in state.items():
         for hostile in HOSTILE:
             if isinstance(value, list) and value:

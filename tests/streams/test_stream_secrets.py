@@ -80,7 +80,7 @@ def form(request: pytest.FixtureRequest, store: DevStore) -> Form:
 
 @pytest.fixture
 def seen(caplog: pytest.LogCaptureFixture) -> Iterator[list[Any]]:
-    """Whatever is put in, and all that was logged, is searched in the end."""
+    """Search in the end all that is put into this list, and all that was logged."""
     found: list[Any] = []
     with caplog.at_level(logging.DEBUG, "streamrec"):
         yield found

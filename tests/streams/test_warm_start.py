@@ -81,7 +81,7 @@ def run_of(session: WarmStartSession) -> list[Batch]:
 
 
 def alone(source: str, runs: int = 1, **values: Any) -> list[list[Batch]]:
-    """What a thread alone delivers."""
+    """Return the batches of a thread alone."""
     stream = sr.open(source, engine="thread", rank=0, world_size=1, batch_size=4, **values)
     with stream:
         return [list(stream) for _ in range(runs)]

@@ -83,7 +83,7 @@ class TestWorkers:
 
 
 class DataLoaderDispatcher:
-    """As Accelerate's: it iterates what one process reads, and sends each its part."""
+    """A stand-in for Accelerate's: it iterates what one process reads, and sends each its part."""
 
     def __init__(self, stream: Any, count: int) -> None:
         self.stream = stream
@@ -94,7 +94,7 @@ class DataLoaderDispatcher:
 
 
 class IterableDatasetShard:
-    """As Accelerate's: each process iterates everything, and keeps its part."""
+    """A stand-in for Accelerate's: each process iterates everything, and keeps its part."""
 
     def __init__(self, stream: Any, count: int) -> None:
         self.stream = stream

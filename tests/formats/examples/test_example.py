@@ -46,7 +46,7 @@ def encoded(value: Any) -> tuple[str | None, list[Any]]:
 
 
 class Tensor:
-    """What a tensor of another library looks like."""
+    """A stand-in for a tensor of another library."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

@@ -18,7 +18,7 @@ from streamrec.formats.examples.specs import (
 
 
 class DType:
-    """What a ``tf.DType`` looks like."""
+    """A stand-in for ``tf.DType``."""
 
     def __init__(self, name: str, as_numpy_dtype: Any) -> None:
         self.name = name

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.devstore.documents import (
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.s3_documents import (
     document,
     error_document,
     parse_delete,
     parse_parts,
     timestamp,
 )
-from streamrec.devstore.errors import S3Error
 
 TEXT = st.text(
     st.characters(
@@ -47,12 +47,12 @@ def test_parts_with_and_without_namespace_and_quotes() -> None:
     [b"", b"<", b"<C><Part><PartNumber>x</PartNumber></Part></C>", b"<C><Part></Part></C>"],
 )
 def test_malformed_parts_are_refused(body: bytes) -> None:
-    with pytest.raises(S3Error, match="MalformedXML"):
+    with pytest.raises(Refusal, match="MalformedXML"):
         parse_parts(body)
 
 
 def test_an_error_says_code_message_resource_and_request() -> None:
-    root = ET.fromstring(error_document(S3Error(404, "NoSuchKey"), "/b/<k>", "07"))
+    root = ET.fromstring(error_document(Refusal(404, "NoSuchKey"), "/b/<k>", "07"))
     facts = {node.tag: node.text for node in root}
     assert root.tag == "Error"
     assert facts == {

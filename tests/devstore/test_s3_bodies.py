@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from streamrec.devstore.errors import S3Error
-from streamrec.devstore.uploads import decode_body, unchunk
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.s3_bodies import decode_body, unchunk
 
 CHUNKED = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
 
@@ -36,13 +36,13 @@ def test_chunks_are_joined(pieces: list[bytes]) -> None:
 def test_a_body_that_ends_early_is_refused(pieces: list[bytes], data: st.DataObject) -> None:
     body = chunked(pieces)
     cut = data.draw(st.integers(0, len(body) - 5))
-    with pytest.raises(S3Error, match="IncompleteBody"):
+    with pytest.raises(Refusal, match="IncompleteBody"):
         unchunk(body[:cut])
 
 
 @pytest.mark.parametrize("body", [b"", b"x\r\n", b"-1\r\n", b"0x2\r\nab\r\n0\r\n", b"2\r\nabc\r\n"])
 def test_broken_framing_is_refused(body: bytes) -> None:
-    with pytest.raises(S3Error, match="IncompleteBody"):
+    with pytest.raises(Refusal, match="IncompleteBody"):
         unchunk(body)
 
 
@@ -58,14 +58,14 @@ def test_a_plain_body_stays() -> None:
 def test_a_trailing_checksum_is_compared() -> None:
     right = f"x-amz-checksum-crc32:{encoded(zlib.crc32(b'data').to_bytes(4, 'big'))}\r\n"
     assert decode_body(chunked([b"da", b"ta"], right), CIMultiDict(CHUNKED)) == b"data"
-    with pytest.raises(S3Error, match="BadDigest"):
+    with pytest.raises(Refusal, match="BadDigest"):
         decode_body(chunked([b"dada"], right), CIMultiDict(CHUNKED))
 
 
 def test_the_declared_length_is_compared() -> None:
     headers = CIMultiDict(CHUNKED | {"X-Amz-Decoded-Content-Length": "3"})
     assert decode_body(chunked([b"abc"]), headers) == b"abc"
-    with pytest.raises(S3Error, match="IncompleteBody"):
+    with pytest.raises(Refusal, match="IncompleteBody"):
         decode_body(chunked([b"ab"]), headers)
 
 
@@ -82,12 +82,12 @@ CHECKSUMS = {
 def test_checksums_in_the_head_are_compared(name: str) -> None:
     headers = CIMultiDict({name: encoded(CHECKSUMS[name])})
     assert decode_body(b"123456789", headers) == b"123456789"
-    with pytest.raises(S3Error, match="BadDigest"):
+    with pytest.raises(Refusal, match="BadDigest"):
         decode_body(b"123456780", headers)
 
 
 def test_a_checksum_that_is_not_base64_is_refused() -> None:
-    with pytest.raises(S3Error, match="BadDigest"):
+    with pytest.raises(Refusal, match="BadDigest"):
         decode_body(b"", CIMultiDict({"Content-MD5": "!"}))
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 from streamrec.devstore.objects import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Upload", "Uploads"]
+__all__ = ["Upload"]
 
 SMALLEST_PART = 5 << 20
 """Least bytes of every part but the last: S3's own limit."""
@@ -33,7 +32,7 @@ class Upload:
         """Keep a part, in place of an earlier one of its number; return its ETag."""
         if not 1 <= number <= MOST_PARTS:
             message = f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive"
-            raise S3Error(400, "InvalidArgument", message)
+            raise Refusal(400, "InvalidArgument", message)
         etag = digest(data)
         self.parts[number] = (etag, data)
         return etag
@@ -43,45 +42,13 @@ class Upload:
         # As in S3, the ETag is a digest of the parts' digests and the number of parts.
         numbers = [number for number, _ in wanted]
         if not wanted:
-            raise S3Error(400, "MalformedXML")
+            raise Refusal(400, "MalformedXML")
         if numbers != sorted(set(numbers)):
-            raise S3Error(400, "InvalidPartOrder", "The parts are not in ascending order.")
+            raise Refusal(400, "InvalidPartOrder", "The parts are not in ascending order.")
         if any(self.parts.get(number, ("",))[0] != etag for number, etag in wanted):
-            raise S3Error(400, "InvalidPart")
+            raise Refusal(400, "InvalidPart")
         pieces = [self.parts[number][1] for number in numbers]
         if any(len(piece) < SMALLEST_PART for piece in pieces[:-1]):
-            raise S3Error(400, "EntityTooSmall", "A part but the last is smaller than 5 MiB.")
+            raise Refusal(400, "EntityTooSmall", "A part but the last is smaller than 5 MiB.")
         digests = b"".join(bytes.fromhex(etag) for _, etag in wanted)
         return b"".join(pieces), f"{digest(digests)}-{len(pieces)}"
-
-
-class Uploads:
-    """The uploads in progress, by their id."""
-
-    def __init__(self) -> None:
-        self._uploads: dict[str, Upload] = {}
-        self._ids = itertools.count(1)
-
-    def __len__(self) -> int:
-        return len(self._uploads)
-
-    def begin(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
-        """Begin an upload, and return its id."""
-        identity = f"upload-{next(self._ids)}"
-        self._uploads[identity] = Upload((bucket, key), headers)
-        return identity
-
-    def find(self, identity: str, bucket: str, key: str) -> Upload:
-        """Return the upload of an id.
-
-        Raises:
-            S3Error: There is no such upload of this object.
-        """
-        upload = self._uploads.get(identity)
-        if upload is None or upload.name != (bucket, key):
-            raise S3Error(404, "NoSuchUpload")
-        return upload
-
-    def forget(self, identity: str) -> None:
-        """Forget an upload that is complete or aborted."""
-        self._uploads.pop(identity, None)

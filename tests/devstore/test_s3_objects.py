@@ -251,6 +251,12 @@ class TestMultipart:
         assert answer == (404, "NoSuchUpload")
         assert "b/large" not in store.objects
 
+    def test_an_upload_belongs_to_its_object(self, s3: Any) -> None:
+        identity = s3.create_multipart_upload(Bucket="b", Key="large")["UploadId"]
+        for key, upload in (("other", identity), ("large", "unknown")):
+            where = {"Bucket": "b", "Key": key, "UploadId": upload, "PartNumber": 1}
+            assert refusal(s3.upload_part, **where, Body=b"x") == (404, "NoSuchUpload")
+
     def test_copying_a_part_is_not_implemented(self, s3: Any) -> None:
         where = {"Bucket": "b", "Key": "large"}
         identity = s3.create_multipart_upload(**where)["UploadId"]

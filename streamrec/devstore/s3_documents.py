@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.messages import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from xml.etree.ElementTree import Element
 
-    from streamrec.devstore.errors import Refusal
-
-__all__ = ["Children", "document", "error_document", "parse_delete", "parse_parts", "timestamp"]
+__all__ = [
+    "Content",
+    "document",
+    "error_document",
+    "parse_delete",
+    "parse_parts",
+    "timestamp",
+    "xml_reply",
+]
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
-_MARKUP = re.compile("[&<>]")
+Content: TypeAlias = "str | int | Iterable[tuple[str, Content]]"
+"""The text of an element, or the elements in it."""
 
-Children: TypeAlias = "Iterable[tuple[str, str | int | Children]]"
 
-
-def document(root: str, children: Children) -> bytes:
+def document(root: str, content: Content) -> bytes:
     """Return an XML document of S3, with elements nested as the pairs are."""
-    body = "".join(_elements(children))
-    return _encode(f'<{root} xmlns="{NAMESPACE}">{body}</{root}>')
+    return _encode(f'<{root} xmlns="{NAMESPACE}">{_inner(content)}</{root}>')
 
 
 def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
@@ -40,7 +44,12 @@ def error_document(error: Refusal, resource: str, request_id: str) -> bytes:
         ("Resource", resource),
         ("RequestId", request_id),
     )
-    return _encode(f"<Error>{''.join(_elements(facts))}</Error>")
+    return _encode(f"<Error>{_inner(facts)}</Error>")
+
+
+def xml_reply(root: str, content: Content) -> Reply:
+    """Return a reply with a document."""
+    return Reply(headers={"Content-Type": "application/xml"}, body=document(root, content))
 
 
 @lru_cache
@@ -65,7 +74,7 @@ def parse_parts(body: bytes) -> list[tuple[int, str]]:
         number = "".join(_text(child) for child in _children(node, "PartNumber"))
         etag = "".join(_text(child) for child in _children(node, "ETag"))
         if not number.isascii() or not number.isdigit():
-            raise S3Error(400, "MalformedXML")
+            raise Refusal(400, "MalformedXML")
         parts.append((int(number), etag.strip('"')))
     return parts
 
@@ -74,21 +83,17 @@ def _encode(text: str) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
 
 
-def _elements(children: Children) -> Iterator[str]:
-    for name, value in children:
-        inner = _text_of(value) if isinstance(value, str | int) else "".join(_elements(value))
-        yield f"<{name}>{inner}</{name}>"
-
-
-def _text_of(value: str | int) -> str:
-    return escape(text) if _MARKUP.search(text := str(value)) else text
+def _inner(content: Content) -> str:
+    if isinstance(content, str | int):
+        return escape(str(content))
+    return "".join(f"<{name}>{_inner(value)}</{name}>" for name, value in content)
 
 
 def _parse(body: bytes) -> Element:
     try:
         return ET.fromstring(body)  # noqa: S314 - capped, loopback only, and expat limits entities
     except ET.ParseError:
-        raise S3Error(400, "MalformedXML") from None
+        raise Refusal(400, "MalformedXML") from None
 
 
 def _children(node: Element, name: str) -> list[Element]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import crc32c
 
-from streamrec.devstore.errors import S3Error
+from streamrec.devstore.errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,18 +40,18 @@ def decode_body(body: bytes, headers: Mapping[str, str]) -> bytes:
         headers: The request's headers; case-insensitive.
 
     Raises:
-        S3Error: The framing is broken or a checksum differs. Unknown checksums, such as S3's
+        Refusal: The framing is broken or a checksum differs. Unknown checksums, such as S3's
             CRC64NVME, are ignored.
     """
     trailers: Mapping[str, str] = {}
     if headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
         body, trailers = unchunk(body)
         if headers.get("x-amz-decoded-content-length", str(len(body))) != str(len(body)):
-            raise S3Error(400, "IncompleteBody", "The body is shorter or longer than declared.")
+            raise Refusal(400, "IncompleteBody", "The body is shorter or longer than declared.")
     for name, compute in _CHECKSUMS.items():
         expected = trailers.get(name) or headers.get(name)
         if expected is not None and not _agrees(expected, compute(body)):
-            raise S3Error(400, "BadDigest")
+            raise Refusal(400, "BadDigest")
     return body
 
 
@@ -59,7 +59,7 @@ def unchunk(body: bytes) -> tuple[bytes, dict[str, str]]:
     """Return the content and the trailers (names in lower case) of an ``aws-chunked`` body.
 
     Raises:
-        S3Error: The framing is broken.
+        Refusal: The framing is broken.
     """
     pieces: list[memoryview] = []
     view, at = memoryview(body), 0
@@ -96,5 +96,5 @@ def _agrees(expected: str, computed: bytes) -> bool:
         return False
 
 
-def _broken() -> S3Error:
-    return S3Error(400, "IncompleteBody", "The aws-chunked framing of the body is broken.")
+def _broken() -> Refusal:
+    return Refusal(400, "IncompleteBody", "The aws-chunked framing of the body is broken.")

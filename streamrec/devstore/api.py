@@ -1,0 +1,93 @@
+"""The base of both APIs: the dispatch of calls, and the reading of objects."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from streamrec.devstore.errors import Refusal
+from streamrec.devstore.listing import list_page
+from streamrec.devstore.messages import ObjectBody, Reply
+from streamrec.devstore.ranges import parse_range
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from streamrec.devstore.listing import Page
+    from streamrec.devstore.messages import Call
+    from streamrec.devstore.objects import Objects, Stored
+
+__all__ = ["API"]
+
+Upload = TypeVar("Upload")
+
+
+class API(Generic[Upload]):
+    """An API over a backend; the method of an operation has the operation's name in snake case.
+
+    Args:
+        objects: The backend that holds the objects.
+    """
+
+    identity_header: ClassVar[str]
+    """The response header that holds the request's id."""
+    no_such_object: ClassVar[str] = ""
+    """The message about a missing object, a format of the call; empty: that of its code."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._uploads: dict[str, Upload] = {}
+        self._upload_ids = map("upload-{}".format, itertools.count(1))
+
+    async def answer(self, call: Call) -> Reply:
+        """Carry out a call and return the reply.
+
+        Raises:
+            Refusal: The call is refused.
+        """
+        name = re.sub(r"\W|(?<=[a-z])(?=[A-Z])", "_", call.operation).lower()
+        operation: Callable[[Call], Awaitable[Reply]] | None = getattr(self, f"_{name}", None)
+        if operation is None:
+            raise Refusal(501, "NotImplemented")
+        try:
+            return await operation(call)
+        except KeyError:
+            if call.bucket not in self._objects.buckets():
+                raise Refusal(404, "NoSuchBucket") from None
+            raise Refusal(404, "NoSuchKey", self.no_such_object.format(call)) from None
+
+    @abstractmethod
+    def error_reply(self, error: Refusal, call: Call, identity: str) -> Reply:
+        """Return the reply of a refused call, whose id is ``identity``."""
+
+    def _begin(self, upload: Upload) -> str:
+        """Keep an upload in parts, and return its id."""
+        identity = next(self._upload_ids)
+        self._uploads[identity] = upload
+        return identity
+
+    def _require_bucket(self, call: Call) -> None:
+        if call.bucket not in self._objects.buckets():
+            raise KeyError(call.bucket)
+
+    async def _list(self, call: Call, **options: Any) -> tuple[Page, list[tuple[str, Stored]]]:
+        """Return a page of the bucket's keys, and its keys with the metadata of their objects."""
+        prefix, delimiter = call.query.get("prefix", ""), call.query.get("delimiter", "")
+        keys = self._objects.keys_of(call.bucket, prefix)
+        page = list_page(keys, prefix=prefix, delimiter=delimiter, **options)
+        stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
+        return page, stored
+
+    def _content(
+        self, call: Call, stored: Stored, headers: dict[str, str], *, ranged: bool = True
+    ) -> Reply:
+        """Return the content of an object, or the range of it that the call asks for."""
+        asked = call.headers.get("Range") if ranged and not call.effects.ignore_range else None
+        span = parse_range(asked, stored.size)
+        if span is not None:
+            headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{stored.size}"
+        part = range(stored.size) if span is None else span
+        body = ObjectBody(self._objects.open(call.bucket, call.key), part.start, part.stop)
+        return Reply(200 if span is None else 206, headers, body, bare=call.method == "HEAD")
