@@ -25,7 +25,7 @@ from streamrec.feeder.watch import Deadlines
 from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.config import DatasetSettings
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
     from streamrec.values.batch import Batch
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
@@ -97,13 +96,11 @@ class DatasetHandle(Protocol):
         """For whoever opened it; a feeder does not close what it serves."""
 
 
-async def open_dataset(
-    settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
-) -> DatasetHandle:
-    """Open a dataset of the pipeline; arguments as of ``Dataset.open``."""
+async def open_dataset(settings: DatasetSettings) -> DatasetHandle:
+    """Open a dataset of the pipeline."""
     from streamrec.pipeline.dataset import Dataset
 
-    return await Dataset.open(settings, objects)
+    return await Dataset.open(settings)
 
 
 @dataclass

@@ -19,7 +19,6 @@ from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
-from streamrec.streams.engine_feed import open_engine
 from streamrec.streams.ranks import Rank
 from streamrec.streams.warm_start import BUDGET, ENOUGH, WarmStartSession, _small, can_warm_start
 from tests.feeder.support import gone, open_fds
@@ -28,6 +27,7 @@ from tests.pipeline.shards import contents, identities, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamrec.feeder.engine import Engine
     from streamrec.plan.position import Position
     from streamrec.values.batch import Batch
 
@@ -67,8 +67,14 @@ def opened(source: str, **values: Any) -> WarmStartSession:
     return WarmStartSession(settings(source, **values), Rank(0, 1), Beginning())
 
 
+def engine_of(session: WarmStartSession) -> Engine:
+    assert session._feed is not None
+    assert session._feed._engine is not None
+    return session._feed._engine
+
+
 def pid_of(session: WarmStartSession) -> int:
-    return session._engine.process.pid
+    return engine_of(session).process.pid
 
 
 def run_of(session: WarmStartSession) -> list[Batch]:
@@ -159,47 +165,14 @@ def test_a_process_that_is_not_needed_ends_at_once(
     session = opened(source)
     assert sum(map(len, run_of(session))) == TOTAL
     session.close()
-    assert session._engine.process.returncode == -signal.SIGKILL
+    assert engine_of(session).process.returncode == -signal.SIGKILL
 
 
-def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (whole,) = alone(source)
-    monkeypatch.setattr("streamrec.streams.warm_start.HEAD_START", 1e6)
-    answers_at(monkeypatch, 0)
+def test_the_process_starts_behind_the_first_batch(source: str) -> None:
     with contextlib.closing(opened(source)) as session:
-        batches = [session.receive()]
-        another = open_engine(settings(source), Rank(0, 1), Beginning())
-        assert identities([another.receive()]) == identities(batches)
-        another.close()  # though it was started later, it has done all of that
-        assert "numpy" not in Path("/proc", str(pid_of(session)), "maps").read_text()
-        assert identities(batches + run_of(session)) == identities(whole)
-        assert session._thread is None
-
-
-def test_the_process_reads_what_the_thread_has_found(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It lists nothing again, so a shard that comes meanwhile changes no order."""
-    (whole,) = alone(source)
-    answers_at(monkeypatch, 2)
-    with contextlib.closing(opened(source)) as session:
-        first = Path(source.replace("*", "00000"))
-        Path(source.replace("*", "00009")).write_bytes(first.read_bytes())
-        assert identities(run_of(session)) == identities(whole)
-        assert session._thread is None
-
-
-def test_what_is_too_much_to_be_told_is_listed_by_the_process(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (whole,) = alone(source)
-    answers_at(monkeypatch, 2)
-    monkeypatch.setattr("streamrec.feeder.engine.MOST_TOLD", len(SHARDS) - 1)
-    with contextlib.closing(opened(source)) as session:
-        assert identities(run_of(session)) == identities(whole)
-        assert session._thread is None
+        assert session._feed is None
+        session.receive()
+        assert not gone(pid_of(session))
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -247,7 +220,7 @@ def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     with stream:
         first = next(stream)
         assert isinstance(stream._session, WarmStartSession)
-        engine = stream._session._engine
+        engine = engine_of(stream._session)
         engine.process.kill()
         engine.process.wait()
         with pytest.raises(FeederLost, match="SIGKILL") as caught:
