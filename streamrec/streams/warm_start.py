@@ -2,12 +2,14 @@
 
 A thread of this process reads the first batches with a small budget; the engine process goes on
 behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
-no function of the user's: those belong into the engine process.
+no function of the user's: those belong into the engine process. A short run is read by the thread
+alone, since it is over before the process is ready.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import DEFAULT_LANES, MIB
@@ -20,10 +22,13 @@ from streamrec.streams.engine_feed import call_engine
 from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client import BlockingFeed
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
+    from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
     from streamrec.streams.session import PlainSession
     from streamrec.values.batch import Batch
@@ -36,6 +41,8 @@ ENOUGH = 4 * MIB
 """Bytes of records after which the thread reads no further. It shares the cores, and the lock of
 the interpreter, with the trainer and the process that is to be ready soon: half a second of it
 beside a busy trainer delays the process by more than a second."""
+SHORT = BUDGET
+"""Bytes of shards that a short run reads at most: the thread has room for all of them at once."""
 
 
 def can_warm_start(settings: DatasetSettings) -> bool:
@@ -64,6 +71,9 @@ class WarmStartSession:
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
         thread = ThreadSession(_small(settings), rank, position)
+        self._is_short = _is_short(settings, rank, thread.objects)
+        self._is_first = True
+        """False after the first run: whoever runs a short stream again does it often."""
         self._call = partial(call_engine, settings, rank)
         self._feed: BlockingFeed | None = None
         """The feed of the process, once that was started."""
@@ -92,13 +102,15 @@ class WarmStartSession:
                 error.position = self.position  # what the thread has ready is not delivered yet
                 raise
         batch = self._session.receive()
-        if self._feed is None:  # on two cores its imports would delay the first batch
+        # Not before: on two cores the process's imports would delay the first batch.
+        if self._feed is None and not (self._is_short and self._is_first):
             self._feed = self._call()
         return batch
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         self._counted = {}
+        self._is_first = False
         self._session.subscribe()
 
     def statistics(self) -> dict[str, Any]:
@@ -115,7 +127,8 @@ class WarmStartSession:
 
     def _hand_off(self, thread: ThreadSession, feed: BlockingFeed) -> None:
         """Have the process go on behind what the thread has ready, and close the thread then."""
-        if self._end is None and (feed.answers or _used(thread) >= ENOUGH):
+        is_enough = not self._is_short and _used(thread) >= ENOUGH
+        if self._end is None and (feed.answers or is_enough):
             self._end = thread.halt()
         if self._end is None:
             return
@@ -131,6 +144,14 @@ class WarmStartSession:
     def _step(self) -> int:
         position = self._session.position
         return 0 if position is None else int(position["step"])
+
+
+def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInfo]) -> bool:
+    """Return whether a run is known to read few bytes."""
+    if settings.epochs is None or settings.steps_per_epoch is not None:
+        return False
+    sizes = [inf if found.size is None else found.size for found in objects]
+    return settings.epochs * sum(sizes) <= SHORT * rank.world_size
 
 
 def _used(thread: ThreadSession) -> int:

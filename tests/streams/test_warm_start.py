@@ -19,8 +19,17 @@ from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
+from streamrec.stores.base import ObjectInfo
 from streamrec.streams.ranks import Rank
-from streamrec.streams.warm_start import BUDGET, ENOUGH, WarmStartSession, _small, can_warm_start
+from streamrec.streams.warm_start import (
+    BUDGET,
+    ENOUGH,
+    SHORT,
+    WarmStartSession,
+    _is_short,
+    _small,
+    can_warm_start,
+)
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
 
@@ -34,6 +43,12 @@ if TYPE_CHECKING:
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
 NEVER = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _no_run_is_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "short" not in request.node.name:
+        monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
 
 
 @pytest.fixture
@@ -127,6 +142,56 @@ def test_runs_go_on_where_the_last_one_ended(
         assert contents(run_of(session)) == contents(run)
         session.subscribe()
     session.close()
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_short_run_starts_no_process(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
+    (whole,) = alone(source)
+    session = opened(source)
+    assert identities(run_of(session)) == identities(whole)
+    assert session._feed is None
+    session.close()
+
+
+@pytest.mark.parametrize("look", [1, 3, NEVER])
+def test_a_short_stream_that_runs_again_waits_for_no_process(
+    source: str, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
+    expected = alone(source, runs=2)
+    answers_at(monkeypatch, look)
+    with contextlib.closing(opened(source)) as session:
+        for run in expected:
+            assert session._feed is None
+            assert contents(run_of(session)) == contents(run)
+            session.subscribe()
+        assert not gone(pid_of(session))
+        assert (session._thread is None) == (look < NEVER)
+
+
+@pytest.mark.parametrize(
+    ("values", "sizes", "is_short"),
+    [
+        ({}, [SHORT - 9, 9], True),
+        ({}, [SHORT, 1], False),
+        ({}, [1, None], False),
+        ({"epochs": 2}, [SHORT // 2 + 1], False),
+        ({"epochs": None}, [1], False),
+        ({"steps_per_epoch": 3}, [1], False),
+    ],
+)
+def test_which_runs_are_short(
+    values: dict[str, Any], sizes: list[int | None], *, is_short: bool
+) -> None:
+    objects = [ObjectInfo(f"/{i}", size) for i, size in enumerate(sizes)]
+    assert _is_short(settings("/x", **values), Rank(0, 1), objects) is is_short
+
+
+def test_a_run_of_several_ranks_is_shorter() -> None:
+    objects = [ObjectInfo("/x", 2 * SHORT)]
+    assert not _is_short(settings("/x"), Rank(0, 1), objects)
+    assert _is_short(settings("/x"), Rank(0, 2), objects)
 
 
 @pytest.mark.parametrize("name", ["part.tfrecord", "part.tfrecord.gz"])
