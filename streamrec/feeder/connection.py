@@ -42,7 +42,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.heard_at = asyncio.get_running_loop().time()
         """The loop's time at which the last bytes came."""
         self.on_release: Callable[[Iterable[int]], None] = _refuse
-        """Called with what the peer no longer refers to of shared memory."""
+        """Called with the places in shared memory that the peer no longer uses."""
         self._inbox: deque[Message] = deque()
         self._broken: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -50,8 +50,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._writable.set()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
+        self._nonce = 0
         self._waste = bytearray()
-        """Where the bytes of a peer that broke the protocol go: only its end is of interest."""
+        """Memory for the bytes of a peer that broke the protocol: only its end is of interest."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.done() else "open"
@@ -59,12 +60,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def broken(self) -> Exception | None:
-        """Why nothing more can be received, or ``None`` while it can."""
+        """The reason why nothing more can be received, or ``None`` while it can."""
         return self._broken
 
     @property
     def waiting(self) -> int:
-        """Messages received and not taken."""
+        """The number of messages that were received and not taken."""
         return len(self._inbox)
 
     @property
@@ -83,11 +84,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
             tune(sock)
 
     def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002 - asyncio's signature
-        """Where the socket's next bytes belong."""
+        """Return the memory for the socket's next bytes."""
         return self._waste if self.machine.error else self.machine.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Act on new bytes."""
+        """Act on bytes that have come."""
         self.heard_at = asyncio.get_running_loop().time()
         if self.machine.error:
             return
@@ -105,7 +106,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The peer sends nothing more: it is gone, for this protocol has no half-open ends."""
+        """Count the peer as gone: this protocol has no half-open ends."""
         try:
             self.machine.receive_eof()
         except RemoteProtocolError as error:
@@ -113,25 +114,25 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._break(FeederLost("the connection was closed by the other side"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is closed."""
+        """Note that the transport is closed."""
         self._break(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
         self._writable.set()
         if not self._closed.done():
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The transport holds enough."""
+        """Let senders wait: the transport holds enough."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The transport has room again."""
+        """Let senders go on: the transport has room again."""
         self._writable.set()
         self._flush_replies()
 
     # What tasks call
 
     async def receive(self) -> Message:
-        """The next message other than CREDIT, PING and PONG.
+        """Return the next message other than CREDIT, PING and PONG.
 
         Raises:
             FeederLost: The connection is gone, and all that came before is taken.
@@ -176,11 +177,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         self._open_transport().writelines(self.machine.send(message))
 
-    def post_if_possible(self, message: Message) -> None:
-        """Write a message, unless all is over: :meth:`receive` will say so, in time."""
+    def post_if_possible(self, *messages: Message) -> None:
+        """Write messages, unless all is over: :meth:`receive` will say so, in time."""
         is_open = self._open_or_none() is not None and not self.lost.done()
         if is_open and not self.machine.over:
-            self.post(message)
+            for message in messages:
+                self.post(message)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._nonce += 1
+        self.post_if_possible(Ping(self._nonce))
+
+    def lose(self, error: FeederLost) -> None:
+        """Cut the connection for a reason, which :meth:`receive` raises."""
+        self._break(error)
+        self.abort()
 
     async def aclose(self, linger: float = LINGER) -> None:
         """Close it, after the peer has read what was written and closed its end.
@@ -262,7 +274,7 @@ def _refuse(offsets: Iterable[int]) -> NoReturn:
 
 
 def silence(seconds: float) -> str:
-    """What to say of a peer that gives no sign of life."""
+    """Return the text of an error for a feeder that gives no sign of life."""
     return (
         f"the feeder stalls: nothing came for {seconds:.3g} s, not even an answer to a ping; check "
         "the network, or what its machine is busy with"

@@ -25,7 +25,7 @@ import tempfile
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self, Unpack
 
 from pydantic_core import PydanticSerializationError
 
@@ -33,7 +33,7 @@ from streamrec import kernel
 from streamrec.config.arguments import place_text
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
-from streamrec.feeder.client import CREDIT_BYTES, BlockingFeed
+from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.shared import Inbox, created
 from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
@@ -42,7 +42,7 @@ from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.plan.position import Fingerprint
+    from streamrec.feeder.session import Options
 
 __all__ = ["Engine", "is_started_ahead", "start_engine"]
 
@@ -135,36 +135,20 @@ class Engine:
 
     @property
     def fits(self) -> bool:
-        """Whether it runs, and would be started in the same way now."""
+        """True if it runs, and would be started in the same way now."""
         return self.process.poll() is None and self._situation == _situation()
 
-    def call(
-        self,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        batch_size: int | None = None,
-        fingerprint: Fingerprint | None = None,
-        credit_bytes: int = CREDIT_BYTES,
-    ) -> BlockingFeed:
+    def call(self, **options: Unpack[Options]) -> BlockingFeed:
         """Announce a subscription, once; the process ends with the feed.
 
-        Arguments are those of :meth:`BlockingFeed.open`.
+        Args:
+            options: Those of the subscription.
         """
-        return BlockingFeed.call(
-            self.socket,
-            rank=rank,
-            world_size=world_size,
-            batch_size=batch_size,
-            fingerprint=fingerprint,
-            credit_bytes=credit_bytes,
-            patience=PATIENCE,
-            engine=self,
-            inbox=self._inbox,
-        )
+        options["inbox"] = self._inbox
+        return BlockingFeed.call(self.socket, patience=PATIENCE, engine=self, **options)
 
     def diagnosis(self) -> str | None:
-        """Why the process ended, with the end of its standard error; ``None`` if it has not."""
+        """Return why the process ended, with its last words; ``None`` if it has not."""
         try:
             code = self.process.wait(GOODBYE)
         except subprocess.TimeoutExpired:
@@ -227,12 +211,12 @@ def start_engine(source: str | os.PathLike[str] = "") -> None:
 
 
 def is_started_ahead() -> bool:
-    """Whether a process waits for a stream."""
+    """Return True if a process waits for a stream."""
     return any(engine.fits for engine in tuple(_ahead))
 
 
 def _ready() -> Engine | None:
-    """The process that was started ahead, if there is one that fits."""
+    """Return the process that was started ahead, if there is one that fits."""
     with contextlib.suppress(IndexError):
         engine = _ahead.pop()
         if engine.fits:
@@ -242,7 +226,7 @@ def _ready() -> Engine | None:
 
 
 def _situation() -> tuple[object, ...]:
-    """What a process takes over from its parent when it is started."""
+    """Return everything that a process takes over from its parent when it is started."""
     directory = None
     with contextlib.suppress(OSError):
         directory = Path.cwd()
@@ -250,7 +234,7 @@ def _situation() -> tuple[object, ...]:
 
 
 def _order_for(settings: DatasetSettings) -> bytes:
-    """Return what the process is told of the dataset."""
+    """Return the settings of a dataset and their surroundings, as the process reads them."""
     given = {name: getattr(settings, name) for name in SETTINGS}
     names = {name: portable(name, function) for name, function in given.items() if function}
     try:
@@ -289,10 +273,8 @@ def _spawn(sock: int, memory: int | None, store: str, errors: IO[bytes]) -> subp
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and where this very package is found, should it not be installed.
-
-    The child runs the kernel that runs here: what is to be said about that has been said.
-    """
+    """Return this process's variables, with the place of this package if it is not installed."""
+    # The child runs the kernel that runs here: what is to be said about that has been said.
     environment = {**ENVIRONMENT_DEFAULTS, **os.environ, VARIABLE: kernel.implementation}
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages() and root != site.getusersitepackages():

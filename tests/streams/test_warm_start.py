@@ -15,7 +15,6 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
-from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
@@ -256,27 +255,6 @@ def test_a_thread_reads_no_further_than_enough(
     assert identities(run_of(session)) == [(0, record) for record in range(30)]
     assert session._thread is None
     assert ENOUGH <= session._counted["bytes_used"] < 2 * ENOUGH
-    session.close()
-
-
-def test_an_interrupted_wait_for_the_process_is_taken_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path, ((ENOUGH // 4,) * 30,))
-    answers_at(monkeypatch, NEVER)
-    session = opened(source)
-    batches = [session.receive()]
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patches:
-        patches.setattr(BlockingConnection, "receive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            while True:
-                batches.append(session.receive())
-    batches += run_of(session)
-    assert identities(batches) == [(0, record) for record in range(30)]
     session.close()
 
 
