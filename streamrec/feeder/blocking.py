@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockingConnection"]
 
 MOST_BUFFERS = 512
-"""Of one ``sendmsg``; Linux takes 1,024."""
+"""Buffers of one ``sendmsg``; Linux takes 1,024."""
 
 
 class BlockingConnection:
@@ -140,10 +140,9 @@ class BlockingConnection:
     def _receive_what_is_there(self, buffer: memoryview, until: float) -> int:
         """Receive the first bytes of a message, as many as come together."""
         while (left := until - monotonic()) > 0:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                self._wait(left)
+            self._wait(left)
         raise stalled(self._stall_timeout)
 
     def _collect(self) -> None:

@@ -1,4 +1,4 @@
-"""How a client reaches its feeder: over TCP, a Unix socket, or a socket that it was given."""
+"""Connections from a client to its feeder: over TCP, a Unix socket, or a socket that is there."""
 
 from __future__ import annotations
 

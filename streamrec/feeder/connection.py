@@ -44,7 +44,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.on_release: Callable[[Iterable[int]], None] = _refuse
         """Called with the places in shared memory that the peer no longer uses."""
         self._inbox: deque[Message] = deque()
-        self._broken: Exception | None = None
+        self.broken: Exception | None = None
+        """The reason why nothing more can be received; ``None`` while it can."""
         self._waiter: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -57,11 +58,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         state = "closed" if self._closed.done() else "open"
         return f"<AsyncConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
-
-    @property
-    def broken(self) -> Exception | None:
-        """The reason why nothing more can be received, or ``None`` while it can."""
-        return self._broken
 
     @property
     def waiting(self) -> int:
@@ -139,8 +135,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             RemoteProtocolError: The peer broke the protocol, and all that came before is taken.
         """
         while not self._inbox:
-            if self._broken is not None:
-                raise self._broken
+            if self.broken is not None:
+                raise self.broken
             await self._changed()
         return self._inbox.popleft()
 
@@ -152,8 +148,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             RemoteProtocolError: The peer broke the protocol.
         """
         while self.machine.credit <= 0:
-            if self._broken is not None:
-                raise self._broken
+            if self.broken is not None:
+                raise self.broken
             await self._changed()
 
     async def send(self, message: Message) -> None:
@@ -175,7 +171,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             FeederLost: The connection is gone.
             LocalProtocolError: The protocol does not allow it now.
         """
-        self._open_transport().writelines(self.machine.send(message))
+        transport = self._open_or_none()
+        if transport is None:
+            raise self.broken or FeederLost("the connection is closed")
+        transport.writelines(self.machine.send(message))
 
     def post_if_possible(self, *messages: Message) -> None:
         """Write messages, unless all is over: :meth:`receive` will say so, in time."""
@@ -234,12 +233,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
         transport = self._transport
         return None if transport is None or transport.is_closing() else transport
 
-    def _open_transport(self) -> asyncio.Transport:
-        transport = self._open_or_none()
-        if transport is None:
-            raise self._broken or FeederLost("the connection is closed")
-        return transport
-
     async def _changed(self) -> None:
         if self._waiter is not None:
             raise WireError("two tasks receive from one connection; use one")
@@ -255,7 +248,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _break(self, error: Exception) -> None:
         """Note the first cause."""
-        self._broken = self._broken or error
+        self.broken = self.broken or error
         if not self.lost.done():
             self.lost.set_result(None)
         self._wake()

@@ -111,7 +111,7 @@ class Conversation:
         self.interrupt.fire(self.connection.broken or FeederLost("the client is gone"))
 
     async def _serve(self) -> None:
-        hello = await self._in_time("HELLO", self._greeting())
+        hello = await self._in_time("HELLO", self._receive(Hello))
         _check_token(self._feeder.token, hello.token)
         version = _common_version(hello)
         self._feeder.admit(self)
@@ -139,7 +139,7 @@ class Conversation:
             # Reading ahead takes memory: a client that gives no credit takes none.
             await self._waiting("credit", self.connection.wait_for_credit())
             await self._one_run(run, hello.dataset)
-            subscribe = await self._subscription()
+            subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
         self._drop("idle")
@@ -161,20 +161,16 @@ class Conversation:
     def _drop(self, reason: str) -> None:
         self._feeder.statistics().dropped[reason] += 1
 
-    async def _greeting(self) -> Hello:
-        hello = await self.connection.receive()
-        assert isinstance(hello, Hello)
-        return hello
-
     async def _first_subscription(self) -> Subscribe:
-        subscribe = await self._subscription()
+        subscribe = await self._receive(Subscribe)
         await self.connection.wait_for_credit()
         return subscribe
 
-    async def _subscription(self) -> Subscribe:
-        subscribe = await self.connection.receive()
-        assert isinstance(subscribe, Subscribe)
-        return subscribe
+    async def _receive(self, kind: type[T]) -> T:
+        """Receive the only message that the state machine lets come now."""
+        message = await self.connection.receive()
+        assert isinstance(message, kind)
+        return message
 
     async def _dataset(self, name: str) -> DatasetHandle:
         handle = self._feeder.datasets.get(name)

@@ -28,7 +28,7 @@ __all__ = ["Bound", "run", "serve"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where a daemon really listens."""
+    """The addresses at which a daemon really listens."""
 
     feeder: list[str]
     """``tcp://host:port`` or ``unix:///path``, in the order of the configuration."""
@@ -107,7 +107,7 @@ async def _listen(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[asyncio.Queue[int]]:
-    """The signals that ask for the end, as they come."""
+    """Collect the signals that ask for the end, as they come."""
     loop = asyncio.get_running_loop()
     received: asyncio.Queue[int] = asyncio.Queue()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -121,7 +121,7 @@ def _signals() -> Iterator[asyncio.Queue[int]]:
 
 
 async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
-    """Do some work, unless a signal comes first; says whether one came."""
+    """Do some work, unless a signal comes first; return True if one came."""
     signalled = asyncio.ensure_future(stop.get())
     working = asyncio.ensure_future(work)
     try:

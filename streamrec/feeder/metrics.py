@@ -18,17 +18,17 @@ __all__ = ["FeederCollector", "register"]
 
 
 class FeederCollector(Collector):
-    """Reads the feeder's statistics whenever they are scraped, so that nothing is counted twice.
+    """A collector that reads a feeder's statistics when they are scraped: nothing is counted twice.
 
     Args:
-        feeder: Whose.
+        feeder: The feeder.
     """
 
     def __init__(self, feeder: Feeder) -> None:
         self._feeder = feeder
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as of now."""
+        """Yield the metrics as of now."""
         now = self._feeder.statistics()
         is_ready = self._feeder.obstacle is None
         yield _gauge("ready", "1 while a new client could be served", is_ready)

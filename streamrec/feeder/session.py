@@ -1,4 +1,4 @@
-"""What a client knows and decides, whoever moves the bytes: shared by both kinds of feed."""
+"""The subscription of a client, without I/O: shared by both kinds of feed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
-    from streamrec.streams.session import PlainSession
     from streamrec.values.batch import Batch
 
 __all__ = ["WarmStartSession", "can_warm_start"]
@@ -78,7 +77,7 @@ class WarmStartSession:
         self._feed: BlockingFeed | None = None
         """The feed of the process, once that was started."""
         self._thread: ThreadSession | None = thread
-        self._session: PlainSession = thread
+        self._session: ThreadSession | BlockingFeed = thread
         self._end: Position | None = None
         """The position where the process goes on, once the thread reads no further."""
         self._counted: dict[str, Any] = {}
