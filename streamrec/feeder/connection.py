@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
 from streamrec.wire import Connection, Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from streamrec.wire import Message
 
-__all__ = ["AsyncConnection", "Interrupt"]
+__all__ = ["AsyncConnection"]
 
 WRITE_BUFFER = 1 << 20
 """Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
@@ -292,43 +291,3 @@ def tune(sock: socket.socket) -> None:
         for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-class Interrupt:
-    """A block of one task that can be stopped from outside, with a reason.
-
-    As ``asyncio.timeout``, with an event instead of a clock: the task is cancelled, and where the
-    cancellation leaves the block it becomes the reason. A cancellation by anybody else stays one.
-    """
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._reason: Exception | None = None
-
-    def fire(self, reason: Exception) -> None:
-        """Stop the block; the first reason counts. Before or after the block it is remembered."""
-        if self._reason is None:
-            self._reason = reason
-            if self._task is not None:
-                self._task.cancel()
-
-    def __enter__(self) -> Self:
-        if self._reason is not None:
-            raise self._reason
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task else 0
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        task, self._task = self._task, None
-        if self._reason is None or task is None:
-            return
-        others = task.uncancel() > self._cancelling
-        if isinstance(error, asyncio.CancelledError) and not others:
-            raise self._reason from None

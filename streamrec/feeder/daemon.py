@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from streamrec.feeder import metrics, status
+from streamrec.feeder import status
 from streamrec.feeder.admission import Limits
+from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder, open_dataset
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
@@ -96,7 +97,7 @@ async def _listen(
     settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
 ) -> Bound:
     registry = CollectorRegistry()
-    metrics.register(feeder, registry)
+    registry.register(FeederCollector(feeder))
     page = None
     if settings.server.status is not None:
         page = await stack.enter_async_context(

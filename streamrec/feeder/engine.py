@@ -121,7 +121,7 @@ class Engine:
         errors = tempfile.TemporaryFile(prefix="streamrec-engine-")  # noqa: SIM115 - ends with the engine
         try:
             with theirs, created(SHARED_CREDITS * sent_bytes(sys.maxsize)) as memory:
-                _enlarge(theirs)
+                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
                 inbox = None if memory is None else Inbox(memory)
                 process = _spawn(theirs.fileno(), memory, store, errors)
         except OSError as error:
@@ -281,10 +281,6 @@ def _environment() -> dict[str, str]:
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
-
-
-def _enlarge(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
 
 
 def _end(

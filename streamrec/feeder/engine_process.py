@@ -25,8 +25,6 @@ from streamrec.flow.cleanup import finish
 from streamrec.stores.open import import_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from streamrec.feeder.server import DatasetHandle
 
 __all__ = ["main", "serve"]
@@ -34,7 +32,7 @@ __all__ = ["main", "serve"]
 FOR_EVER = 1e7
 """Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
 LOOK_EVERY = 0.25
-"""Seconds between two looks whether the parent lives, where no event says that it has died."""
+"""Seconds between two looks whether the parent lives."""
 
 
 def main() -> None:
@@ -50,15 +48,15 @@ def main() -> None:
 
 async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
     """Read the settings and serve, as long as the parent lives."""
-    with _watching(parent):
-        order = await asyncio.to_thread(sys.stdin.buffer.read)
-        if not order:  # the parent has no use for this process
-            return
+    watching = asyncio.create_task(_watch(parent))
+    order = await asyncio.to_thread(sys.stdin.buffer.read)
+    if order:  # else the parent has no use for this process
         told = json.loads(order)
         # The user's functions are found where the parent finds them, behind everything else.
         sys.path += [place for place in told["path"] if place not in sys.path]
         outbox = None if memory is None else Outbox(memory, told["shared"])
         await serve(sock, told["settings"], outbox)
+    watching.cancel()
 
 
 async def serve(sock: socket.socket, settings: dict[str, Any], outbox: Outbox | None) -> None:
@@ -88,36 +86,11 @@ async def _close(opening: asyncio.Future[DatasetHandle]) -> None:
         await (await opening).aclose()
 
 
-@contextlib.contextmanager
-def _watching(parent: int) -> Iterator[None]:
-    """End this process when the parent ends, even where its sockets live on."""
-    if os.getppid() != parent:
-        _die()
-    loop = asyncio.get_running_loop()
-    try:
-        fd = os.pidfd_open(parent)
-    except (AttributeError, OSError):  # another system, or a sandbox
-        task = loop.create_task(_poll_parent(parent))
-        yield
-        task.cancel()
-        return
-    loop.add_reader(fd, _die)
-    try:
-        yield
-    finally:
-        loop.remove_reader(fd)
-        os.close(fd)
-
-
-async def _poll_parent(parent: int) -> None:
+async def _watch(parent: int) -> None:
+    """End this process when the parent has ended, even where its sockets live on."""
     while os.getppid() == parent:  # noqa: ASYNC110 - no event says that a parent has died
         await asyncio.sleep(LOOK_EVERY)
-    _die()
-
-
-def _die() -> None:
-    # Nobody is left to tell, and nothing on disk to tidy up.
-    os._exit(1)
+    os._exit(1)  # nobody is left to tell, and nothing on disk to tidy up
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import Metric
 
     from streamrec.feeder.server import Feeder
 
-__all__ = ["FeederCollector", "register"]
+__all__ = ["FeederCollector"]
 
 
 class FeederCollector(Collector):
@@ -46,13 +46,6 @@ class FeederCollector(Collector):
             "seconds that connections waited: for the client's credit, for data, for the socket"
         )
         yield _counter("wait_seconds", waited, "reason", now.waited)
-
-
-def register(feeder: Feeder, registry: CollectorRegistry) -> FeederCollector:
-    """Let a registry collect a feeder's statistics."""
-    collector = FeederCollector(feeder)
-    registry.register(collector)
-    return collector
 
 
 def _name(name: str) -> str:

@@ -230,7 +230,7 @@ class Feeder:
         """
         self._stop_listening()
         for conversation in self._admission.guests:
-            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+            conversation.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
         await self.aclose()
@@ -266,7 +266,7 @@ class Feeder:
         )
         conversation = Conversation(self, connection)
         if self.draining:
-            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+            conversation.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         self._statistics.connections_total += 1
         try:
             self._cut(self._admission.arrive(conversation, host))

@@ -342,25 +342,6 @@ def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
         assert said.count(b"Traceback") == (how == "interrupt")
 
 
-def test_without_pidfd(tmp_path: Path) -> None:
-    """The child's own code, in a process whose system has no pidfd."""
-    ours, theirs = socket.socketpair()
-    code = "import os; del os.pidfd_open; from streamrec.feeder.engine_process import main; main()"
-    plain = settings(tmp_path).model_dump(mode="json")
-    order = json.dumps({"settings": plain, "path": []}).encode()
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(os.getpid()), str(theirs.fileno())],
-        stdin=subprocess.PIPE,
-        pass_fds=[theirs.fileno()],
-    ) as process:
-        theirs.close()
-        assert process.stdin is not None
-        process.stdin.write(order)
-        process.stdin.close()
-        ours.close()
-        assert process.wait(20) == 0
-
-
 @asynchronous
 async def test_cancelled_in_every_turn_it_closes_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
