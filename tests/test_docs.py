@@ -25,7 +25,8 @@ from streamrec.cli.configuration import check
 from streamrec.cli.program import program
 from streamrec.config import DaemonSettings, StreamSettings, load_daemon
 from streamrec.devstore.server import DevStore
-from streamrec.feeder import metrics, status
+from streamrec.feeder import status
+from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
@@ -362,7 +363,7 @@ def test_what_determines_the_order_is_marked() -> None:
 def test_every_metric_and_path_is_listed() -> None:
     feeder = Feeder({})
     registry = CollectorRegistry()
-    metrics.register(feeder, registry)
+    registry.register(FeederCollector(feeder))
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
     listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there

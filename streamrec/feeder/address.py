@@ -1,4 +1,4 @@
-"""Where feeders listen and what they serve, as text.
+"""Addresses of feeders and their datasets, as text.
 
 ::
 
@@ -66,7 +66,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine is involved."""
+        """True if only this machine is involved."""
         return self.host is None or is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ def _check(valid: Any, message: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine; names are not looked up."""
+    """Return True if a host can only be this machine; names are not looked up."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -125,8 +125,8 @@ def check_exposure(place: Address, *, token: bool, insecure: bool) -> None:
 
     Args:
         place: Where to listen.
-        token: Whether clients send a token.
-        insecure: Whether whoever reaches the place may read the datasets.
+        token: Clients send a token.
+        insecure: Everybody who reaches the place may read the datasets.
 
     Raises:
         ConfigError: It is beyond this machine, and that is not allowed.

@@ -13,7 +13,7 @@ Guest = TypeVar("Guest")
 
 @dataclass(frozen=True)
 class Limits:
-    """How many may be connected at once."""
+    """The numbers of connections that may be open at once."""
 
     clients: int = 1024
     clients_per_address: int = 256
@@ -57,7 +57,7 @@ class Admission(Generic[Guest]):
 
     @property
     def full(self) -> str | None:
-        """Why there is no room for another client; ``None`` where there is."""
+        """The reason why there is no room for another client; ``None`` where there is."""
         if len(self._clients) < self._limits.clients:
             return None
         return f"the feeder serves {self._limits.clients} clients already (max_connections)"

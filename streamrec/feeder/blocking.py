@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockingConnection"]
 
 MOST_BUFFERS = 512
-"""Of one ``sendmsg``; Linux takes 1,024."""
+"""Buffers of one ``sendmsg``; Linux takes 1,024."""
 
 
 class BlockingConnection:
@@ -55,8 +55,6 @@ class BlockingConnection:
         self._stall_timeout = stall_timeout
         self._inbox: deque[Message] = deque()
         self._broken: Exception | None = None
-        self._torn = False
-        """Set while bytes are between the socket and the machine: an interrupt there loses them."""
         self._nonce = 0
         tune(sock)
         # A timeout of Python's own would make the socket non-blocking, and MSG_WAITALL void.
@@ -74,16 +72,18 @@ class BlockingConnection:
 
     @property
     def waiting(self) -> int:
-        """Messages received and not taken."""
+        """The number of messages that were received and not taken."""
         return len(self._inbox)
 
     @property
     def readable(self) -> bool:
-        """Whether a message can be received, or at least begun, without a wait."""
+        """True if a message can be received, or at least begun, without a wait."""
         return bool(self._inbox or self._poll.poll(0))
 
     def receive(self, since: float | None = None) -> Message:
-        """The next message other than CREDIT, PING and PONG.
+        """Return the next message other than CREDIT, PING and PONG.
+
+        After an interrupt the connection is of no use: bytes may be lost.
 
         Args:
             since: The time (``monotonic``) from which the caller waits; ``None``: now.
@@ -112,51 +112,38 @@ class BlockingConnection:
         """
         self._write(self.machine.send(message))
 
-    def send_if_possible(self, *messages: Message) -> None:
+    def post_if_possible(self, *messages: Message) -> None:
         """Write messages at once, unless the connection is gone: :meth:`receive` will say so."""
         if messages and self._broken is None and not self.machine.over:
             self._write_if_possible([part for one in messages for part in self.machine.send(one)])
 
-    def close(self) -> None:
+    def abort(self) -> None:
         """Close the socket; closing again changes nothing."""
         self._broken = self._broken or FeederLost("the connection is closed")
         self._socket.close()
 
     def leave_to_parent(self) -> None:
         """Close the child's descriptor: the parent's goes on, and its end is noticed."""
-        self.close()
+        self.abort()
 
     def _receive_some(self, until: float = math.inf) -> None:
-        if self._torn:
-            raise FeederLost("it was interrupted while a batch arrived; connect again to go on")
-        count = self._receive_bytes(until)
+        buffer = self.machine.get_buffer()
+        if self.machine.exact:
+            count = self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
+        else:
+            count = self._receive_what_is_there(buffer, until)
+        self.machine.buffer_updated(count)
         if not count:
             self._ended()
         self._collect()
 
-    def _receive_bytes(self, until: float) -> int:
-        if self.machine.exact:
-            return self._receive_into(socket.MSG_WAITALL)
+    def _receive_what_is_there(self, buffer: memoryview, until: float) -> int:
+        """Receive the first bytes of a message, as many as come together."""
         while (left := until - monotonic()) > 0:
-            if (count := self._receive_now()) is not None:
-                return count
+            with contextlib.suppress(BlockingIOError):
+                return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
             self._wait(left)
         raise stalled(self._stall_timeout)
-
-    def _receive_now(self) -> int | None:
-        """What is there already; ``None`` for nothing."""
-        try:
-            return self._receive_into(socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._torn = False
-            return None
-
-    def _receive_into(self, flags: int) -> int:
-        self._torn = True
-        count = self._socket.recv_into(self.machine.get_buffer(), 0, flags)
-        self.machine.buffer_updated(count)
-        self._torn = False
-        return count
 
     def _collect(self) -> None:
         for message in self.machine.events():
@@ -174,7 +161,7 @@ class BlockingConnection:
         raise FeederLost("the connection was closed by the other side")
 
     def _wait(self, longest: float) -> None:
-        """Return once there is something to read, or time is up. Ctrl-C here loses nothing."""
+        """Return once there is something to read, or time is up."""
         half = self._patience / 2
         if self._poll.poll(min(half, longest) * 1000) or longest <= half:
             return
@@ -201,7 +188,7 @@ class BlockingConnection:
 
 
 def _advance(buffers: list[memoryview], first: int, sent: int) -> int:
-    """The first buffer that is not yet sent whole, cut to what is left of it."""
+    """Return the index of the first buffer not yet sent whole, cut to what is left of it."""
     while first < len(buffers) and sent >= buffers[first].nbytes:
         sent -= buffers[first].nbytes
         first += 1

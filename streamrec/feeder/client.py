@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from streamrec.errors import ConfigError, FeederLost, StreamrecError
 from streamrec.feeder.address import Address
 from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.connecting import connect, connect_async
 from streamrec.feeder.connection import AsyncConnection, silence, stalled
-from streamrec.feeder.session import Subscription
+from streamrec.feeder.session import Options, Subscription
+from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import DEFAULT_PAYLOAD_CAP, Connection, Ping, Role
+from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
-    import socket
-
     from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
-    from streamrec.feeder.shared import Inbox
     from streamrec.plan.position import Fingerprint
     from streamrec.values.batch import Batch
     from streamrec.wire import Message
@@ -34,28 +33,46 @@ __all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]
 
 ENGINE_DATASET = "stream"
 """The name of the only dataset behind a ready-made socket."""
-CREDIT_BYTES = 64 << 20
 PATIENCE = 60.0
+"""Seconds without a sign of life after which a feeder counts as lost."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether a slow batch still arrives."""
 
 
 class _Feed:
-    """What both kinds share: the subscription, and its facts."""
+    """The part that both kinds share: the subscription, and its facts.
 
-    def __init__(self, where: str, subscription: Subscription) -> None:
-        self._where = where
-        self._subscription = subscription
+    Args:
+        address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket, which
+            the feed then owns.
+        options: Those of the subscription.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    _connection: AsyncConnection | BlockingConnection
+
+    def __init__(self, address: str | socket.socket, options: Options) -> None:
+        if isinstance(address, socket.socket):
+            self._where, dataset = "the engine process", ENGINE_DATASET
+        else:
+            place = Address.parse(address)
+            _check_token(place, options.get("token"))
+            self._where, dataset = str(place), place.dataset or ENGINE_DATASET
+        self._subscription = Subscription(dataset, **options)
         self._failure: StreamrecError | None = None
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What determines the order of what is received."""
+        """Everything that determines the order of what is received."""
         fingerprint = self._subscription.fingerprint
         assert fingerprint is not None
         return fingerprint
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the feeder tells of the dataset: batch_size, lanes, shards, features."""
+        """Facts of the dataset, from the feeder: batch_size, lanes, shards, features."""
         return self._subscription.settings
 
     @property
@@ -64,14 +81,29 @@ class _Feed:
         return self._subscription.position
 
     def statistics(self) -> dict[str, Any]:
-        """What the feeder has counted in this run: told with a batch, every tenth of a second."""
+        """Return the feeder's counters of this run: told with a batch, every tenth of a second."""
         return self._subscription.statistics
+
+    def subscribe(self, position: State | None = None) -> None:
+        """Start the next run, after the end of one.
+
+        Args:
+            position: The place to begin at; ``None``: where the last run ended.
+        """
+        self._subscription.seek(position)
+        self._connection.post_if_possible(*self._subscription.subscribe())
 
     def _check_receivable(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._subscription.over:
             raise EndOfStream
+
+    def _fail(self, error: StreamrecError) -> StreamrecError:
+        """Cut the connection; return the error, which every later call raises too."""
+        self._connection.abort()
+        self._failure = self._subscription.lost(error)
+        return self._failure
 
     def __repr__(self) -> str:
         step = (self.position or {}).get("step", 0)
@@ -82,52 +114,27 @@ class AsyncFeed(_Feed):
     """A feeder's stream in asyncio code; made by :meth:`open`."""
 
     is_async: Literal[True] = True
-
-    def __init__(
-        self,
-        where: str,
-        connection: AsyncConnection,
-        subscription: Subscription,
-        patience: float = PATIENCE,
-        stall_timeout: float = math.inf,
-    ) -> None:
-        super().__init__(where, subscription)
-        self._connection = connection
-        self._patience = patience
-        self._stall_timeout = stall_timeout
-        self._nonce = 0
+    _connection: AsyncConnection
+    _patience: float
+    _stall_timeout: float
 
     @classmethod
     async def open(
         cls,
         address: str | socket.socket,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        batch_size: int | None = None,
-        position: State | None = None,
-        token: str | None = None,
-        fingerprint: Fingerprint | None = None,
-        credit_bytes: int = CREDIT_BYTES,
-        payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
+        **options: Unpack[Options],
     ) -> Self:
         """Connect and subscribe; the first batches are on their way when it returns.
 
         Args:
             address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
                 which the feed then owns.
-            rank: Which part of the stream.
-            world_size: Of how many.
-            batch_size: Records per rank and batch; ``None``: the dataset's own.
-            position: Where to go on; ``None``: at the beginning.
-            token: What the feeder wants to see; never sent over TCP beyond this machine.
-            fingerprint: What the feeder must serve.
-            credit_bytes: Bytes of batches that may wait here.
-            payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
+            options: Those of the subscription.
 
         Raises:
             ConfigError: An argument is wrong.
@@ -135,57 +142,38 @@ class AsyncFeed(_Feed):
             FeederRefused: It does not serve this client or dataset.
             StateError: The position or the fingerprint does not fit what it serves.
         """
-        where, subscription = _prepare(
-            address,
-            rank=rank,
-            world_size=world_size,
-            batch_size=batch_size,
-            position=position,
-            token=token,
-            fingerprint=fingerprint,
-            credit_bytes=credit_bytes,
-        )
-        machine = Connection(Role.CLIENT, payload_cap=payload_cap)
-        connection = await connect_async(address, machine)
-        self = cls(where, connection, subscription, patience, stall_timeout)
+        self = cls(address, options)
+        self._patience, self._stall_timeout = patience, stall_timeout
+        self._connection = await connect_async(address, Connection(Role.CLIENT))
         try:
-            await self._greet()
+            self._connection.post_if_possible(self._subscription.hello)
+            self._subscription.welcome(await self._next())
+            self.subscribe()
+        except StreamrecError as error:
+            raise self._fail(error) from None
         except BaseException:
-            connection.abort()
+            self._connection.abort()
             raise
         return self
 
     async def receive(self) -> Batch:
-        """The next batch.
+        """Return the next batch; cancelling the wait loses nothing.
 
         Raises:
             EndOfStream: The run is over; :meth:`subscribe` starts the next.
             FeederLost: The connection broke; ``position`` is where to go on.
             FeederDraining: The feeder shuts down; go on elsewhere.
             Stalled: It is there, and sent nothing of the stream for ``stall_timeout``.
-            StreamrecError: What made the feeder stop, such as a corrupt record.
+            StreamrecError: The feeder's own error, such as a corrupt record.
         """
         self._check_receivable()
         try:
             batch = self._subscription.take(await self._next())
         except StreamrecError as error:
-            self._connection.abort()
-            self._failure = self._subscription.lost(error)
-            raise self._failure from None
+            raise self._fail(error) from None
         # Without a wait, so that no cancellation can come between a batch and its taker.
-        for message in self._subscription.due():
-            self._connection.post_if_possible(message)
+        self._connection.post_if_possible(*self._subscription.due())
         return batch
-
-    def subscribe(self, position: State | None = None) -> None:
-        """Start the next run, after the end of one.
-
-        Args:
-            position: Where to begin; ``None``: where the last run ended.
-        """
-        self._subscription.seek(position)
-        for message in self._subscription.subscribe():
-            self._connection.post_if_possible(message)
 
     async def aclose(self) -> None:
         """Disconnect; closing again changes nothing."""
@@ -198,81 +186,52 @@ class AsyncFeed(_Feed):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _greet(self) -> None:
-        try:
-            self._connection.post_if_possible(self._subscription.hello)
-            self._subscription.welcome(await self._next())
-            self.subscribe()
-        except StreamrecError as error:
-            raise self._subscription.lost(error) from None
-
     async def _next(self) -> Message:
-        """The next message, as long as the feeder shows signs of life, and goes on."""
-        began = asyncio.get_running_loop().time()
-        while True:
-            longest = self._longest_wait(began)
-            try:
-                async with asyncio.timeout(None if self._connection.waiting else longest):
-                    message = await self._connection.receive()
-            except TimeoutError:
-                self._check_alive(began)
-                continue
-            if not self._subscription.note(message):
-                return message
+        """Return the next message of the stream, unless the feeder is lost or stalls."""
+        until = asyncio.get_running_loop().time() + self._stall_timeout
+        while self._subscription.note(message := await self._message(until)):
+            pass
+        return message
 
-    def _longest_wait(self, began: float) -> float:
-        """Return the seconds after which to look how things stand."""
-        half = self._patience / 2
-        if self._connection.machine.exact:  # a batch is on its way, and may take its time
-            return half
-        left = began + self._stall_timeout - asyncio.get_running_loop().time()
-        if left <= 0:
-            raise stalled(self._stall_timeout)
-        return min(half, left)
-
-    def _check_alive(self, began: float) -> None:
+    async def _message(self, until: float) -> Message:
+        if self._connection.waiting:
+            return await self._connection.receive()
         # A feeder that nobody waited for was not asked, and owes no sign of life.
-        silent = asyncio.get_running_loop().time() - max(self._connection.heard_at, began)
-        if silent >= self._patience:
-            self._connection.abort()
-            raise FeederLost(silence(silent))
-        if silent >= self._patience / 2:
-            self._nonce += 1
-            self._connection.post_if_possible(Ping(self._nonce))
+        with Watch(self._connection, self._patience, self._lose):
+            while True:
+                try:
+                    async with asyncio.timeout_at(until if until < math.inf else None):
+                        return await self._connection.receive()
+                except TimeoutError:
+                    if not self._connection.machine.exact:
+                        raise stalled(self._stall_timeout) from None
+                    # A batch is on its way, and may take its time.
+                    until = asyncio.get_running_loop().time() + LOOK_EVERY
+
+    def _lose(self) -> None:
+        self._connection.lose(FeederLost(silence(self._patience)))
 
 
 class BlockingFeed(_Feed):
     """A feeder's stream in plain code; made by :meth:`open`. Used by one thread at a time."""
 
     is_async: Literal[False] = False
+    _connection: BlockingConnection
 
     def __init__(
-        self,
-        where: str,
-        connection: BlockingConnection,
-        subscription: Subscription,
-        engine: Engine | None = None,
+        self, address: str | socket.socket, options: Options, engine: Engine | None = None
     ) -> None:
-        super().__init__(where, subscription)
-        self._connection = connection
+        super().__init__(address, options)
         self._engine = engine
         self.has_begun = False
-        """Whether :meth:`begin` has come to its end."""
+        """True once :meth:`begin` has come to its end."""
 
     @classmethod
-    def open(
-        cls, address: str | socket.socket, *, position: State | None = None, **arguments: Any
-    ) -> Self:
-        """Connect and subscribe; errors as of :meth:`AsyncFeed.open`.
-
-        Args:
-            address: As of :meth:`call`.
-            position: Where to go on; ``None``: at the beginning.
-            arguments: As of :meth:`call`.
-        """
+    def open(cls, address: str | socket.socket, **arguments: Any) -> Self:
+        """Connect and subscribe; arguments as of :meth:`call`, errors as of `AsyncFeed.open`."""
         self = cls.call(address, **arguments)
         try:
-            self.begin(position)
+            self.begin()
         except BaseException:
             self.close()
             raise
@@ -283,68 +242,45 @@ class BlockingFeed(_Feed):
         cls,
         address: str | socket.socket,
         *,
-        rank: int = 0,
-        world_size: int = 1,
-        batch_size: int | None = None,
-        token: str | None = None,
-        fingerprint: Fingerprint | None = None,
-        credit_bytes: int = CREDIT_BYTES,
-        payload_cap: int = DEFAULT_PAYLOAD_CAP,
         patience: float = PATIENCE,
         stall_timeout: float = math.inf,
         engine: Engine | None = None,
-        inbox: Inbox | None = None,
+        **options: Unpack[Options],
     ) -> Self:
         """Connect, and do not wait for an answer; :meth:`begin` does.
 
         Args:
             address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket,
                 which the feed then owns.
-            rank: Which part of the stream.
-            world_size: Of how many.
-            batch_size: Records per rank and batch; ``None``: the dataset's own.
-            token: What the feeder wants to see; never sent over TCP beyond this machine.
-            fingerprint: What the feeder must serve.
-            credit_bytes: Bytes of batches that may wait on their way.
-            payload_cap: The largest batch to accept, in bytes.
             patience: Seconds without a sign of life after which the feeder counts as lost.
             stall_timeout: Seconds to wait for a batch from a feeder that gives signs of life.
             engine: The process that serves this feed alone; closed with the feed.
-            inbox: Memory that the feeder shares.
+            options: Those of the subscription.
 
         Raises:
             ConfigError: An argument is wrong.
             FeederLost: The feeder cannot be reached.
         """
-        where, subscription = _prepare(
-            address,
-            rank=rank,
-            world_size=world_size,
-            batch_size=batch_size,
-            position=None,
-            token=token,
-            fingerprint=fingerprint,
-            credit_bytes=credit_bytes,
-            inbox=inbox,
+        self = cls(address, options, engine)
+        self._connection = BlockingConnection(
+            connect(address),
+            Connection(Role.CLIENT),
+            patience=patience,
+            stall_timeout=stall_timeout,
         )
-        machine = Connection(Role.CLIENT, payload_cap=payload_cap)
-        connection = BlockingConnection(
-            connect(address), machine, patience=patience, stall_timeout=stall_timeout
-        )
-        self = cls(where, connection, subscription, engine)
-        connection.send_if_possible(subscription.hello)
+        self._connection.post_if_possible(self._subscription.hello)
         return self
 
     @property
     def answers(self) -> bool:
-        """Whether something has come from the feeder, or the connection has ended."""
+        """True once something has come from the feeder, or the connection has ended."""
         return self._connection.readable
 
     def begin(self, position: State | None = None) -> None:
-        """Wait for the answer to the call, and subscribe; an interrupted wait can be taken up.
+        """Wait for the answer to the call, and subscribe.
 
         Args:
-            position: Where to go on; ``None``: at the beginning.
+            position: The place to go on at; ``None``: the one that the call named.
 
         Raises:
             FeederLost: The connection broke.
@@ -356,34 +292,22 @@ class BlockingFeed(_Feed):
             self._subscription.welcome(self._next())
             self.subscribe()
         except StreamrecError as error:
-            self._connection.close()
-            raise self._explained(error) from None
+            raise self._fail(error) from None
         self.has_begun = True
 
     def receive(self) -> Batch:
-        """The next batch; errors as of :meth:`AsyncFeed.receive`."""
+        """Return the next batch; errors as of :meth:`AsyncFeed.receive`."""
         self._check_receivable()
         try:
             batch = self._subscription.take(self._next())
         except StreamrecError as error:
-            self._connection.close()
-            self._failure = self._explained(error)
-            raise self._failure from None
-        self._connection.send_if_possible(*self._subscription.due())
+            raise self._fail(error) from None
+        self._connection.post_if_possible(*self._subscription.due())
         return batch
-
-    def subscribe(self, position: State | None = None) -> None:
-        """Start the next run, after the end of one.
-
-        Args:
-            position: Where to begin; ``None``: where the last run ended.
-        """
-        self._subscription.seek(position)
-        self._connection.send_if_possible(*self._subscription.subscribe())
 
     def close(self) -> None:
         """Disconnect, and end the engine process; closing again changes nothing."""
-        self._connection.close()
+        self._connection.abort()
         if self._engine is not None:
             self._engine.close(at_once=not self.has_begun)
 
@@ -399,41 +323,17 @@ class BlockingFeed(_Feed):
             pass
         return message
 
-    def _explained(self, error: StreamrecError) -> StreamrecError:
+    def _fail(self, error: StreamrecError) -> StreamrecError:
+        self._connection.abort()  # before the process is asked: it ends when the socket does
+        reason = None
         if self._engine is not None and isinstance(error, FeederLost):
             reason = self._engine.diagnosis()
-            error = FeederLost(reason) if reason else error
-        return self._subscription.lost(error)
+        return super()._fail(FeederLost(reason) if reason else error)
 
 
-def _prepare(
-    address: str | socket.socket,
-    *,
-    rank: int,
-    world_size: int,
-    batch_size: int | None,
-    position: State | None,
-    token: str | None,
-    fingerprint: Fingerprint | None,
-    credit_bytes: int,
-    inbox: Inbox | None = None,
-) -> tuple[str, Subscription]:
-    """What to call the feeder, and the subscription to open there."""
-    place = Address.parse(address) if isinstance(address, str) else None
-    if token and place is not None and not place.is_loopback:
+def _check_token(place: Address, token: str | None) -> None:
+    if token and not place.is_loopback:
         raise ConfigError(
             f"a token is not sent over plain TCP to {place.host}: everybody on the way could read "
             "it; use a Unix socket, or a tunnel that ends at localhost"
         )
-    subscription = Subscription(
-        (place.dataset if place else None) or ENGINE_DATASET,
-        rank=rank,
-        world_size=world_size,
-        batch_size=batch_size,
-        position=position,
-        token=token,
-        fingerprint=fingerprint,
-        credit_bytes=credit_bytes,
-        inbox=inbox,
-    )
-    return str(place) if place else "the engine process", subscription

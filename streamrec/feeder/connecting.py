@@ -1,4 +1,4 @@
-"""How a client reaches its feeder: over TCP, a Unix socket, or a socket that it was given."""
+"""Connections from a client to its feeder: over TCP, a Unix socket, or a socket that is there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from streamrec.errors import FeederLost
 from streamrec.feeder.address import Address
 from streamrec.feeder.connection import AsyncConnection
-from streamrec.feeder.session import connecting_failed
 
 if TYPE_CHECKING:
     from streamrec.wire import Connection
@@ -33,7 +33,7 @@ def connect(address: str | socket.socket) -> socket.socket:
         else:
             sock = connect_unix(place.path)
     except OSError as error:
-        raise connecting_failed(str(place), error) from None
+        raise _failed(place, error) from None
     return sock
 
 
@@ -66,4 +66,11 @@ async def connect_async(address: str | socket.socket, machine: Connection) -> As
                 return (await loop.create_unix_connection(connection, place.path))[1]
             return (await loop.create_connection(connection, str(place.host), place.port or 0))[1]
     except OSError as error:  # a TimeoutError is one too
-        raise connecting_failed(str(place), error) from None
+        raise _failed(place, error) from None
+
+
+def _failed(place: Address, error: OSError) -> FeederLost:
+    reason = error.strerror or str(error) or type(error).__name__
+    return FeederLost(
+        f"cannot connect to {place}: {reason}; check that a feeder runs there and can be reached"
+    )

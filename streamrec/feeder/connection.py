@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
 from streamrec.wire import Connection, Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from streamrec.wire import Message
 
-__all__ = ["AsyncConnection", "Interrupt"]
+__all__ = ["AsyncConnection"]
 
 WRITE_BUFFER = 1 << 20
 """Bytes that may wait in the transport before ``send`` waits; a larger batch waits alone."""
@@ -42,29 +41,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.heard_at = asyncio.get_running_loop().time()
         """The loop's time at which the last bytes came."""
         self.on_release: Callable[[Iterable[int]], None] = _refuse
-        """Called with what the peer no longer refers to of shared memory."""
+        """Called with the places in shared memory that the peer no longer uses."""
         self._inbox: deque[Message] = deque()
-        self._broken: Exception | None = None
+        self.broken: Exception | None = None
+        """The reason why nothing more can be received; ``None`` while it can."""
         self._waiter: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
+        self._nonce = 0
         self._waste = bytearray()
-        """Where the bytes of a peer that broke the protocol go: only its end is of interest."""
+        """Memory for the bytes of a peer that broke the protocol: only its end is of interest."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.done() else "open"
         return f"<AsyncConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
 
     @property
-    def broken(self) -> Exception | None:
-        """Why nothing more can be received, or ``None`` while it can."""
-        return self._broken
-
-    @property
     def waiting(self) -> int:
-        """Messages received and not taken."""
+        """The number of messages that were received and not taken."""
         return len(self._inbox)
 
     @property
@@ -83,11 +79,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
             tune(sock)
 
     def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002 - asyncio's signature
-        """Where the socket's next bytes belong."""
+        """Return the memory for the socket's next bytes."""
         return self._waste if self.machine.error else self.machine.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Act on new bytes."""
+        """Act on bytes that have come."""
         self.heard_at = asyncio.get_running_loop().time()
         if self.machine.error:
             return
@@ -105,7 +101,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The peer sends nothing more: it is gone, for this protocol has no half-open ends."""
+        """Count the peer as gone: this protocol has no half-open ends."""
         try:
             self.machine.receive_eof()
         except RemoteProtocolError as error:
@@ -113,33 +109,33 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._break(FeederLost("the connection was closed by the other side"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is closed."""
+        """Note that the transport is closed."""
         self._break(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
         self._writable.set()
         if not self._closed.done():
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The transport holds enough."""
+        """Let senders wait: the transport holds enough."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The transport has room again."""
+        """Let senders go on: the transport has room again."""
         self._writable.set()
         self._flush_replies()
 
     # What tasks call
 
     async def receive(self) -> Message:
-        """The next message other than CREDIT, PING and PONG.
+        """Return the next message other than CREDIT, PING and PONG.
 
         Raises:
             FeederLost: The connection is gone, and all that came before is taken.
             RemoteProtocolError: The peer broke the protocol, and all that came before is taken.
         """
         while not self._inbox:
-            if self._broken is not None:
-                raise self._broken
+            if self.broken is not None:
+                raise self.broken
             await self._changed()
         return self._inbox.popleft()
 
@@ -151,8 +147,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             RemoteProtocolError: The peer broke the protocol.
         """
         while self.machine.credit <= 0:
-            if self._broken is not None:
-                raise self._broken
+            if self.broken is not None:
+                raise self.broken
             await self._changed()
 
     async def send(self, message: Message) -> None:
@@ -174,13 +170,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
             FeederLost: The connection is gone.
             LocalProtocolError: The protocol does not allow it now.
         """
-        self._open_transport().writelines(self.machine.send(message))
+        transport = self._open_or_none()
+        if transport is None:
+            raise self.broken or FeederLost("the connection is closed")
+        transport.writelines(self.machine.send(message))
 
-    def post_if_possible(self, message: Message) -> None:
-        """Write a message, unless all is over: :meth:`receive` will say so, in time."""
+    def post_if_possible(self, *messages: Message) -> None:
+        """Write messages, unless all is over: :meth:`receive` will say so, in time."""
         is_open = self._open_or_none() is not None and not self.lost.done()
         if is_open and not self.machine.over:
-            self.post(message)
+            for message in messages:
+                self.post(message)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._nonce += 1
+        self.post_if_possible(Ping(self._nonce))
+
+    def lose(self, error: FeederLost) -> None:
+        """Cut the connection for a reason, which :meth:`receive` raises."""
+        self._break(error)
+        self.abort()
 
     async def aclose(self, linger: float = LINGER) -> None:
         """Close it, after the peer has read what was written and closed its end.
@@ -222,12 +232,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
         transport = self._transport
         return None if transport is None or transport.is_closing() else transport
 
-    def _open_transport(self) -> asyncio.Transport:
-        transport = self._open_or_none()
-        if transport is None:
-            raise self._broken or FeederLost("the connection is closed")
-        return transport
-
     async def _changed(self) -> None:
         if self._waiter is not None:
             raise WireError("two tasks receive from one connection; use one")
@@ -243,7 +247,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _break(self, error: Exception) -> None:
         """Note the first cause."""
-        self._broken = self._broken or error
+        self.broken = self.broken or error
         if not self.lost.done():
             self.lost.set_result(None)
         self._wake()
@@ -262,7 +266,7 @@ def _refuse(offsets: Iterable[int]) -> NoReturn:
 
 
 def silence(seconds: float) -> str:
-    """What to say of a peer that gives no sign of life."""
+    """Return the text of an error for a feeder that gives no sign of life."""
     return (
         f"the feeder stalls: nothing came for {seconds:.3g} s, not even an answer to a ping; check "
         "the network, or what its machine is busy with"
@@ -287,43 +291,3 @@ def tune(sock: socket.socket) -> None:
         for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-class Interrupt:
-    """A block of one task that can be stopped from outside, with a reason.
-
-    As ``asyncio.timeout``, with an event instead of a clock: the task is cancelled, and where the
-    cancellation leaves the block it becomes the reason. A cancellation by anybody else stays one.
-    """
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._reason: Exception | None = None
-
-    def fire(self, reason: Exception) -> None:
-        """Stop the block; the first reason counts. Before or after the block it is remembered."""
-        if self._reason is None:
-            self._reason = reason
-            if self._task is not None:
-                self._task.cancel()
-
-    def __enter__(self) -> Self:
-        if self._reason is not None:
-            raise self._reason
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task else 0
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        task, self._task = self._task, None
-        if self._reason is None or task is None:
-            return
-        others = task.uncancel() > self._cancelling
-        if isinstance(error, asyncio.CancelledError) and not others:
-            raise self._reason from None

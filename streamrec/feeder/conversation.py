@@ -20,7 +20,7 @@ from streamrec.errors import (
     to_fields,
 )
 from streamrec.feeder import payload
-from streamrec.feeder.connection import LINGER, Interrupt
+from streamrec.feeder.connection import LINGER
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
@@ -64,29 +64,36 @@ log = logging.getLogger("streamrec.feeder")
 
 
 class Conversation:
-    """Talks to one client.
+    """A conversation with one client.
 
     Args:
-        feeder: Whose datasets are served, and whose statistics are kept.
-        connection: To the client.
+        feeder: The feeder, with its datasets and its statistics.
+        connection: The connection to the client.
     """
 
     def __init__(self, feeder: Feeder, connection: AsyncConnection) -> None:
-        self.interrupt = Interrupt()
-        """Fired to end the conversation, whatever it waits for."""
         self._feeder = feeder
         self.connection = connection
         if feeder.outbox is not None:
             connection.on_release = feeder.outbox.free
+        self._reason: Exception | None = None
+        """The reason why the conversation is to end."""
+        self._serving: asyncio.Timeout | None = None
         self._is_welcome = False
         self._told_at = float("-inf")
+
+    def stop(self, reason: Exception) -> None:
+        """End the conversation, whatever it waits for; the first reason counts."""
+        if self._reason is None:
+            self._reason = reason
+            if self._serving is not None:
+                self._serving.reschedule(0)
 
     async def run(self) -> None:
         """Serve until either side is done, then close the connection."""
         self.connection.lost.add_done_callback(self._lost)
         try:
-            with self.interrupt:
-                await self._serve()
+            await self._serve_until_stopped()
         except FeederLost as lost:
             self.connection.abort()
             # The connection keeps it, and its frames would keep the connection and the last batch.
@@ -108,10 +115,24 @@ class Conversation:
         return deadlines.linger if self._is_welcome else deadlines.handshake
 
     def _lost(self, _: object) -> None:
-        self.interrupt.fire(self.connection.broken or FeederLost("the client is gone"))
+        self.stop(self.connection.broken or FeederLost("the client is gone"))
+
+    async def _serve_until_stopped(self) -> None:
+        try:
+            # No time limit: `stop` moves it to now.
+            async with asyncio.timeout(None) as self._serving:
+                if self._reason is not None:
+                    raise self._reason
+                await self._serve()
+        except TimeoutError:
+            if self._reason is None:  # it is somebody else's
+                raise
+            raise self._reason from None
+        finally:
+            self._serving = None
 
     async def _serve(self) -> None:
-        hello = await self._in_time("HELLO", self._greeting())
+        hello = await self._in_time("HELLO", self._receive(Hello))
         _check_token(self._feeder.token, hello.token)
         version = _common_version(hello)
         self._feeder.admit(self)
@@ -139,7 +160,7 @@ class Conversation:
             # Reading ahead takes memory: a client that gives no credit takes none.
             await self._waiting("credit", self.connection.wait_for_credit())
             await self._one_run(run, hello.dataset)
-            subscribe = await self._subscription()
+            subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
         self._drop("idle")
@@ -147,7 +168,7 @@ class Conversation:
             f"the client gave no sign of life for {self._feeder.deadlines.idle:.3g} s and lost its "
             "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
         )
-        self.interrupt.fire(FeederDraining(reason))
+        self.stop(FeederDraining(reason))
 
     async def _in_time(self, what: str, event: Awaitable[T]) -> T:
         """Wait for what a client sends at once."""
@@ -161,20 +182,16 @@ class Conversation:
     def _drop(self, reason: str) -> None:
         self._feeder.statistics().dropped[reason] += 1
 
-    async def _greeting(self) -> Hello:
-        hello = await self.connection.receive()
-        assert isinstance(hello, Hello)
-        return hello
-
     async def _first_subscription(self) -> Subscribe:
-        subscribe = await self._subscription()
+        subscribe = await self._receive(Subscribe)
         await self.connection.wait_for_credit()
         return subscribe
 
-    async def _subscription(self) -> Subscribe:
-        subscribe = await self.connection.receive()
-        assert isinstance(subscribe, Subscribe)
-        return subscribe
+    async def _receive(self, kind: type[T]) -> T:
+        """Receive the only message that the state machine lets come now."""
+        message = await self.connection.receive()
+        assert isinstance(message, kind)
+        return message
 
     async def _dataset(self, name: str) -> DatasetHandle:
         handle = self._feeder.datasets.get(name)

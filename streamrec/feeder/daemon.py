@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from streamrec.feeder import metrics, status
+from streamrec.feeder import status
 from streamrec.feeder.admission import Limits
+from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder, open_dataset
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
@@ -28,7 +29,7 @@ __all__ = ["Bound", "run", "serve"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where a daemon really listens."""
+    """The addresses at which a daemon really listens."""
 
     feeder: list[str]
     """``tcp://host:port`` or ``unix:///path``, in the order of the configuration."""
@@ -96,7 +97,7 @@ async def _listen(
     settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
 ) -> Bound:
     registry = CollectorRegistry()
-    metrics.register(feeder, registry)
+    registry.register(FeederCollector(feeder))
     page = None
     if settings.server.status is not None:
         page = await stack.enter_async_context(
@@ -107,7 +108,7 @@ async def _listen(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[asyncio.Queue[int]]:
-    """The signals that ask for the end, as they come."""
+    """Collect the signals that ask for the end, as they come."""
     loop = asyncio.get_running_loop()
     received: asyncio.Queue[int] = asyncio.Queue()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -121,7 +122,7 @@ def _signals() -> Iterator[asyncio.Queue[int]]:
 
 
 async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
-    """Do some work, unless a signal comes first; says whether one came."""
+    """Do some work, unless a signal comes first; return True if one came."""
     signalled = asyncio.ensure_future(stop.get())
     working = asyncio.ensure_future(work)
     try:

@@ -1,98 +1,96 @@
-"""The beginning of an engine process; :mod:`streamrec.feeder.engine` has the rest of its life.
+"""The private engine process, from its start to its end.
 
-The libraries take most of the time to the first batch to import, so this file itself imports none.
-They are imported one after the other: two threads that import wait for the interpreter's lock, and
-take a fifth more CPU time together than one. What reads the store comes last, since only the
-settings may say which that is, and they may come much later than the process. Garbage is not looked
-for meanwhile, where there is none (35 ms); and what is imported stays, so it is never looked
-through again.
+:mod:`streamrec.feeder.engine` starts it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["main"]
+import streamrec.pipeline.dataset  # noqa: F401 - imported before there are settings
+from streamrec.config import DatasetSettings, validate
+from streamrec.feeder.client import ENGINE_DATASET
+from streamrec.feeder.server import Feeder, open_dataset
+from streamrec.feeder.shared import Outbox
+from streamrec.feeder.watch import Deadlines
+from streamrec.flow.bridge import new_event_loop
+from streamrec.flow.cleanup import finish
+from streamrec.stores.open import import_store
 
-PATIENCE = 1.0
-"""Seconds between two looks whether the parent still lives, as long as nothing is read for it."""
+if TYPE_CHECKING:
+    from streamrec.feeder.server import DatasetHandle
+
+__all__ = ["main", "serve"]
+
+FOR_EVER = 1e7
+"""Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
+LOOK_EVERY = 0.25
+"""Seconds between two looks whether the parent lives."""
 
 
 def main() -> None:
-    """The child's whole life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
-    parent, sock, memory, head_start, store = (*sys.argv[1:], "", "", "")[:5]
-    # The parent's first batch may need the cores more; once it is there, the parent says something.
-    select.select([sys.stdin.fileno()], [], [], float(head_start or 0))
-    _import_all(store)
-    said = _listen(int(parent))
-    if said:  # else the parent has no use for this process
-        order = json.loads(said)
-        _import_for(order)
-        gc.freeze()
-        gc.enable()
-        _run(socket.socket(fileno=int(sock)), order, int(parent), int(memory) if memory else None)
-
-
-def _import_all(store: str) -> None:
-    """Import what every dataset needs, and what reads the store, where that is known."""
-    import_module("streamrec.feeder.engine")
-    import_module("streamrec.config").DatasetSettings.model_rebuild()
-    import_module("streamrec.pipeline.dataset")
-    with contextlib.suppress(ImportError):  # not on this platform
-        import_module("uvloop")
-    _import_store(store)
-
-
-def _listen(parent: int) -> bytes:
-    """Wait for what the parent says; nothing, where it has closed the pipe without a word."""
-    said, stdin = bytearray(), sys.stdin.fileno()
-    while True:
-        if select.select([stdin], [], [], PATIENCE)[0]:
-            piece = os.read(stdin, 1 << 20)
-            if not piece:
-                return bytes(said)
-            said += piece
-        elif os.getppid() != parent:  # a forked worker may still hold the pipe
-            os._exit(1)
-
-
-def _import_for(order: dict[str, Any]) -> None:
-    """Import what only the settings tell; what is wrong with them is told where they are read."""
-    # The user's functions are found where the parent finds them, behind everything else.
-    sys.path += [place for place in order.get("path", []) if place not in sys.path]
-    with contextlib.suppress(LookupError, TypeError):
-        _import_store(order["settings"]["source"])
-
-
-def _import_store(source: str | list[str]) -> None:
-    # What is wrong with the source, or missing here, is told when the dataset is opened.
-    with contextlib.suppress(Exception):
-        if source:
-            import_module("streamrec.stores.open").import_store(
-                source if isinstance(source, str) else source[0]
-            )
-
-
-def _run(sock: socket.socket, order: dict[str, Any], parent: int, memory: int | None) -> None:
-    import asyncio
-
-    from streamrec.feeder.engine import serve
-    from streamrec.flow.bridge import new_event_loop
-
+    """Run the process, as its arguments and its standard input say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's business
+    parent, sock, memory, store = (*sys.argv[1:], "", "")[:4]
+    with contextlib.suppress(Exception):  # what is missing here is told when the dataset is opened
+        import_store(store)
+    life = _live(int(parent), socket.socket(fileno=int(sock)), int(memory) if memory else None)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        told = order["settings"], parent, memory, order.get("shared", 0), order.get("objects")
-        runner.run(serve(sock, *told))
+        runner.run(life)
+
+
+async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
+    """Read the settings and serve, as long as the parent lives."""
+    watching = asyncio.create_task(_watch(parent))
+    order = await asyncio.to_thread(sys.stdin.buffer.read)
+    if order:  # else the parent has no use for this process
+        told = json.loads(order)
+        # The user's functions are found where the parent finds them, behind everything else.
+        sys.path += [place for place in told["path"] if place not in sys.path]
+        outbox = None if memory is None else Outbox(memory, told["shared"])
+        await serve(sock, told["settings"], outbox)
+    watching.cancel()
+
+
+async def serve(sock: socket.socket, settings: dict[str, Any], outbox: Outbox | None) -> None:
+    """Serve one connection, as long as it lives.
+
+    Args:
+        sock: Connected.
+        settings: Those of the dataset, as plain data.
+        outbox: The memory that is shared with the parent.
+    """
+    opening = asyncio.ensure_future(_open(settings))
+    endless = Deadlines(handshake=FOR_EVER, idle=FOR_EVER, linger=FOR_EVER)
+    try:
+        async with Feeder({ENGINE_DATASET: opening}, deadlines=endless, outbox=outbox) as feeder:
+            await feeder.serve_socket(sock)
+    finally:
+        await finish(_close(opening))
+
+
+async def _open(settings: dict[str, Any]) -> DatasetHandle:
+    return await open_dataset(validate(DatasetSettings, settings))
+
+
+async def _close(opening: asyncio.Future[DatasetHandle]) -> None:
+    """Close the dataset; where it cannot be opened, the client has been told."""
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await (await opening).aclose()
+
+
+async def _watch(parent: int) -> None:
+    """End this process when the parent has ended, even where its sockets live on."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - no event says that a parent has died
+        await asyncio.sleep(LOOK_EVERY)
+    os._exit(1)  # nobody is left to tell, and nothing on disk to tidy up
 
 
 if __name__ == "__main__":

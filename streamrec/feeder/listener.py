@@ -51,7 +51,7 @@ class Listener:
 
     @property
     def lacks_files(self) -> bool:
-        """Whether nobody is accepted for now, because the system has no more files to give."""
+        """True while nobody is accepted, because the system has no more files to give."""
         return self._pause is not None
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Listener:
 
 
 def bind(place: Address) -> socket.socket:
-    """A socket bound to an address.
+    """Return a socket that is bound to an address.
 
     Raises:
         ConfigError: It is taken, or not ours to listen at.

@@ -10,25 +10,25 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import Metric
 
     from streamrec.feeder.server import Feeder
 
-__all__ = ["FeederCollector", "register"]
+__all__ = ["FeederCollector"]
 
 
 class FeederCollector(Collector):
-    """Reads the feeder's statistics whenever they are scraped, so that nothing is counted twice.
+    """A collector that reads a feeder's statistics when they are scraped: nothing is counted twice.
 
     Args:
-        feeder: Whose.
+        feeder: The feeder.
     """
 
     def __init__(self, feeder: Feeder) -> None:
         self._feeder = feeder
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as of now."""
+        """Yield the metrics as of now."""
         now = self._feeder.statistics()
         is_ready = self._feeder.obstacle is None
         yield _gauge("ready", "1 while a new client could be served", is_ready)
@@ -46,13 +46,6 @@ class FeederCollector(Collector):
             "seconds that connections waited: for the client's credit, for data, for the socket"
         )
         yield _counter("wait_seconds", waited, "reason", now.waited)
-
-
-def register(feeder: Feeder, registry: CollectorRegistry) -> FeederCollector:
-    """Let a registry collect a feeder's statistics."""
-    collector = FeederCollector(feeder)
-    registry.register(collector)
-    return collector
 
 
 def _name(name: str) -> str:

@@ -124,7 +124,7 @@ def encode(batch: Batch) -> BatchMessage:
 
 
 class _Payload:
-    """The buffers so far."""
+    """The buffers of a payload, as far as it is encoded."""
 
     def __init__(self) -> None:
         self.buffers: list[memoryview] = []
@@ -182,10 +182,8 @@ def _encode_values(
 
 
 def _name(dtype: np.dtype[Any]) -> str | None:
-    """The name under which a dtype travels, in whatever order of bytes; ``None``: it does not.
-
-    NumPy makes a dtype's name anew each time it is asked for, so it is looked up where it can be.
-    """
+    """Return the name under which a dtype of any byte order travels; ``None``: it does not."""
+    # NumPy makes a dtype's name anew each time it is asked for, so it is looked up where it can be.
     name = NAMES.get(dtype) or dtype.name
     return name if name in DTYPES or name == "bfloat16" else None
 
@@ -209,15 +207,15 @@ def _encode_pictures(proto: Any, column: Pictures, payload: _Payload) -> None:
 
 
 def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_size: int) -> Batch:
-    """The batch of a received message, as views of its payload.
+    """Return the batch of a received message, as views of its payload.
 
     The arrays are writable, C-contiguous and begin at multiples of 64.
 
     Args:
         message: As received.
-        fingerprint: Of the stream.
-        rank: Whose batch it is.
-        world_size: Of how many.
+        fingerprint: The stream's.
+        rank: The rank that receives it.
+        world_size: The number of ranks.
 
     Raises:
         RemoteProtocolError: The metadata is none, or does not fit the payload.
@@ -254,7 +252,7 @@ def _components(metadata: Any) -> Components | None:
 
 
 def _dtype(name: str) -> np.dtype[Any] | None:
-    """The dtype of this name; ``None`` if none travels under it."""
+    """Return the dtype of this name; ``None`` if none travels under it."""
     if name != "bfloat16":
         return DTYPES.get(name)
     try:
@@ -271,7 +269,7 @@ def _check(valid: bool, message: str, *values: object) -> None:
 
 
 def _numbers(proto: Any) -> dict[str, Any]:
-    """Those of a position."""
+    """Return the numbers of a position."""
     return {**{name: getattr(proto, name) for name in NUMBERS}, "since": list(proto.since)}
 
 
@@ -363,7 +361,7 @@ def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
 def _decode_values(
     proto: Any, rows: int | None, reader: _Reader
 ) -> npt.NDArray[Any] | BytesColumn | Pictures:
-    """One array or column of strings or pictures; ``rows`` is its length, where that is known."""
+    """Read an array, or a column of strings or pictures; ``rows`` is its length, if known."""
     kind = proto.WhichOneof("kind")
     if kind == "bytes":
         return _decode_bytes(proto.bytes, rows, reader)

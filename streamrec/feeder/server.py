@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -20,12 +19,13 @@ from streamrec.feeder.address import Address, check_exposure
 from streamrec.feeder.admission import Admission, Limits
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
-from streamrec.feeder.listener import Listener, address_of, bind, remote_host
+from streamrec.feeder.listener import Listener, bind, remote_host
 from streamrec.feeder.watch import Deadlines
 from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import socket
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.config import DatasetSettings
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
     from streamrec.values.batch import Batch
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
@@ -49,38 +48,38 @@ class RunHandle(Protocol):
 
     @property
     def position(self) -> Position:
-        """Of the next batch to be received."""
+        """The position of the next batch."""
 
     async def receive(self) -> Batch:
-        """The next batch; raises ``EndOfStream`` after the last."""
+        """Return the next batch; raise ``EndOfStream`` after the last."""
 
     def statistics(self) -> Mapping[str, Any]:
-        """Counters of this run, as plain JSON-able data."""
+        """Return the counters of this run, as plain JSON-able data."""
 
 
 class DatasetHandle(Protocol):
-    """What a feeder needs of a dataset."""
+    """A dataset, as far as a feeder uses it."""
 
     @property
     def settings(self) -> DatasetSettings:
-        """How it is read."""
+        """The settings with which it is read."""
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """Their URLs."""
+        """The URLs of the shards."""
 
     @property
     def lanes(self) -> int:
-        """How many."""
+        """The number of lanes."""
 
     def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
-        """What determines the order; refuses a world size or batch size that cannot be served."""
+        """Return everything that determines the order; refuse what cannot be served."""
 
     def length(self, batch_size: int | None, world_size: int) -> int | None:
-        """Steps of a run; ``None``: it has no end, or nobody knows."""
+        """Return the steps of a run; ``None``: it has no end, or nobody knows."""
 
     def surplus(self, batch_size: int | None, world_size: int) -> int | None:
-        """Masked rows of all ranks in a run; below 0: records left out; ``None``: as above."""
+        """Return the masked rows of all ranks in a run; below 0: so many records are left out."""
 
     def run(
         self,
@@ -94,32 +93,30 @@ class DatasetHandle(Protocol):
         """Start to read; without a ``batch_size``, single records. Columns may be allocated."""
 
     async def aclose(self) -> None:
-        """For whoever opened it; a feeder does not close what it serves."""
+        """Close the dataset; a feeder leaves this to whoever opened it."""
 
 
-async def open_dataset(
-    settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
-) -> DatasetHandle:
-    """Open a dataset of the pipeline; arguments as of ``Dataset.open``."""
+async def open_dataset(settings: DatasetSettings) -> DatasetHandle:
+    """Open a dataset of the pipeline."""
     from streamrec.pipeline.dataset import Dataset
 
-    return await Dataset.open(settings, objects)
+    return await Dataset.open(settings)
 
 
 @dataclass
 class Statistics:
-    """What a feeder has done since its start."""
+    """The counters of a feeder since its start."""
 
     connections: int = 0
-    """Clients now."""
+    """The number of clients now."""
     handshakes: int = 0
-    """Connections now that are no clients yet."""
+    """The number of connections now that are no clients yet."""
     connections_total: int = 0
     batches: Counter[str] = field(default_factory=Counter)
-    """By dataset, as records and bytes."""
+    """Batches that were sent, by dataset."""
     records: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
-    """Of whole frames."""
+    """Bytes of whole frames that were sent, by dataset."""
     faults: Counter[str] = field(default_factory=Counter)
     """Errors that were sent to clients, by type."""
     waited: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAITS, 0.0))
@@ -128,11 +125,6 @@ class Statistics:
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROPS, 0))
     """Connections that the feeder ended, by reason: no room for the client (``full``), or for so
     many handshakes (``crowd``), a handshake that took too long, no sign of life (``idle``)."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON-able data."""
-        values = vars(self).items()
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in values}
 
 
 class Feeder:
@@ -177,14 +169,14 @@ class Feeder:
         return f"<Feeder {state} {', '.join(self.datasets)}: {clients} clients>"
 
     def statistics(self) -> Statistics:
-        """Counters since the start; live, not a copy."""
+        """Return the counters since the start; live, not a copy."""
         self._statistics.connections = self._admission.clients
         self._statistics.handshakes = self._admission.handshakes
         return self._statistics
 
     @property
     def obstacle(self) -> str | None:
-        """Why no new client could be served now; ``None`` while one could."""
+        """The reason why no new client could be served now; ``None`` while one could."""
         if self.draining:
             return "the feeder is draining"
         if not all(map(_is_open, self.datasets.values())):
@@ -204,22 +196,21 @@ class Feeder:
             self._statistics.dropped["full"] += 1
             raise FeederDraining(refusal)
 
-    async def listen(self, where: str | Address | socket.socket) -> Address:
+    async def listen(self, where: str) -> Address:
         """Accept connections.
 
         Args:
-            where: ``tcp://host:port``, ``unix:///path``, or a bound socket.
+            where: ``tcp://host:port`` or ``unix:///path``.
 
         Returns:
-            The address that it really is: with the port that was picked for 0.
+            The address with the port that was picked for 0.
 
         Raises:
             ConfigError: It cannot be listened at, or would show a token or the data to the network.
         """
-        place = _place_of(where)
+        place = Address.parse(where, listen=True)
         check_exposure(place, token=bool(self.token), insecure=self.insecure)
-        sock = where if isinstance(where, socket.socket) else bind(place)
-        listener = Listener(sock, self._adopt)
+        listener = Listener(bind(place), self._adopt)
         self._listeners.append(listener)
         return listener.address
 
@@ -239,7 +230,7 @@ class Feeder:
         """
         self._stop_listening()
         for conversation in self._admission.guests:
-            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+            conversation.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
         await self.aclose()
@@ -275,7 +266,7 @@ class Feeder:
         )
         conversation = Conversation(self, connection)
         if self.draining:
-            conversation.interrupt.fire(FeederDraining("the feeder shuts down; go on elsewhere"))
+            conversation.stop(FeederDraining("the feeder shuts down; go on elsewhere"))
         self._statistics.connections_total += 1
         try:
             self._cut(self._admission.arrive(conversation, host))
@@ -299,12 +290,6 @@ class Feeder:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-
-
-def _place_of(where: str | Address | socket.socket) -> Address:
-    if isinstance(where, socket.socket):
-        return address_of(where)
-    return Address.parse(where, listen=True) if isinstance(where, str) else where
 
 
 def _is_open(value: DatasetHandle | asyncio.Future[DatasetHandle]) -> bool:

@@ -1,15 +1,14 @@
-"""What a client knows and decides, whoever moves the bytes: shared by both kinds of feed."""
+"""The subscription of a client, without I/O: shared by both kinds of feed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
-    FeederLost,
     FeedError,
     RemoteProtocolError,
     Stalled,
@@ -44,10 +43,33 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Fingerprint
     from streamrec.values.batch import Batch
 
-__all__ = ["State", "Subscription", "state_of"]
+__all__ = ["CREDIT_BYTES", "Options", "State", "Subscription", "state_of"]
+
+CREDIT_BYTES = 64 << 20
 
 State = Mapping[str, Any] | Position | Beginning
 """A place in the stream: as an object, or as the plain data of its ``to_dict``."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a subscription."""
+
+    rank: int
+    """The part of the stream to read, from 0; 0 by default."""
+    world_size: int
+    """The number of parts; 1 by default."""
+    batch_size: int | None
+    """Records per rank and batch; ``None``: the dataset's own."""
+    position: State | None
+    """The place to go on at; ``None``: the beginning."""
+    token: str | None
+    """The secret that the feeder asks for; never sent over TCP beyond this machine."""
+    fingerprint: Fingerprint | None
+    """The fingerprint that the feeder must serve; ``None``: any."""
+    credit_bytes: int
+    """Bytes of batches that may wait on this side."""
+    inbox: Inbox | None
+    """Memory that the feeder may share."""
 
 
 class Subscription:
@@ -55,58 +77,44 @@ class Subscription:
 
     Args:
         dataset: The name under which the feeder serves it.
-        rank: Which part of the stream.
-        world_size: Of how many.
-        batch_size: Records per rank and batch; ``None``: the dataset's own.
-        position: Where to go on; ``None``: at the beginning.
-        token: What the feeder wants to see.
-        fingerprint: What the feeder must serve; ``None``: whatever it is.
-        credit_bytes: Bytes of batches that may wait on this side.
-        inbox: Memory that the feeder may share.
+        options: Those that differ from the defaults.
+
+    Raises:
+        ConfigError: A number is out of its range.
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        *,
-        rank: int,
-        world_size: int,
-        batch_size: int | None,
-        position: State | None,
-        token: str | None,
-        fingerprint: Fingerprint | None,
-        credit_bytes: int,
-        inbox: Inbox | None = None,
-    ) -> None:
+    def __init__(self, dataset: str, **options: Unpack[Options]) -> None:
+        rank, world_size = options.get("rank", 0), options.get("world_size", 1)
+        batch_size = options.get("batch_size")
+        credit_bytes = options.get("credit_bytes", CREDIT_BYTES)
         _check_numbers(rank, world_size, batch_size, credit_bytes)
-        self._place = position
+        self._place = options.get("position")
         self.fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
         self.statistics: dict[str, Any] = {}
-        """What the feeder has counted in this run, as far as it has told."""
+        """The feeder's counters of this run, as far as it has told them."""
         self.over = False
-        """Whether the run has ended, and no other was started."""
+        """True once the run has ended, until another is started."""
         self._rank = rank
-        self._expected = fingerprint
-        self._credit_bytes = credit_bytes
-        self._owed = credit_bytes
-        self._inbox = inbox
+        self._expected = options.get("fingerprint")
+        self._credit_bytes = self._owed = credit_bytes
+        self._inbox = options.get("inbox")
         self.hello = Hello(
             dataset=dataset,
             world_size=world_size,
             batch_size=batch_size or 0,
             position_version=VERSION,
             protocol_versions=PROTOCOL_VERSIONS,
-            token=token or "",
+            token=options.get("token") or "",
         )
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """Where to go on; ``None``: at the very beginning."""
+        """The place to go on at, as plain data; ``None``: the very beginning."""
         return state_of(self._place)
 
     def welcome(self, message: Message) -> None:
-        """Learn what the feeder serves, and compare it with what is wanted.
+        """Compare what the feeder serves with what is wanted, and remember it.
 
         Raises:
             StreamrecError: The feeder refuses, with its own reason.
@@ -129,7 +137,7 @@ class Subscription:
             self.fingerprint.check(start.fingerprint)
 
     def subscribe(self) -> list[Message]:
-        """The messages that start a run at the present position."""
+        """Return the messages that start a run at the present position."""
         self.over = False
         position = self.position
         data = b"" if position is None else json.dumps(position).encode()
@@ -140,7 +148,7 @@ class Subscription:
         self._place = self._place if position is None else position
 
     def note(self, message: Message) -> bool:
-        """Whether it was a message beside the stream, which is dealt with.
+        """Keep counters; return False for any other message, which is one of the stream.
 
         Raises:
             RemoteProtocolError: The message cannot be read.
@@ -154,12 +162,12 @@ class Subscription:
         return True
 
     def take(self, message: Message) -> Batch:
-        """The batch that a message brings.
+        """Return the batch that a message brings.
 
         Raises:
             EndOfStream: The run is over; the position is that of the next.
             FeederDraining: The feeder shuts down.
-            StreamrecError: What made the feeder stop.
+            StreamrecError: The feeder's own error.
             RemoteProtocolError: The batch cannot be read.
         """
         if isinstance(message, BatchMessage):
@@ -201,11 +209,12 @@ class Subscription:
         return BatchMessage(message.metadata, tuple(self._inbox.view(*place) for place in places))
 
     def due(self) -> list[Message]:
-        """What to say of batches that were taken, and of places that nothing refers to any more.
+        """Return the credit for batches that were taken, and the shared memory that is free again.
 
-        Nothing, until it is worth the way: whoever sends lets the interpreter go, and beside a
-        busy thread it takes milliseconds to come back.
+        It is nothing until a quarter of all credit is due.
         """
+        # Whoever sends lets the interpreter go, and beside a busy thread it takes milliseconds to
+        # come back.
         if self._owed * 4 < self._credit_bytes:
             return []
         credit, self._owed = Credit(self._owed), 0
@@ -213,7 +222,7 @@ class Subscription:
         return [Release(offsets), credit] if offsets else [credit]
 
     def lost(self, error: StreamrecError) -> StreamrecError:
-        """The same error, with the position to go on from where it carries one."""
+        """Return the same error, with the position to go on from where it carries one."""
         if isinstance(error, FeedError | Stalled):
             error.position = self.position
         return error
@@ -248,11 +257,3 @@ def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_by
         raise ConfigError(f"batch_size {batch_size} is less than 1")
     if credit_bytes < 1:
         raise ConfigError(f"credit_bytes {credit_bytes} lets no batch come; give 1 or more")
-
-
-def connecting_failed(where: str, error: OSError) -> FeederLost:
-    """The error for a connection that could not be made."""
-    reason = error.strerror or str(error) or type(error).__name__
-    return FeederLost(
-        f"cannot connect to {where}: {reason}; check that a feeder runs there and can be reached"
-    )

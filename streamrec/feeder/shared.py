@@ -39,7 +39,7 @@ FEW = 64 << 10
 
 @contextmanager
 def created(size: int) -> Iterator[int | None]:
-    """A descriptor of new memory of so many bytes; ``None`` where the system has no such thing."""
+    """Create memory, and give its descriptor; ``None`` where the system has no such thing."""
     if not hasattr(os, "memfd_create"):
         yield None
         return
@@ -56,7 +56,7 @@ def _mapped(fd: int) -> ByteArray:
 
 
 class Places:
-    """Which bytes of a memory are taken; the lowest that fit are taken first, since they are warm.
+    """The free and taken bytes of a memory; the lowest that fit are taken first: they are warm.
 
     Args:
         size: Of the memory, in bytes.
@@ -72,7 +72,7 @@ class Places:
         )
 
     def take(self, size: int) -> int | None:
-        """Where so many bytes, from 1, begin now, at a multiple of a page; ``None``: nowhere."""
+        """Take so many bytes, from 1, and return where they begin; ``None``: there is no room."""
         size = -(-size // PAGE) * PAGE
         for i, (begin, length) in enumerate(self._free):
             if length >= size:
@@ -82,7 +82,7 @@ class Places:
         return None
 
     def free(self, begin: int) -> None:
-        """Give back what began there, and was taken."""
+        """Give back the bytes that were taken there."""
         size = self._taken.pop(begin)
         i = bisect_left(self._free, (begin, 0))
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
@@ -114,12 +114,12 @@ class Outbox:
         self._sent: dict[int, ByteArray] = {}
 
     def allocate(self, size: int) -> ByteArray:
-        """An array of ``size`` bytes with undefined contents; not shared where that is full."""
+        """Return an array of ``size`` undefined bytes; not shared if the memory is full."""
         place = self._lend(size)
         return self._overflow.allocate(size) if place is None else place
 
     def put(self, message: BatchMessage) -> Shared | BatchMessage:
-        """See that the payload lies in the memory; the message itself, if it does not fit in."""
+        """Put the payload into the memory; return the message itself if it does not fit in."""
         places: dict[int, ByteArray] = {}
         for piece in self._pieces(message.payload):
             place = self._copied(piece) if isinstance(piece, list) else piece
@@ -131,7 +131,7 @@ class Outbox:
         return Shared(message.metadata, tuple(places), sizes) if places else message
 
     def free(self, offsets: Iterable[int]) -> None:
-        """The other side no longer refers to what begins there.
+        """Free the places that the other side no longer uses.
 
         Raises:
             RemoteProtocolError: Nothing does.
@@ -200,7 +200,7 @@ class Inbox:
         self._freed: deque[int] = deque()  # by garbage collection, in whatever thread
 
     def view(self, offset: int, size: int) -> memoryview:
-        """The bytes there; they are freed when nothing views them any more.
+        """Return the bytes there; they are freed when nothing views them any more.
 
         Raises:
             RemoteProtocolError: They lie outside of the memory.
@@ -212,5 +212,5 @@ class Inbox:
         return lent(self._memory[offset : offset + size], partial(self._freed.append, offset)).data
 
     def freed(self) -> tuple[int, ...]:
-        """Where views have ended since the last call."""
+        """Return the places of which views have ended since the last call."""
         return tuple(self._freed.popleft() for _ in range(len(self._freed)))

@@ -27,7 +27,7 @@ __all__ = ["application", "serving"]
 
 
 def application(feeder: Feeder, registry: CollectorRegistry) -> web.Application:
-    """The pages of one feeder."""
+    """Return the pages of one feeder."""
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -53,11 +53,11 @@ async def serving(where: str, feeder: Feeder, registry: CollectorRegistry) -> As
 
     Args:
         where: ``host:port``; port 0 picks a free one.
-        feeder: Whose state is shown.
-        registry: Whose metrics.
+        feeder: The feeder whose state is shown.
+        registry: The registry of its metrics.
 
     Yields:
-        The ``host:port`` that it really is.
+        The ``host:port`` with the port that was picked.
 
     Raises:
         ConfigError: It cannot be listened at.

@@ -1,12 +1,10 @@
-"""How long a feeder waits for its clients, and how it learns that one is no longer there."""
+"""The clock for a silent peer: a feeder's of its clients, and an asyncio client's of its feeder."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
-
-from streamrec.wire import Ping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,24 +19,24 @@ class Deadlines:
     """Seconds that a feeder waits for a client."""
 
     handshake: float = 10.0
-    """For HELLO, and after WELCOME for SUBSCRIBE and CREDIT: a client sends them at once."""
+    """The wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT: they are sent at once."""
     idle: float = 7200.0
-    """For a sign of life of its program, which may be busy with one step or a validation."""
+    """The wait for a sign of life of its program, which may be busy with a step or a validation."""
     linger: float = 300.0
-    """For a client to read why its stream has ended, and to close the connection."""
+    """The wait for a client to read why its stream has ended, and to close the connection."""
 
 
 class Watch:
-    """Notices a client whose program gives no sign of life, in a ``with`` block.
+    """A clock that notices, in a ``with`` block, a peer whose program gives no sign of life.
 
     Signs are bytes that come, the answer to a PING among them, and that it takes what is sent. It
     is asked once, halfway, and not again before it has given a sign: whoever has been busy for
     hours finds one PING, and not more than it may have to answer.
 
     Args:
-        connection: To the client, which has said HELLO.
-        seconds: How long it may be silent.
-        overdue: Called when it was.
+        connection: The connection to the peer.
+        seconds: The time for which it may be silent.
+        overdue: Called when it was silent for longer.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._unsent = connection.unsent
         self._taken_at = self._asked_at = self._loop.time()
-        self._nonce = 0
 
     def __enter__(self) -> Self:
         self._timer = self._loop.call_later(self._seconds / 2, self._look)
@@ -72,7 +69,7 @@ class Watch:
         self._timer = self._loop.call_later(wait - silent, self._look)
 
     def _alive_at(self) -> float:
-        """The time of the last sign of life that is known."""
+        """Return the time of the last sign of life that is known."""
         unsent = self._connection.unsent
         if unsent < self._unsent:
             self._taken_at = self._loop.time()
@@ -81,6 +78,5 @@ class Watch:
 
     def _ask(self, now: float) -> None:
         self._asked_at = now
-        self._nonce += 1
-        self._connection.post_if_possible(Ping(self._nonce))
+        self._connection.ping()
         self._unsent = self._connection.unsent

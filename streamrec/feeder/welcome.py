@@ -1,4 +1,4 @@
-"""What WELCOME says, read without trust: what is served, and in which order."""
+"""The reader of WELCOME, which trusts nothing: the dataset's facts and its order."""
 
 from __future__ import annotations
 

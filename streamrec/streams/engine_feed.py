@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
-__all__ = ["engine_feed", "open_engine"]
+__all__ = ["call_engine", "open_engine"]
 
 
-def engine_feed(engine: Engine, settings: DatasetSettings, rank: Rank) -> BlockingFeed:
-    """Return the feed of an engine process; the process waits for its ``begin``.
+def call_engine(settings: DatasetSettings, rank: Rank) -> BlockingFeed:
+    """Start an engine process, and return its feed at once; the process waits for ``begin``.
 
     Args:
-        engine: Started or spawned; closed with the feed.
         settings: Those of the dataset that it reads.
         rank: The part of it to read.
+
+    Raises:
+        ConfigError: The settings cannot be sent to another process, or none can be started.
     """
+    engine = Engine.start(settings)
     try:
         return engine.call(
             rank=rank.rank,
@@ -46,7 +49,7 @@ def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) ->
     Raises:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
-    feed = engine_feed(Engine.start(settings), settings, rank)
+    feed = call_engine(settings, rank)
     try:
         feed.begin(position)
     except BaseException:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config import DatasetSettings, StreamSettings, validate
+from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import kind_of, source_texts
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Fingerprint
 
 __all__ = ["connect", "mix", "open"]
-
-for model in (DatasetSettings, StreamSettings):
-    model.model_rebuild()  # when imported, not when a stream is opened: 9 ms
 
 
 def open(  # noqa: A001 - the public name: streamrec.open

@@ -39,7 +39,7 @@ class Assignment:
 
     @property
     def is_given(self) -> bool:
-        """Whether the user gave it."""
+        """True if the user gave it."""
         return self.source == GIVEN
 
 

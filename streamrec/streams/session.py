@@ -1,14 +1,14 @@
-"""Sessions: what reads for a stream, in its event loop or in a thread.
+"""Sessions: readers for a stream, in its event loop or in a thread.
 
-A feed (:mod:`streamrec.feeder.client`) is a session as well. A session delivers batches from a
-position on and, after the end of a run, starts the next one. It does not hold the stream, so that
-a stream that is dropped can be cleaned up.
+A feed (:mod:`streamrec.feeder.client`) is a session as well, and so is a warm start. A session
+delivers batches from a position on (``receive``) and, after the end of a run, starts the next one
+(``subscribe``). It does not hold the stream, so that a stream that is dropped can be cleaned up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import ends
 from streamrec.flow.bridge import Bridge
@@ -16,70 +16,16 @@ from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
-    from streamrec.plan.position import Fingerprint, Position
+    from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
     from streamrec.values.batch import Batch
 
-__all__ = ["AsyncSession", "LoopSession", "PlainSession", "Session", "ThreadSession", "close_in"]
-
-Received_co = TypeVar("Received_co", covariant=True)
-"""A batch, or a coroutine that returns one."""
-
-
-class Session(Protocol[Received_co]):
-    """A reader for a stream, and the facts of what it reads."""
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Everything that determines the order of the batches."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Facts of the dataset: batch_size, lanes, shards, features, length, surplus."""
-        ...
-
-    @property
-    def position(self) -> dict[str, Any] | None:
-        """The state after the last batch taken, as plain data."""
-        ...
-
-    def receive(self) -> Received_co:
-        """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        ...
-
-    def statistics(self) -> dict[str, Any]:
-        """Return the counters of the present run; none before it has begun."""
-        ...
-
-    def subscribe(self) -> None:
-        """Start the next run, where the last one ended."""
-        ...
-
-
-class PlainSession(Session["Batch"], Protocol):
-    """A session for plain code."""
-
-    is_async: Literal[False]
-
-    def close(self) -> None:
-        """Stop, and leave nothing behind."""
-        ...
-
-
-class AsyncSession(Session["Coroutine[Any, Any, Batch]"], Protocol):
-    """A session for asyncio code."""
-
-    is_async: Literal[True]
-
-    async def aclose(self) -> None:
-        """Stop, and leave nothing behind."""
-        ...
+__all__ = ["LoopSession", "ThreadSession", "close_in"]
 
 
 class LoopSession:

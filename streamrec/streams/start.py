@@ -30,9 +30,16 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
-    from streamrec.streams.session import AsyncSession, PlainSession
 
-__all__ = ["Description", "FeederSettings", "name_of", "start", "start_async"]
+__all__ = [
+    "AsyncSession",
+    "Description",
+    "FeederSettings",
+    "PlainSession",
+    "name_of",
+    "start",
+    "start_async",
+]
 
 
 class FeederSettings(Settings):
@@ -49,13 +56,17 @@ class FeederSettings(Settings):
 
 Description: TypeAlias = StreamSettings | FeederSettings
 """The immutable description of a stream."""
+PlainSession: TypeAlias = ThreadSession | BlockingFeed | WarmStartSession
+"""A session for plain code."""
+AsyncSession: TypeAlias = LoopSession | AsyncFeed
+"""A session for asyncio code."""
 
 READERS: dict[str, Callable[[DatasetSettings, Rank, ResumePoint], PlainSession]] = {
     "thread": ThreadSession,
     "process": open_engine,
     "warm start": WarmStartSession,
 }
-"""Who reads shards for plain code."""
+"""The sessions that read shards for plain code, by name."""
 
 
 def start(description: Description, rank: Rank, position: ResumePoint) -> PlainSession:

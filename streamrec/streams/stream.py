@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Fingerprint
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Assignment, Rank
-    from streamrec.streams.session import AsyncSession, PlainSession
-    from streamrec.streams.start import Description
+    from streamrec.streams.start import AsyncSession, Description, PlainSession
     from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]

@@ -2,29 +2,34 @@
 
 A thread of this process reads the first batches with a small budget; the engine process goes on
 behind the last of them. This takes a stream that can go on anywhere at little cost, and that calls
-no function of the user's: those belong into the engine process.
+no function of the user's: those belong into the engine process. A short run is read by the thread
+alone, since it is over before the process is ready.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import FeedError, Stalled
-from streamrec.feeder.engine import Engine, order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
-from streamrec.streams.engine_feed import engine_feed
+from streamrec.streams.engine_feed import call_engine
 from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.config import DatasetSettings
+    from streamrec.feeder.client import BlockingFeed
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
+    from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
-    from streamrec.streams.session import PlainSession
     from streamrec.values.batch import Batch
 
 __all__ = ["WarmStartSession", "can_warm_start"]
@@ -35,9 +40,8 @@ ENOUGH = 4 * MIB
 """Bytes of records after which the thread reads no further. It shares the cores, and the lock of
 the interpreter, with the trainer and the process that is to be ready soon: half a second of it
 beside a busy trainer delays the process by more than a second."""
-HEAD_START = 0.25
-"""Seconds that the process waits before it imports anything, unless the second batch is asked for
-before. The imports would delay the first batch, where there are few cores."""
+SHORT = BUDGET
+"""Bytes of shards that a short run reads at most: the thread has room for all of them at once."""
 
 
 def can_warm_start(settings: DatasetSettings) -> bool:
@@ -65,18 +69,15 @@ class WarmStartSession:
     is_async: Literal[False] = False
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        self._engine = Engine.spawn(next(iter(settings.urls), ""), HEAD_START)
-        self._feed = engine_feed(self._engine, settings, rank)
-        self._thread: ThreadSession | None = None
-        try:
-            self._thread = thread = ThreadSession(_small(settings), rank, position)
-            self._order: bytes | None = order_for(settings, thread.objects)
-            """The settings that the process is to be told; ``None`` once it was."""
-        except BaseException:
-            self.close()
-            raise
-        self._has_delivered = False
-        self._session: PlainSession = thread
+        thread = ThreadSession(_small(settings), rank, position)
+        self._is_short = _is_short(settings, rank, thread.objects)
+        self._is_first = True
+        """False after the first run: whoever runs a short stream again does it often."""
+        self._call = partial(call_engine, settings, rank)
+        self._feed: BlockingFeed | None = None
+        """The feed of the process, once that was started."""
+        self._thread: ThreadSession | None = thread
+        self._session: ThreadSession | BlockingFeed = thread
         self._end: Position | None = None
         """The position where the process goes on, once the thread reads no further."""
         self._counted: dict[str, Any] = {}
@@ -93,19 +94,22 @@ class WarmStartSession:
 
     def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
-        if self._thread is not None and self._has_delivered:
+        if self._thread is not None and self._feed is not None:
             try:
-                self._hand_off(self._thread)
+                self._hand_off(self._thread, self._feed)
             except (FeedError, Stalled) as error:
                 error.position = self.position  # what the thread has ready is not delivered yet
                 raise
         batch = self._session.receive()
-        self._has_delivered = True
+        # Not before: on two cores the process's imports would delay the first batch.
+        if self._feed is None and not (self._is_short and self._is_first):
+            self._feed = self._call()
         return batch
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""
         self._counted = {}
+        self._is_first = False
         self._session.subscribe()
 
     def statistics(self) -> dict[str, Any]:
@@ -117,29 +121,36 @@ class WarmStartSession:
         """Stop, and leave nothing behind."""
         if self._thread is not None:
             self._thread.close()
-        self._feed.close()
+        if self._feed is not None:
+            self._feed.close()
 
-    def _hand_off(self, thread: ThreadSession) -> None:
+    def _hand_off(self, thread: ThreadSession, feed: BlockingFeed) -> None:
         """Have the process go on behind what the thread has ready, and close the thread then."""
-        if self._order is not None:
-            order, self._order = self._order, None
-            self._engine.hand_over(order)
-        if self._end is None and (self._feed.answers or _used(thread) >= ENOUGH):
+        is_enough = not self._is_short and _used(thread) >= ENOUGH
+        if self._end is None and (feed.answers or is_enough):
             self._end = thread.halt()
         if self._end is None:
             return
         is_through = self._step() >= self._end.step
-        if not self._feed.has_begun and (is_through or self._feed.answers):
-            self._feed.begin(self._end)
+        if not feed.has_begun and (is_through or feed.answers):
+            feed.begin(self._end)
         if is_through:
             counts = thread.statistics()
             self._counted = {name: counts[name] for name in COUNTERS if name in counts}
-            self._session, self._thread = self._feed, None
+            self._session, self._thread = feed, None
             thread.close()
 
     def _step(self) -> int:
         position = self._session.position
         return 0 if position is None else int(position["step"])
+
+
+def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInfo]) -> bool:
+    """Return whether a run is known to read few bytes."""
+    if settings.epochs is None or settings.steps_per_epoch is not None:
+        return False
+    sizes = [inf if found.size is None else found.size for found in objects]
+    return settings.epochs * sum(sizes) <= SHORT * rank.world_size
 
 
 def _used(thread: ThreadSession) -> int:

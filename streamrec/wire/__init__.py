@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from streamrec.wire.frame import DEFAULT_PAYLOAD_CAP
 from streamrec.wire.messages import (
     BatchMessage,
     Credit,
@@ -22,7 +21,6 @@ from streamrec.wire.messages import (
 from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role, State
 
 __all__ = [
-    "DEFAULT_PAYLOAD_CAP",
     "PROTOCOL_VERSIONS",
     "BatchMessage",
     "Connection",

@@ -30,13 +30,13 @@ from streamrec.errors import RemoteProtocolError
 from streamrec.kernel import crc32c
 from streamrec.wire.messages import Kind
 
-__all__ = ["ALIGNMENT", "DEFAULT_PAYLOAD_CAP", "HEADER", "TRAILER", "Header", "frame_size"]
+__all__ = ["ALIGNMENT", "HEADER", "PAYLOAD_CAP", "TRAILER", "Header", "frame_size"]
 
 MAGIC = b"SREC"
 VERSION = 1
 ALIGNMENT = 64
 """Bytes: a cache line, which is also the alignment of the widest vector instructions."""
-DEFAULT_PAYLOAD_CAP = 4 << 30
+PAYLOAD_CAP = 4 << 30
 """Bytes of the largest payload that is received."""
 METADATA_CAP = 16 << 20
 """Bytes of the largest metadata, of the kinds that ``_CAPS`` does not name."""
@@ -117,7 +117,7 @@ def frame_size(metadata_size: int, payload_size: int) -> int:
     return Header(Kind.BATCH, metadata_size, payload_size).size
 
 
-def check_sizes(header: Header, payload_cap: int) -> None:
+def check_sizes(header: Header) -> None:
     """Refuse sizes beyond the caps, before memory is allocated for them.
 
     Raises:
@@ -128,7 +128,7 @@ def check_sizes(header: Header, payload_cap: int) -> None:
         raise RemoteProtocolError(
             f"{header.kind.name} has {header.metadata_size} bytes of metadata; {cap} are allowed"
         )
-    cap = payload_cap if header.kind is Kind.BATCH else 0
+    cap = PAYLOAD_CAP if header.kind is Kind.BATCH else 0
     if header.payload_size > cap:
         raise RemoteProtocolError(
             f"{header.kind.name} has {header.payload_size} bytes of payload; {cap} are allowed"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from google.protobuf.message import DecodeError
 
@@ -238,19 +238,7 @@ _TABLE = {
 }
 _PROTO = build("streamrec.wire", _TABLE)
 _TYPES: dict[Kind, type[Any]] = {
-    Kind.HELLO: Hello,
-    Kind.WELCOME: Welcome,
-    Kind.SUBSCRIBE: Subscribe,
-    Kind.CREDIT: Credit,
-    Kind.BATCH: BatchMessage,
-    Kind.PING: Ping,
-    Kind.PONG: Pong,
-    Kind.GOAWAY: Goaway,
-    Kind.END: End,
-    Kind.FAULT: Fault,
-    Kind.STATISTICS: Statistics,
-    Kind.SHARED: Shared,
-    Kind.RELEASE: Release,
+    Kind[type_.__name__.removesuffix("Message").upper()]: type_ for type_ in get_args(Message)
 }
 _KINDS = {kind: number for number, kind in _TYPES.items()}
 

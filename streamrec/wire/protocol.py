@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.wire import messages
-from streamrec.wire.frame import DEFAULT_PAYLOAD_CAP, Header, check_sizes, trailer
+from streamrec.wire.frame import Header, check_sizes, trailer
 from streamrec.wire.messages import BatchMessage, Credit, Kind, Message, Ping, Pong, Shared
 from streamrec.wire.reader import Frame, FrameReader
 
@@ -101,17 +101,15 @@ class Connection:
 
     Args:
         role: This end.
-        payload_cap: The largest payload of a batch that is received, in bytes.
     """
 
-    def __init__(self, role: Role, *, payload_cap: int = DEFAULT_PAYLOAD_CAP) -> None:
+    def __init__(self, role: Role) -> None:
         self.role = role
         self.state = State.OPENING
         self.credit = 0
         """Bytes of batches that the feeder may still send; at most one batch below 0."""
         self.error: RemoteProtocolError | None = None
         """The peer's breach of the protocol; after one, nothing is received."""
-        self._payload_cap = payload_cap
         self._reader = FrameReader(self._admit)
         self._events: deque[Message] = deque()
         self._replies: list[memoryview] = []
@@ -139,7 +137,7 @@ class Connection:
         metadata = messages.encode(message)
         payload = message.payload if isinstance(message, BatchMessage) else ()
         header = Header(kind, len(metadata), sum(buffer.nbytes for buffer in payload))
-        _check_own_sizes(header, self._payload_cap)
+        _check_own_sizes(header)
         self._apply(kind, message, header)
         if isinstance(message, Ping):
             self._pings.add(message.nonce)
@@ -232,7 +230,7 @@ class Connection:
                 f"{header.kind.name} from the {self.role.peer.value} is out of place: {self!r}; "
                 "install the same streamrec on both sides"
             )
-        check_sizes(header, self._payload_cap)
+        check_sizes(header)
         if header.kind in _COSTLY and self.credit <= 0:
             raise RemoteProtocolError(
                 f"{header.kind.name} came without credit; install the same streamrec on both sides"
@@ -287,8 +285,8 @@ class Connection:
         self.credit += credit.amount
 
 
-def _check_own_sizes(header: Header, payload_cap: int) -> None:
+def _check_own_sizes(header: Header) -> None:
     try:
-        check_sizes(header, payload_cap)
+        check_sizes(header)
     except RemoteProtocolError as error:
         raise LocalProtocolError(f"a message is too large to send: {error.message}") from None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from streamrec.wire import (
 from tests.feeder.support import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 Pair = tuple[BlockingConnection, BlockingConnection]
 
@@ -73,7 +72,7 @@ def test_messages_pass(pair: Pair) -> None:
     assert message.payload[0] == b"".join(large.payload)
     assert client.waiting == 0
     assert "open" in repr(client)
-    client.close()
+    client.abort()
     assert "closed" in repr(client)
 
 
@@ -158,13 +157,13 @@ def test_what_came_before_the_end_is_received(pair: Pair) -> None:
     client, server = pair
     catch_up(server)
     server.send(BatchMessage(b"x"))
-    server.close()
-    client.send_if_possible(Credit(1))
+    server.abort()
+    client.post_if_possible(Credit(1))
     assert client.receive() == BatchMessage(b"x")
     for _ in range(2):
         with pytest.raises(FeederLost):
             client.receive()
-    client.send_if_possible(Credit(1))
+    client.post_if_possible(Credit(1))
 
 
 def test_an_end_inside_a_batch(pair: Pair) -> None:
@@ -172,7 +171,7 @@ def test_an_end_inside_a_batch(pair: Pair) -> None:
     catch_up(server)
     data = b"".join(server.machine.send(BatchMessage(b"", (memoryview(bytes(300_000)),))))
     server._socket.sendall(data[:100_000])
-    server.close()
+    server.abort()
     with pytest.raises(FeederLost, match="ended inside a BATCH of 300"):
         client.receive()
 
@@ -186,7 +185,7 @@ def test_a_violation(sockets: tuple[socket.socket, socket.socket]) -> None:
 
 def test_sending_to_nobody(pair: Pair) -> None:
     client, server = pair
-    server.close()
+    server.abort()
     with pytest.raises(FeederLost, match="the connection broke"):
         for _ in range(100):
             client.send(Credit(1))
@@ -194,53 +193,10 @@ def test_sending_to_nobody(pair: Pair) -> None:
 
 def test_after_closing(pair: Pair) -> None:
     client, _ = pair
-    client.close()
-    client.close()
+    client.abort()
+    client.abort()
     with pytest.raises(FeederLost, match="is closed"):
         client.receive()
-
-
-class Interrupted(Exception):
-    pass
-
-
-@pytest.fixture
-def alarm() -> Iterator[Callable[[], None]]:
-    """Sends a signal in the middle of whatever waits, as Ctrl-C is."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise Interrupted
-
-    def arm() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    yield arm
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def test_an_interrupt_between_batches_loses_nothing(pair: Pair, alarm: Callable[[], None]) -> None:
-    client, server = pair
-    catch_up(server)
-    alarm()
-    with pytest.raises(Interrupted):
-        client.receive()
-    server.send(BatchMessage(b"x"))
-    assert client.receive() == BatchMessage(b"x")
-
-
-def test_an_interrupt_inside_a_batch_is_noticed(pair: Pair, alarm: Callable[[], None]) -> None:
-    client, server = pair
-    catch_up(server)
-    data = b"".join(server.machine.send(BatchMessage(b"", (memoryview(bytes(300_000)),))))
-    server._socket.sendall(data[:100_000])
-    alarm()
-    with pytest.raises(Interrupted):
-        client.receive()
-    with pytest.raises(FeederLost, match="it was interrupted"):
-        client.receive()
-    client.close()
 
 
 @pytest.mark.parametrize("sent", range(10))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import FeederLost
-from streamrec.feeder.connecting import connect, connect_async
+from streamrec.feeder.address import Address
+from streamrec.feeder.connecting import _failed, connect, connect_async
 from streamrec.wire import Connection, Role
 from tests.feeder.support import on_both_loops
 
@@ -29,3 +30,10 @@ def test_no_feeder(tmp_path: Path) -> None:
 async def test_no_feeder_for_asyncio(tmp_path: Path) -> None:
     with pytest.raises(FeederLost, match="check that a feeder runs there"):
         await connect_async(f"unix://{tmp_path}/none#train", Connection(Role.CLIENT))
+
+
+def test_a_failed_connection_says_what_to_check() -> None:
+    place = Address.parse("tcp://a:1/b")
+    error = _failed(place, ConnectionRefusedError(111, "Connection refused"))
+    assert str(error).startswith("cannot connect to tcp://a:1/b: Connection refused; check that")
+    assert "TimeoutError" in str(_failed(place, TimeoutError()))

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
-from streamrec.feeder.connection import AsyncConnection, Interrupt
+from streamrec.feeder.connection import AsyncConnection
 from streamrec.wire import (
     BatchMessage,
     Connection,
@@ -184,62 +184,3 @@ class TestAsyncConnection:
         with pytest.raises(RemoteProtocolError, match="does not read"):
             await server.receive()
         await closed(client, server)
-
-
-class Reason(Exception):
-    pass
-
-
-class TestInterrupt:
-    @on_both_loops
-    async def test_stops_the_block_with_its_reason(self) -> None:
-        interrupt = Interrupt()
-
-        async def block() -> None:
-            with interrupt:
-                await asyncio.get_running_loop().create_future()
-
-        task = asyncio.create_task(block())
-        await asyncio.sleep(0)
-        interrupt.fire(Reason("first"))
-        interrupt.fire(Reason("second"))
-        with pytest.raises(Reason, match="first"):
-            await task
-
-    @on_both_loops
-    async def test_fired_before_the_block(self) -> None:
-        interrupt = Interrupt()
-        interrupt.fire(Reason())
-        with pytest.raises(Reason), interrupt:
-            pass
-
-    @on_both_loops
-    async def test_fired_after_the_block(self) -> None:
-        interrupt = Interrupt()
-        with interrupt:
-            await asyncio.sleep(0)
-        interrupt.fire(Reason())
-        await asyncio.sleep(0)
-
-    @on_both_loops
-    async def test_a_cancellation_stays_one(self) -> None:
-        interrupt = Interrupt()
-
-        async def block() -> None:
-            with interrupt:
-                await asyncio.get_running_loop().create_future()
-
-        for fire_too in (False, True):
-            task = asyncio.create_task(block())
-            await asyncio.sleep(0)
-            task.cancel()
-            if fire_too:
-                interrupt.fire(Reason())
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    @on_both_loops
-    async def test_an_error_of_the_block_stays_one(self) -> None:
-        interrupt = Interrupt()
-        with pytest.raises(ValueError, match="own"), interrupt:
-            raise ValueError("own")

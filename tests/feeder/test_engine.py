@@ -20,8 +20,10 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
+from streamrec.feeder import engine_process as child
 from streamrec.feeder.client import ENGINE_DATASET
-from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, serve
+from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine
+from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Credit, Role, Subscribe
@@ -153,9 +155,9 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
     async def opened(*_: object) -> Double:
         return dataset
 
-    monkeypatch.setattr(module, "open_dataset", opened)
+    monkeypatch.setattr(child, "open_dataset", opened)
     ours, theirs = socket.socketpair()
-    serving = asyncio.create_task(module.serve(theirs, {"source": "double"}, os.getppid()))
+    serving = asyncio.create_task(serve(theirs, {"source": "double"}, None))
     with ours:
         trainer = Scripted(ours, Role.CLIENT)
         await asyncio.sleep(A_WEEK)
@@ -200,17 +202,17 @@ def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
 def test_last_words_are_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "order_for", lambda _: b"{}")
+    monkeypatch.setattr(module, "_order_for", lambda _: b"{}")
     with caplog.at_level(logging.WARNING), Engine.start(settings(tmp_path)) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
             fed(engine)
-        assert "KeyError: 'settings'" in str(caught.value)
+        assert "KeyError: 'path'" in str(caught.value)
     assert "KeyError" in caplog.text
 
 
 def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
-    monkeypatch.setattr(module, "order_for", lambda _: bytes(2 * PIPE_BYTES))
+    monkeypatch.setattr(module, "_order_for", lambda _: bytes(2 * PIPE_BYTES))
     with pytest.raises(FeederLost, match="exit code 0"):
         Engine.start(settings(tmp_path))
 
@@ -265,7 +267,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
     with Engine.start(settings(tmp_path)) as engine:
         feed = fed(engine)
-        assert os.getsid(engine.process.pid) == engine.process.pid
+        assert os.getpgid(engine.process.pid) == engine.process.pid
         os.kill(engine.process.pid, signal.SIGINT)
         assert feed.receive().records.to_list() == EXPECTED[:4]
 
@@ -340,25 +342,6 @@ def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
         assert said.count(b"Traceback") == (how == "interrupt")
 
 
-def test_without_pidfd(tmp_path: Path) -> None:
-    """The child's own code, in a process whose system has no pidfd."""
-    ours, theirs = socket.socketpair()
-    code = "import os; del os.pidfd_open; from streamrec.feeder.engine_process import main; main()"
-    plain = settings(tmp_path).model_dump(mode="json")
-    order = json.dumps({"settings": plain}).encode()
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(os.getpid()), str(theirs.fileno())],
-        stdin=subprocess.PIPE,
-        pass_fds=[theirs.fileno()],
-    ) as process:
-        theirs.close()
-        assert process.stdin is not None
-        process.stdin.write(order)
-        process.stdin.close()
-        ours.close()
-        assert process.wait(20) == 0
-
-
 @asynchronous
 async def test_cancelled_in_every_turn_it_closes_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
@@ -368,10 +351,10 @@ async def test_cancelled_in_every_turn_it_closes_the_dataset(
     async def opener(*_: object) -> SlowlyClosed:
         return dataset
 
-    monkeypatch.setattr(module, "open_dataset", opener)
+    monkeypatch.setattr(child, "open_dataset", opener)
     ours, theirs = socket.socketpair()
     with ours:
-        await cancelled_in_every_turn(serve(theirs, {"source": "double"}, os.getppid()), 5)
+        await cancelled_in_every_turn(serve(theirs, {"source": "double"}, None), 5)
     assert dataset.closed
 
 

@@ -1,86 +1,58 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.feeder.engine_process import _import_for, _listen
+from tests.feeder.test_engine import settings
 
-HEAVY = ("aiohttp", "asyncio", "numpy", "pydantic", "streamrec.config")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHILD = """
+import os, socket, sys
+from streamrec.feeder import engine_process
+
+async def serve(sock, settings, outbox):
+    print(settings["batch_size"], sys.path[-1], *sys.modules)
+
+engine_process.serve = serve
+ours, theirs = socket.socketpair()
+sys.argv = ["", str(os.getppid()), str(theirs.detach()), "", sys.argv[1]]
+engine_process.main()
+"""
 
 
-def said(code: str, order: object = None) -> str:
-    """Return the output of a program in an interpreter of its own."""
-    command, order = [sys.executable, "-c", code], json.dumps(order)
-    done = subprocess.run(command, input=order, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def test_nothing_heavy_is_imported_before_the_settings_are_read() -> None:
-    code = "import sys, streamrec.feeder.engine_process; print(*sys.modules)"
-    assert not set(said(code).split()) & set(HEAVY)
+def said(store: str, order: bytes) -> list[str]:
+    """Return the words that a process prints for an order."""
+    command = [sys.executable, "-c", CHILD, store]
+    done = subprocess.run(command, input=order, capture_output=True, check=True)
+    return done.stdout.decode().split()
 
 
 @pytest.mark.parametrize(
-    ("source", "module"),
+    ("store", "module"),
     [
-        ("s3://bucket/x", "streamrec.stores.s3.s3_store"),
-        (["gs://bucket/x", "/y"], "streamrec.stores.gcs.gcs_store"),
-        ("https://host/x", "streamrec.stores.http.http_store"),
-        ("/data/x", "streamrec.stores.local_store"),
-        ("memory://x", "streamrec.stores.memory_store"),
-        ("ftp://host/x", "streamrec.stores.fsspec.filesystem_store"),
-        ("nothing://x", "streamrec.stores.open"),
+        ("s3://", "streamrec.stores.s3.s3_store"),
+        ("gs://", "streamrec.stores.gcs.gcs_store"),
+        ("https://", "streamrec.stores.http.http_store"),
+        ("/", "streamrec.stores.local_store"),
+        ("ftp://", "streamrec.stores.fsspec.filesystem_store"),
+        ("nothing://", "streamrec.stores.open"),
+        ("", "streamrec.stores.open"),
     ],
-    ids=str,
 )
-def test_what_reads_the_source_is_imported(source: str | list[str], module: str) -> None:
-    code = (
-        "import json, os, sys; import streamrec.feeder.engine_process as it; it._import_all('');"
-        "it._import_for(json.loads(it._listen(os.getppid()))); print(*sys.modules)"
-    )
-    wanted = {module, "streamrec.feeder.engine", "streamrec.pipeline.dataset"}
-    assert wanted <= set(said(code, {"settings": {"source": source}}).split())
+def test_serves_what_it_is_told(store: str, module: str, tmp_path: Path) -> None:
+    plain = settings(tmp_path).model_dump(mode="json")
+    order = json.dumps({"settings": plain, "path": ["/elsewhere"]}).encode()
+    batch_size, place, *modules = said(store, order)
+    assert batch_size == "4"
+    assert place == "/elsewhere", "where the parent finds the user's functions"
+    assert module in modules
 
 
-def test_a_store_is_imported_before_there_are_settings() -> None:
-    code = (
-        "import sys; from streamrec.feeder.engine_process import _import_all;"
-        "_import_all('https://'); print(*sys.modules)"
-    )
-    assert "streamrec.stores.http.http_store" in said(code).split()
-
-
-@pytest.mark.parametrize("order", [{}, {"settings": None}, {"settings": {"source": []}}], ids=str)
-def test_what_is_wrong_with_settings_is_told_later(order: dict[str, Any]) -> None:
-    _import_for(order)
-
-
-def test_functions_are_found_where_the_parent_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", ["/here"])
-    _import_for({"path": ["/there", "/here", "/elsewhere"]})
-    assert sys.path == ["/here", "/there", "/elsewhere"]
-
-
-@pytest.mark.parametrize("pieces", [[], [b"all"], [b"a" * 4096, b"b" * 4096]], ids=len)
-def test_waits_until_the_parent_has_said_all(
-    pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each piece is written when the one before was read, and the end is the pipe's."""
-    theirs, ours = os.pipe()
-    coming = iter(pieces)
-
-    def ready(*_: object) -> tuple[list[int], list[int], list[int]]:
-        piece = next(coming, None)
-        os.close(ours) if piece is None else os.write(ours, piece)
-        return [theirs], [], []
-
-    with os.fdopen(theirs) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(select, "select", ready)
-        assert _listen(os.getppid()) == b"".join(pieces)
+def test_ends_when_it_is_told_nothing() -> None:
+    assert said("/", b"") == []

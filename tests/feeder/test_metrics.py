@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamrec.errors import CorruptRecord
-from streamrec.feeder import metrics
 from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
+from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from tests.feeder.double import Double
 from tests.feeder.support import eventually
@@ -19,7 +19,7 @@ from tests.support import asynchronous
 async def test_metrics_tell_the_statistics() -> None:
     registry = CollectorRegistry()
     async with Feeder({"train": Double(steps=3)}) as feeder:
-        metrics.register(feeder, registry)
+        registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with await AsyncFeed.open(f"{where}/train") as feed:
             for _ in range(3):
@@ -48,7 +48,7 @@ async def test_metrics_tell_the_statistics() -> None:
 async def test_who_says_nothing_is_no_client() -> None:
     registry = CollectorRegistry()
     async with Feeder({"train": Double()}, limits=Limits(handshakes=2)) as feeder:
-        metrics.register(feeder, registry)
+        registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         crowd = [socket.create_connection((where.host, where.port)) for _ in range(5)]
         await eventually(lambda: feeder.statistics().connections_total == 5)
@@ -68,7 +68,7 @@ async def test_who_says_nothing_is_no_client() -> None:
 async def test_faults_are_counted_by_type() -> None:
     registry = CollectorRegistry()
     async with Feeder({"train": Double(fail_at=0, error=CorruptRecord("bad"))}) as feeder:
-        metrics.register(feeder, registry)
+        registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with await AsyncFeed.open(f"{where}/train"):
             await eventually(lambda: bool(feeder.statistics().faults))
@@ -80,7 +80,7 @@ async def test_faults_are_counted_by_type() -> None:
 async def test_a_draining_feeder_is_not_ready() -> None:
     registry = CollectorRegistry()
     feeder = Feeder({"train": Double()})
-    metrics.register(feeder, registry)
+    registry.register(FeederCollector(feeder))
     assert registry.get_sample_value("streamrec_feeder_ready") == 1
     await feeder.drain(1)
     assert registry.get_sample_value("streamrec_feeder_ready") == 0

@@ -398,16 +398,6 @@ class TestListening:
         assert path.read_text() == "data"
 
     @on_both_loops
-    async def test_a_bound_socket(self) -> None:
-        sock = socket.socket()
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-        async with Feeder({"train": Double()}) as feeder:
-            assert (await feeder.listen(sock)).port == port
-            async with await AsyncFeed.open(f"tcp://127.0.0.1:{port}/train") as feed:
-                await feed.receive()
-
-    @on_both_loops
     async def test_no_token_over_the_network(self) -> None:
         async with Feeder({"train": Double()}, token="secret", insecure=True) as feeder:
             with pytest.raises(ConfigError, match="their token in plain TCP"):
@@ -419,14 +409,6 @@ class TestListening:
         async with Feeder({"train": Double()}) as feeder:
             with pytest.raises(ConfigError, match=r"set insecure = true in \[server\]"):
                 await feeder.listen(f"tcp://{host}:0")
-
-    @on_both_loops
-    async def test_not_at_a_ready_made_socket_either(self) -> None:
-        async with Feeder({"train": Double()}) as feeder:
-            with socket.socket() as sock:
-                sock.bind(("0.0.0.0", 0))
-                with pytest.raises(ConfigError, match="insecure = true"):
-                    await feeder.listen(sock)
 
     @on_both_loops
     async def test_beyond_this_machine_where_that_is_meant(self) -> None:
@@ -448,10 +430,10 @@ async def test_statistics() -> None:
         for _ in range(10):
             await feed.receive()
         await eventually(lambda: feeder.statistics().batches["train"] == 10)
-        now = feeder.statistics().to_dict()
-    assert now["connections"] == now["connections_total"] == 1
-    assert now["records"] == {"train": 80}
-    assert now["bytes"]["train"] > 80 * 400
-    assert now["handshakes"] == 0
-    assert set(now["waited"]) == {"credit", "data", "socket"}
+        now = feeder.statistics()
+    assert now.connections == now.connections_total == 1
+    assert now.records == {"train": 80}
+    assert now.bytes["train"] > 80 * 400
+    assert now.handshakes == 0
+    assert set(now.waited) == {"credit", "data", "socket"}
     assert repr(feeder) == "<Feeder draining train: 0 clients>"

@@ -17,7 +17,7 @@ from streamrec.errors import (
     to_fields,
 )
 from streamrec.feeder import payload
-from streamrec.feeder.session import Subscription, connecting_failed
+from streamrec.feeder.session import Subscription
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
@@ -56,16 +56,7 @@ SETTINGS = {
 
 
 def subscription(**options: Any) -> Subscription:
-    given = {
-        "rank": 0,
-        "world_size": 1,
-        "batch_size": None,
-        "position": None,
-        "token": None,
-        "fingerprint": None,
-        "credit_bytes": 100_000,
-    }
-    return Subscription("train", **{**given, **options})
+    return Subscription("train", **{"credit_bytes": 100_000, **options})
 
 
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
@@ -307,9 +298,3 @@ def test_only_errors_of_feeds_carry_a_position() -> None:
     lost = ours.lost(FeederLost("x"))
     assert lost.fields()["position"]["step"] == 4
     assert ours.lost(ObjectNotFound("x")).fields() == {}
-
-
-def test_a_failed_connection_says_what_to_check() -> None:
-    error = connecting_failed("tcp://a:1/b", ConnectionRefusedError(111, "Connection refused"))
-    assert str(error).startswith("cannot connect to tcp://a:1/b: Connection refused; check that")
-    assert "TimeoutError" in str(connecting_failed("x", TimeoutError()))

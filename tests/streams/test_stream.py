@@ -435,7 +435,8 @@ class TestProcesses:
 import os, streamrec as sr
 stream = sr.open({source!r}, batch_size=2, epochs=None, engine={engine!r})
 batch = next(iter(stream))
-print(stream._session._engine.process.pid, flush=True)
+feed = getattr(stream._session, "_feed", stream._session)
+print(feed._engine.process.pid, flush=True)
 {end}
 """
         result = subprocess.run(

@@ -113,8 +113,9 @@ def test_an_interrupt_at_every_step_of_next_loses_nothing(
 @pytest.mark.parametrize("serve", [by_default, by_process])
 @pytest.mark.parametrize("step", [0, 20, 40, 60, 100, 200, 300])
 def test_an_interrupt_of_an_engine_process_loses_nothing(
-    serve: Any, tmp_path: Path, step: int
+    serve: Any, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
     (tmp_path / "part.tfrecord").write_bytes(SHARD)
     with serve(str(tmp_path / "part.tfrecord"), 2) as opened:
         assert taken(opened(), step, 1)[0] == RECORDS

@@ -15,25 +15,39 @@ import streamrec as sr
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound, Stalled
-from streamrec.feeder.blocking import BlockingConnection
 from streamrec.feeder.client import BlockingFeed
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
-from streamrec.streams.engine_feed import open_engine
+from streamrec.stores.base import ObjectInfo
 from streamrec.streams.ranks import Rank
-from streamrec.streams.warm_start import BUDGET, ENOUGH, WarmStartSession, _small, can_warm_start
+from streamrec.streams.warm_start import (
+    BUDGET,
+    ENOUGH,
+    SHORT,
+    WarmStartSession,
+    _is_short,
+    _small,
+    can_warm_start,
+)
 from tests.feeder.support import gone, open_fds
 from tests.pipeline.shards import contents, identities, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamrec.feeder.engine import Engine
     from streamrec.plan.position import Position
     from streamrec.values.batch import Batch
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26
 NEVER = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _no_run_is_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "short" not in request.node.name:
+        monkeypatch.setattr("streamrec.streams.warm_start.SHORT", 0)
 
 
 @pytest.fixture
@@ -67,8 +81,14 @@ def opened(source: str, **values: Any) -> WarmStartSession:
     return WarmStartSession(settings(source, **values), Rank(0, 1), Beginning())
 
 
+def engine_of(session: WarmStartSession) -> Engine:
+    assert session._feed is not None
+    assert session._feed._engine is not None
+    return session._feed._engine
+
+
 def pid_of(session: WarmStartSession) -> int:
-    return session._engine.process.pid
+    return engine_of(session).process.pid
 
 
 def run_of(session: WarmStartSession) -> list[Batch]:
@@ -123,6 +143,56 @@ def test_runs_go_on_where_the_last_one_ended(
     session.close()
 
 
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_short_run_starts_no_process(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
+    (whole,) = alone(source)
+    session = opened(source)
+    assert identities(run_of(session)) == identities(whole)
+    assert session._feed is None
+    session.close()
+
+
+@pytest.mark.parametrize("look", [1, 3, NEVER])
+def test_a_short_stream_that_runs_again_waits_for_no_process(
+    source: str, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    monkeypatch.setattr("streamrec.streams.warm_start.ENOUGH", 0)
+    expected = alone(source, runs=2)
+    answers_at(monkeypatch, look)
+    with contextlib.closing(opened(source)) as session:
+        for run in expected:
+            assert session._feed is None
+            assert contents(run_of(session)) == contents(run)
+            session.subscribe()
+        assert not gone(pid_of(session))
+        assert (session._thread is None) == (look < NEVER)
+
+
+@pytest.mark.parametrize(
+    ("values", "sizes", "is_short"),
+    [
+        ({}, [SHORT - 9, 9], True),
+        ({}, [SHORT, 1], False),
+        ({}, [1, None], False),
+        ({"epochs": 2}, [SHORT // 2 + 1], False),
+        ({"epochs": None}, [1], False),
+        ({"steps_per_epoch": 3}, [1], False),
+    ],
+)
+def test_which_runs_are_short(
+    values: dict[str, Any], sizes: list[int | None], *, is_short: bool
+) -> None:
+    objects = [ObjectInfo(f"/{i}", size) for i, size in enumerate(sizes)]
+    assert _is_short(settings("/x", **values), Rank(0, 1), objects) is is_short
+
+
+def test_a_run_of_several_ranks_is_shorter() -> None:
+    objects = [ObjectInfo("/x", 2 * SHORT)]
+    assert not _is_short(settings("/x"), Rank(0, 1), objects)
+    assert _is_short(settings("/x"), Rank(0, 2), objects)
+
+
 @pytest.mark.parametrize("name", ["part.tfrecord", "part.tfrecord.gz"])
 def test_single_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     data = Path(write(tmp_path, ((20,) * 1000,)).replace("*", "00000")).read_bytes()
@@ -159,47 +229,14 @@ def test_a_process_that_is_not_needed_ends_at_once(
     session = opened(source)
     assert sum(map(len, run_of(session))) == TOTAL
     session.close()
-    assert session._engine.process.returncode == -signal.SIGKILL
+    assert engine_of(session).process.returncode == -signal.SIGKILL
 
 
-def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (whole,) = alone(source)
-    monkeypatch.setattr("streamrec.streams.warm_start.HEAD_START", 1e6)
-    answers_at(monkeypatch, 0)
+def test_the_process_starts_behind_the_first_batch(source: str) -> None:
     with contextlib.closing(opened(source)) as session:
-        batches = [session.receive()]
-        another = open_engine(settings(source), Rank(0, 1), Beginning())
-        assert identities([another.receive()]) == identities(batches)
-        another.close()  # though it was started later, it has done all of that
-        assert "numpy" not in Path("/proc", str(pid_of(session)), "maps").read_text()
-        assert identities(batches + run_of(session)) == identities(whole)
-        assert session._thread is None
-
-
-def test_the_process_reads_what_the_thread_has_found(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It lists nothing again, so a shard that comes meanwhile changes no order."""
-    (whole,) = alone(source)
-    answers_at(monkeypatch, 2)
-    with contextlib.closing(opened(source)) as session:
-        first = Path(source.replace("*", "00000"))
-        Path(source.replace("*", "00009")).write_bytes(first.read_bytes())
-        assert identities(run_of(session)) == identities(whole)
-        assert session._thread is None
-
-
-def test_what_is_too_much_to_be_told_is_listed_by_the_process(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (whole,) = alone(source)
-    answers_at(monkeypatch, 2)
-    monkeypatch.setattr("streamrec.feeder.engine.MOST_TOLD", len(SHARDS) - 1)
-    with contextlib.closing(opened(source)) as session:
-        assert identities(run_of(session)) == identities(whole)
-        assert session._thread is None
+        assert session._feed is None
+        session.receive()
+        assert not gone(pid_of(session))
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -221,33 +258,12 @@ def test_a_thread_reads_no_further_than_enough(
     session.close()
 
 
-def test_an_interrupted_wait_for_the_process_is_taken_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path, ((ENOUGH // 4,) * 30,))
-    answers_at(monkeypatch, NEVER)
-    session = opened(source)
-    batches = [session.receive()]
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patches:
-        patches.setattr(BlockingConnection, "receive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            while True:
-                batches.append(session.receive())
-    batches += run_of(session)
-    assert identities(batches) == [(0, record) for record in range(30)]
-    session.close()
-
-
 def test_a_process_that_died_is_said_and_nothing_is_lost(source: str) -> None:
     stream = sr.open(source, rank=0, world_size=1, batch_size=4, prefetch=1)
     with stream:
         first = next(stream)
         assert isinstance(stream._session, WarmStartSession)
-        engine = stream._session._engine
+        engine = engine_of(stream._session)
         engine.process.kill()
         engine.process.wait()
         with pytest.raises(FeederLost, match="SIGKILL") as caught:

@@ -88,14 +88,16 @@ def test_foreign_headers_are_refused(data: bytes, words: str) -> None:
         (Header(Kind.WELCOME, 0, 1), "0 are allowed"),
     ],
 )
-def test_caps(header: Header, words: str) -> None:
+def test_caps(header: Header, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.wire.frame.PAYLOAD_CAP", 1000)
     with pytest.raises(RemoteProtocolError, match=words):
-        check_sizes(header, payload_cap=1000)
+        check_sizes(header)
 
 
 @pytest.mark.parametrize("header", [Header(Kind.BATCH, METADATA_CAP, 1000), Header(Kind.END, 9, 0)])
-def test_sizes_within_the_caps(header: Header) -> None:
-    check_sizes(header, payload_cap=1000)
+def test_sizes_within_the_caps(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrec.wire.frame.PAYLOAD_CAP", 1000)
+    check_sizes(header)
 
 
 @given(st.binary(), st.lists(st.binary()))

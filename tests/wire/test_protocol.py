@@ -266,14 +266,16 @@ class TestViolations:
         client.receive_eof()
         assert client.over
 
-    def test_too_large_a_batch_is_neither_sent_nor_received(self) -> None:
+    def test_too_large_a_batch_is_neither_sent_nor_received(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         client, server = pair()
-        server._payload_cap = client._payload_cap = 100
+        sent = joined(pair()[1].send(BATCH))
+        monkeypatch.setattr("streamrec.wire.frame.PAYLOAD_CAP", 100)
         with pytest.raises(LocalProtocolError, match="too large to send"):
             server.send(BATCH)
-        server._payload_cap = 1000
         with pytest.raises(RemoteProtocolError, match="100 are allowed"):
-            feed(client, joined(server.send(BATCH))[:24])
+            feed(client, sent[:24])
 
     def test_the_payload_is_sent_without_a_copy(self) -> None:
         buffers = pair()[1].send(BATCH)
