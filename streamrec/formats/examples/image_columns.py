@@ -107,23 +107,27 @@ def _decoded(column: BytesColumn, spec: Image, needs: Needs) -> npt.NDArray[np.u
         return _of_any_size(encoded, needs)
     shape = (len(column), *spec.shape, spec.channels)
     decoded = _array(shape, needs)
-    needs.share(lambda number: encoded.decode(number, decoded[number]), len(column))
+    needs.share(
+        lambda number: encoded.decode(number, encoded.read(number), decoded[number]), len(column)
+    )
     return decoded
 
 
 def _of_any_size(encoded: _Encoded, needs: Needs) -> Pictures:
-    """Sizes first, so that the pictures are decoded to where they stay."""
+    """Read sizes first, so that the pictures are decoded to where they stay."""
     count = len(encoded)
     shapes = np.empty((count, 3), np.int64)
+    read: dict[int, Picture] = {}
 
     def measure(number: int) -> None:
-        shapes[number] = encoded.read(number).shape
+        read[number] = encoded.read(number)
+        shapes[number] = read[number].shape
 
     needs.share(measure, count)
     offsets = offsets_of(shapes.prod(axis=1))
     values = _array((int(offsets[-1]),), needs)
     pictures = Pictures(values, offsets, shapes)
-    needs.share(lambda number: encoded.decode(number, pictures[number]), count)
+    needs.share(lambda number: encoded.decode(number, read[number], pictures[number]), count)
     return pictures
 
 
@@ -143,7 +147,7 @@ class _Encoded:
         return len(self._offsets) - 1
 
     def read(self, number: int) -> Picture:
-        """One picture's size, checked against the spec."""
+        """Read one picture's size, and check it against the spec."""
         octets = self._octets[self._offsets[number] : self._offsets[number + 1]]
         try:
             picture = read_picture(octets, self._spec.channels)
@@ -153,10 +157,10 @@ class _Encoded:
             raise _Fault(number, _other_size(picture, self._spec), WrongFeatureType)
         return picture
 
-    def decode(self, number: int, target: npt.NDArray[np.uint8]) -> None:
-        """Decode one picture into an array of its shape."""
+    def decode(self, number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
+        """Decode one picture, which was read before, into an array of its shape."""
         try:
-            target[...] = self.read(number).decode()
+            target[...] = picture.decode()
         except MalformedImage as error:
             raise _Fault(number, error.message, type(error)) from None
 
@@ -187,7 +191,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(plain: Mapping[str, Any] | None) -> Growth:
-    """How records grow when their pictures are decoded.
+    """Return how records grow when their pictures are decoded.
 
     Args:
         plain: The features in their plain form; ``None``: the records stay as they are.
@@ -203,7 +207,7 @@ def growth_of(plain: Mapping[str, Any] | None) -> Growth:
 def _specs(
     plain: Mapping[str, Any] | None,
 ) -> tuple[Iterable[FeatureSpec], Iterable[FeatureSpec]]:
-    """The specs of one value a record, and those of feature lists."""
+    """Return the specs of one value a record, and those of feature lists."""
     if plain is None:
         return (), ()
     if not is_pair(plain):

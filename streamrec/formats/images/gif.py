@@ -75,7 +75,7 @@ class _Reader:
         self._at = _SCREEN.size
 
     def read(self, *, every: bool) -> tuple[int, int, list[_Frame]]:
-        """The width and the height, and every frame or the first."""
+        """Return the width and the height, and every frame or the first."""
         width, height, flags = _SCREEN.unpack_from(self._contents)
         colours = self._colours(flags)
         frames: list[_Frame] = []
