@@ -14,7 +14,8 @@ from streamrec.config.memory_budget import automatic_budget
 from streamrec.errors import ConfigError, MalformedExample, StoreError, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.retry import Backoff
-from streamrec.formats.examples.features import FeatureSpec, as_python, describe, infer_features
+from streamrec.formats.examples.descriptions import as_python, describe
+from streamrec.formats.examples.features import infer_features
 from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
@@ -24,6 +25,7 @@ from streamrec.stores.open import Stores
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.batch import Batch
 

@@ -12,7 +12,7 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
-from streamrec.formats.examples.image_columns import compile_frames, compile_image
+from streamrec.formats.examples.image_columns import compile_image
 from streamrec.formats.examples.needs import Make, Needs, narrowed, row_of, values_of
 from streamrec.formats.examples.padding import as_items, padded
 from streamrec.formats.examples.specs import (
@@ -58,7 +58,7 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
     if isinstance(spec, Image):
-        return compile_image(name, spec, needs)
+        return compile_image(name, spec, needs, Kind.FIXED)
     return compile_ragged(name, spec, needs, Kind.VARLEN)
 
 
@@ -81,7 +81,7 @@ def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = Tru
     if isinstance(spec, FixedLenSequenceFeature):
         return _steps(name, spec, needs, pad)
     if isinstance(spec, Image):
-        return compile_frames(name, spec, needs)
+        return compile_image(name, spec, needs, Kind.STEPS)
     raise ConfigError(
         f"feature {name!r} is a feature list, which cannot be read by a {type(spec).__name__}; use "
         "FixedLenSequenceFeature, VarLenFeature, RaggedFeature or Image"

@@ -17,16 +17,15 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.examples import features as module
+from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.example import Feature, Int64List, SequenceExample, encode_example
 from streamrec.formats.examples.features import (
     FeatureParser,
-    FixedLenFeature,
-    VarLenFeature,
-    from_description,
     infer_features,
     parse_example,
     parse_single_example,
 )
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.kernel.contract import Fault, KernelFault
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
