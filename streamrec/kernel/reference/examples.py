@@ -24,7 +24,19 @@ __all__ = ["Parser"]
 
 
 class Parser:
-    """The parser in Python; see :class:`streamrec.kernel.contract.Parser`."""
+    """A parser of serialized messages into columns, for any number of threads.
+
+    It accepts what protobuf accepts: a record that protobuf's parser refuses is ``MALFORMED``, even
+    if the fault is in a feature that no plan names. Those features are checked and skipped. If a
+    feature occurs twice, the last one counts. A feature without a list is absent.
+
+    Args:
+        plans: The columns of an Example's features, or of a SequenceExample's context: ``FIXED``,
+            ``VARLEN`` or ``RAW``. No two have the same name.
+        lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
+            name. ``None``: the records are Examples.
+        allocate: A source of memory for large columns, which the kernel in C uses.
+    """
 
     def __init__(
         self,
@@ -37,7 +49,18 @@ class Parser:
         self._parse = _example if lists is None else _sequence_example
 
     def parse(self, rows: RecordRows) -> list[Column]:
-        """Parse records into columns, as the contract specifies."""
+        """Parse records into columns.
+
+        Args:
+            rows: The serialized messages.
+
+        Returns:
+            One column for each of ``plans``, then one for each of ``lists``.
+
+        Raises:
+            KernelFault: For the first row that does not fit: the fault of its bytes as a whole,
+                else of the first of ``plans`` that it breaks, else of the first of ``lists``.
+        """
         plans = (*self._plans, *self._lists)
         builders = [_BUILDERS[plan.kind](plan, len(rows)) for plan in plans]
         split = len(self._plans)
