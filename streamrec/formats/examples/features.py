@@ -295,61 +295,48 @@ def infer_features(
         MalformedExample: A record is no Example.
         WrongFeatureType: A feature's kind differs between records.
     """
-    seen = _Seen()
-    for number, record in enumerate(records):
+    kinds: dict[str, str] = {}
+    counts: dict[str, list[int]] = {}  # of values, in each record that has the feature
+    total = 0
+    for total, record in enumerate(records, start=1):
         try:
-            seen.add(record)
+            _note(record, kinds, counts)
         except DataError as error:
-            vars(error).update(place_of(number))
+            vars(error).update(place_of(total - 1))
             raise
         except ConfigError as error:
-            raise ConfigError(located(error.message, place_of(number))) from None
-    if not seen.records:
+            raise ConfigError(located(error.message, place_of(total - 1))) from None
+    if not total:
         raise ConfigError("features cannot be inferred, since there are no records; name them")
-    return {name: _infer(seen.kinds[name], seen.counts[name], seen.records) for name in seen.names}
+    return {name: _infer(kinds[name], counts[name], total) for name in sorted(kinds)}
 
 
-class _Seen:
-    """The features of the records so far."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.kinds: dict[str, str] = {}
-        self.counts: dict[str, list[int]] = {}
-        """The number of values in each record that has the feature."""
-
-    @property
-    def names(self) -> list[str]:
-        return sorted(self.kinds)
-
-    def add(self, record: Bytes) -> None:
-        features = _read(record)
-        # Checked before the loop, which would take a minute for a million features.
-        self._check_number(len(features))
-        for name, feature in features.items():
-            self._note(name, feature)
-        self._check_number(len(self.kinds))
-        self.records += 1
-
-    def _check_number(self, features: int) -> None:
-        if features > MOST_FEATURES:
-            raise ConfigError(
-                f"features cannot be inferred where there are {features:,}, as each becomes "
-                f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
-            )
-
-    def _note(self, name: str, feature: Any) -> None:
+def _note(record: Bytes, kinds: dict[str, str], counts: dict[str, list[int]]) -> None:
+    """Add the kinds of a record's features, and their numbers of values."""
+    features = _read(record)
+    # Checked before the loop, which would take a minute for a million features.
+    _check_number(len(features))
+    for name, feature in features.items():
         kind = feature.WhichOneof("kind")
         if kind is None:
-            return
-        before = self.kinds.setdefault(name, kind)
+            continue
+        before = kinds.setdefault(name, kind)
         if before != kind:
             raise WrongFeatureType(
                 f"the feature holds {DTYPES[kind]}, but held {DTYPES[before]} in earlier records; "
                 "write one type of value",
                 feature=name,
             )
-        self.counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+        counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+    _check_number(len(kinds))
+
+
+def _check_number(features: int) -> None:
+    if features > MOST_FEATURES:
+        raise ConfigError(
+            f"features cannot be inferred where there are {features:,}, as each becomes "
+            f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
+        )
 
 
 def _read(record: Bytes) -> Mapping[str, Any]:

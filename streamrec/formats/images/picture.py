@@ -134,10 +134,6 @@ def check_channels(kind: str, channels: int, allowed: tuple[int, ...]) -> None:
     """
     if channels not in allowed:
         raise WrongFeatureType(
-            f"this {kind} picture gives channels {_listed(allowed)}, not {channels}; "
+            f"this {kind} picture gives channels {' or '.join(map(str, allowed))}, not {channels}; "
             "ask for one of these"
         )
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return " or ".join(map(str, numbers))
