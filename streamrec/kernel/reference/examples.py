@@ -12,7 +12,7 @@ from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, 
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -46,7 +46,7 @@ class Parser:
     ) -> None:
         self._plans = tuple(plans)
         self._lists = tuple(lists or ())
-        self._parse = _example if lists is None else _sequence_example
+        self._of_sequences = lists is not None
 
     def parse(self, rows: RecordRows) -> list[Column]:
         """Parse records into columns.
@@ -73,34 +73,21 @@ class Parser:
         """Yield the number, the features and the feature lists of each row."""
         from google.protobuf.message import DecodeError
 
-        parse = self._parse()
+        from streamrec.kernel.messages import MESSAGES
+
+        parse = MESSAGES["SequenceExample" if self._of_sequences else "Example"].FromString
         sizes = rows.lengths.tolist()
         for row, payload in enumerate(rows.payloads()):
             if sizes[row] > contract.LARGEST_MESSAGE:
                 raise KernelFault(Fault.TOO_LARGE, row)
             try:
-                yield row, *parse(payload)
+                message = parse(payload)
             except DecodeError:
                 raise KernelFault(Fault.MALFORMED, row) from None
-
-
-def _example() -> Callable[[memoryview], tuple[Any, Any]]:
-    from streamrec.kernel.messages import MESSAGES
-
-    parse = MESSAGES["Example"].FromString
-    return lambda payload: (parse(payload).features.feature, None)
-
-
-def _sequence_example() -> Callable[[memoryview], tuple[Any, Any]]:
-    from streamrec.kernel.messages import MESSAGES
-
-    parse = MESSAGES["SequenceExample"].FromString
-
-    def parts(payload: memoryview) -> tuple[Any, Any]:
-        message = parse(payload)
-        return message.context.feature, message.feature_lists.feature_list
-
-    return parts
+            if self._of_sequences:
+                yield row, message.context.feature, message.feature_lists.feature_list
+            else:
+                yield row, message.features.feature, None
 
 
 def _add(builders: Sequence[_Builder], values: Any, row: int) -> None:
