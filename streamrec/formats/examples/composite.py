@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from streamrec.formats.examples.faults import ColumnFault
-from streamrec.formats.examples.needs import Make, Needs, narrowed, row_of, values_of
+from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
 from streamrec.formats.examples.specs import (
     Partition,
     RaggedFeature,
@@ -48,7 +48,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
     Its values are an Example's list (``VARLEN``) or the steps of a feature list (``STEPS``).
     """
     key = spec.value_key or name
-    get = narrowed(values_of(key, spec.dtype, needs, kind), spec.dtype, key)
+    get = values_of(key, spec.dtype, needs, kind)
     parts = [
         (each, None if isinstance(each, UniformRowLength) else each.key)
         for each in reversed(spec.partitions)
@@ -60,7 +60,7 @@ def compile_ragged(name: str, spec: RaggedFeature, needs: Needs, kind: Kind) -> 
         outer: Any = column if kind is Kind.STEPS else None
         column = column.values if outer is not None else column
         for (partition, by), numbers_of in zip(parts, keys, strict=True):
-            numbers = numbers_of(columns) if numbers_of else None
+            numbers: Any = numbers_of(columns) if numbers_of else None
             if outer is not None and numbers is not None:
                 numbers = _aligned(numbers, outer, by, key)
             try:
@@ -214,7 +214,7 @@ def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
     """Return a function that makes a sparse column."""
     places = [values_of(key, "int64", needs, Kind.VARLEN) for key in spec.index_keys]
     key = spec.value_key
-    get = narrowed(values_of(key, spec.dtype, needs, Kind.VARLEN), spec.dtype, key)
+    get = values_of(key, spec.dtype, needs, Kind.VARLEN)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_columns import compile_image
-from streamrec.formats.examples.needs import Make, Needs, narrowed, row_of, values_of
+from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -51,7 +50,7 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True
     if isinstance(spec, FixedLenFeature):
         return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
     if isinstance(spec, VarLenFeature):
-        return narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+        return values_of(name, spec.dtype, needs, Kind.VARLEN)
     if isinstance(spec, FixedLenSequenceFeature):
         return _sequence(name, spec, needs, pad)
     if isinstance(spec, SparseFeature):
@@ -74,7 +73,7 @@ def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = Tru
         ConfigError: The spec is wrong, or contradicts another spec.
     """
     if isinstance(spec, VarLenFeature):
-        return narrowed(values_of(name, spec.dtype, needs, Kind.STEPS), spec.dtype, name)
+        return values_of(name, spec.dtype, needs, Kind.STEPS)
     if isinstance(spec, RaggedFeature):
         return compile_ragged(name, spec, needs, Kind.STEPS)
     if isinstance(spec, FixedLenSequenceFeature):
@@ -93,7 +92,7 @@ def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
         default = tuple(map(int, default))
     plan = ColumnPlan(name, Kind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
-    return narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+    return column_of(plan, spec.dtype, needs, spec.shape)
 
 
 def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
@@ -132,7 +131,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
             f"feature {name!r} may be missing, as any list of an Example may; give its "
             "FixedLenSequenceFeature allow_missing=True"
         )
-    get = narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+    get = values_of(name, spec.dtype, needs, Kind.VARLEN)
     count = math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
@@ -157,7 +156,7 @@ def _no_items(held: int, shape: tuple[int, ...], count: int) -> str:
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
     default = () if spec.allow_missing else None
     plan = ColumnPlan(name, Kind.STEPS, HELD_AS[spec.dtype], default=default)
-    get = narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+    get = column_of(plan, spec.dtype, needs, spec.shape)
     count = math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
