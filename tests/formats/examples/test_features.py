@@ -18,7 +18,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples import features as module
 from streamrec.formats.examples.descriptions import from_description
-from streamrec.formats.examples.example import Feature, Int64List, SequenceExample, encode_example
+from streamrec.formats.examples.example import Feature, SequenceExample, encode_example
 from streamrec.formats.examples.features import (
     FeatureParser,
     infer_features,
@@ -27,6 +27,7 @@ from streamrec.formats.examples.features import (
 )
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.kernel.contract import Fault, KernelFault
+from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
@@ -167,7 +168,13 @@ class TestErrors:
         self, record: bytes, name: str, spec: Any, kind: type[DataError], message: str
     ) -> None:
         good = encode_example(
-            {name: Feature(int64_list=Int64List(value=[1] * math.prod(getattr(spec, "shape", ()))))}
+            {
+                name: Feature(
+                    int64_list=MESSAGES["Int64List"](
+                        value=[1] * math.prod(getattr(spec, "shape", ()))
+                    )
+                )
+            }
         )
         rows = RecordRows.of([good, record])
         with pytest.raises(kind) as caught:
