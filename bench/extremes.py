@@ -28,7 +28,6 @@ from bench import machine
 from bench.markdown import table
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
-from streamrec.formats.examples.sequences import SequenceFeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.records import RecordRows
@@ -118,7 +117,7 @@ def features_by_specs(n: int) -> Callable[[], object]:
 def lists_by_specs(n: int) -> Callable[[], object]:
     spec = FixedLenSequenceFeature((), "int64", allow_missing=True)
     specs = {extremes.name(number): spec for number in range(n)}
-    return lambda: SequenceFeatureParser((None, specs)).parse_parts(RecordRows.of([b""]))
+    return lambda: FeatureParser((None, specs)).parse_parts(RecordRows.of([b""]))
 
 
 def large_record(n: int) -> Callable[[], object]:

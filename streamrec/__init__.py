@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.example import (
         encode_sequence_example as encode_sequence_example,
     )
-    from streamrec.formats.examples.features import FixedLenFeature as FixedLenFeature
-    from streamrec.formats.examples.features import (
-        FixedLenSequenceFeature as FixedLenSequenceFeature,
-    )
-    from streamrec.formats.examples.features import Image as Image
-    from streamrec.formats.examples.features import RaggedFeature as RaggedFeature
-    from streamrec.formats.examples.features import SparseFeature as SparseFeature
-    from streamrec.formats.examples.features import VarLenFeature as VarLenFeature
     from streamrec.formats.examples.features import parse_example as parse_example
-    from streamrec.formats.examples.features import parse_single_example as parse_single_example
-    from streamrec.formats.examples.sequences import (
+    from streamrec.formats.examples.features import (
         parse_sequence_example as parse_sequence_example,
     )
-    from streamrec.formats.examples.sequences import (
+    from streamrec.formats.examples.features import parse_single_example as parse_single_example
+    from streamrec.formats.examples.features import (
         parse_single_sequence_example as parse_single_sequence_example,
     )
+    from streamrec.formats.examples.specs import FixedLenFeature as FixedLenFeature
+    from streamrec.formats.examples.specs import (
+        FixedLenSequenceFeature as FixedLenSequenceFeature,
+    )
+    from streamrec.formats.examples.specs import Image as Image
+    from streamrec.formats.examples.specs import RaggedFeature as RaggedFeature
+    from streamrec.formats.examples.specs import SparseFeature as SparseFeature
+    from streamrec.formats.examples.specs import VarLenFeature as VarLenFeature
     from streamrec.formats.images.image import decode_and_crop_jpeg as decode_and_crop_jpeg
     from streamrec.formats.images.image import decode_image as decode_image
     from streamrec.formats.images.image import decode_jpeg as decode_jpeg
@@ -95,15 +95,13 @@ _HOMES = {
         "encode_example",
         "encode_sequence_example",
     ),
-    "streamrec.formats.examples.features": (
+    "streamrec.formats.examples.specs": (
         "FixedLenFeature",
         "FixedLenSequenceFeature",
         "Image",
         "RaggedFeature",
         "SparseFeature",
         "VarLenFeature",
-        "parse_example",
-        "parse_single_example",
     ),
     "streamrec.formats.images.image": (
         "decode_and_crop_jpeg",
@@ -114,8 +112,10 @@ _HOMES = {
         "encode_png",
     ),
     "streamrec.formats.tensors.raw": ("decode_raw",),
-    "streamrec.formats.examples.sequences": (
+    "streamrec.formats.examples.features": (
+        "parse_example",
         "parse_sequence_example",
+        "parse_single_example",
         "parse_single_sequence_example",
     ),
     "streamrec.formats.tensors.tensor": ("parse_tensor", "serialize_tensor"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, check_exposure, host_and_port
-from streamrec.formats.examples.sequences import parser_of
+from streamrec.formats.examples.features import parser_of
 from streamrec.masking import shown, without_secrets
 from streamrec.pipeline.functions import Functions
 from streamrec.stores.source_text import expand, scheme_of

@@ -57,7 +57,7 @@ def info(
 
 def _text(found: Survey) -> str:
     from streamrec.cli.printing import megabytes
-    from streamrec.formats.examples.features import as_python
+    from streamrec.formats.examples.descriptions import as_python
 
     facts = {
         "shards": _shards(found),

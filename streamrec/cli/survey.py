@@ -12,7 +12,8 @@ from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
 from streamrec.errors import ConfigError, MalformedExample, WrongFeatureType
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.examples.features import FeatureSpec, as_python, describe, infer_features
+from streamrec.formats.examples.descriptions import as_python, describe
+from streamrec.formats.examples.features import infer_features
 from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
@@ -25,6 +26,7 @@ from streamrec.stores.read_range import read_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from streamrec.formats.examples.specs import FeatureSpec
     from streamrec.values.batch import Batch
     from streamrec.values.columns import ByteArray
 

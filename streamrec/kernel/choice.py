@@ -34,36 +34,27 @@ def choose() -> tuple[str, ModuleType]:
             or cannot be loaded.
     """
     wanted = os.environ.get(VARIABLE, "")
-    if wanted:
-        return wanted, _named(wanted)
+    name = wanted or "native"
+    if name not in _MODULES:
+        raise ConfigError(f"{VARIABLE} is {wanted!r}: set it to native or python, or unset it")
     try:
-        return "native", import_module(_MODULES["native"])
+        return name, import_module(_MODULES[name])
     except ImportError as error:
-        warnings.warn(
-            f"the kernel in C {_why_not(error)}, and the one in Python runs, which is many times "
-            f"slower; install streamrec again where there is a C compiler (in a clone, with "
-            f"`pip install -e .`), or set {VARIABLE}=python",
-            UserWarning,
-            stacklevel=2,
-        )
-        return "python", import_module(_MODULES["python"])
-
-
-def _why_not(error: ImportError) -> str:
-    return f"cannot be loaded ({error})" if _is_built() else "was not built"
+        why = f"cannot be loaded ({error})" if _is_built() else "was not built"
+        if wanted:
+            raise ConfigError(
+                f"{VARIABLE} is {wanted!r}, but the kernel in C {why}; install streamrec "
+                f"again where there is a C compiler, or unset {VARIABLE}"
+            ) from error
+    warnings.warn(
+        f"the kernel in C {why}, and the one in Python runs, which is many times "
+        f"slower; install streamrec again where there is a C compiler (in a clone, with "
+        f"`pip install -e .`), or set {VARIABLE}=python",
+        UserWarning,
+        stacklevel=2,
+    )
+    return "python", import_module(_MODULES["python"])
 
 
 def _is_built() -> bool:
     return find_spec("streamrec.kernel._native") is not None
-
-
-def _named(wanted: str) -> ModuleType:
-    if wanted not in _MODULES:
-        raise ConfigError(f"{VARIABLE} is {wanted!r}: set it to native or python, or unset it")
-    try:
-        return import_module(_MODULES[wanted])
-    except ImportError as error:
-        raise ConfigError(
-            f"{VARIABLE} is {wanted!r}, but the kernel in C {_why_not(error)}; install streamrec "
-            f"again where there is a C compiler, or unset {VARIABLE}"
-        ) from error

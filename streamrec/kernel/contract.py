@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from streamrec.values.columns import ByteArray, Column, Indices
+    from streamrec.values.columns import ByteArray, Indices
     from streamrec.values.records import RecordRows
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "Interleaved",
     "KernelFault",
     "Kind",
-    "Parser",
     "Run",
     "fresh",
     "mask",
@@ -203,41 +202,3 @@ class KernelFault(Exception):
         self.record = record
         self.feature = feature
         self.offset = offset
-
-
-class Parser(Protocol):
-    """A parser of serialized messages into columns, for any number of threads.
-
-    It accepts what protobuf accepts: a record that protobuf's parser refuses is ``MALFORMED``, even
-    if the fault is in a feature that no plan names. Those features are checked and skipped. If a
-    feature occurs twice, the last one counts. A feature without a list is absent.
-
-    Args:
-        plans: The columns of an Example's features, or of a SequenceExample's context: ``FIXED``,
-            ``VARLEN`` or ``RAW``. No two have the same name.
-        lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
-            name. ``None``: the records are Examples.
-        allocate: A source of memory for large columns, which an implementation may use.
-    """
-
-    def __init__(
-        self,
-        plans: Sequence[ColumnPlan],
-        lists: Sequence[ColumnPlan] | None = None,
-        allocate: Allocate = fresh,
-    ) -> None: ...
-
-    def parse(self, rows: RecordRows) -> list[Column]:
-        """Parse records into columns.
-
-        Args:
-            rows: The serialized messages.
-
-        Returns:
-            One column for each of ``plans``, then one for each of ``lists``.
-
-        Raises:
-            KernelFault: For the first row that does not fit: the fault of its bytes as a whole,
-                else of the first of ``plans`` that it breaks, else of the first of ``lists``.
-        """
-        ...

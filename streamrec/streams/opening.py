@@ -11,7 +11,7 @@ from streamrec.config.arguments import kind_of, source_texts
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.formats.examples.descriptions import describe
-from streamrec.formats.examples.sequences import parser_of
+from streamrec.formats.examples.features import parser_of
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 

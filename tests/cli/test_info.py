@@ -7,7 +7,7 @@ import pytest
 
 import streamrec
 from streamrec import kernel
-from streamrec.formats.examples.features import from_description
+from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.shards.tfrecord import frame
 from tests.cli.support import DATA, assert_one_sentence, in_process
 from tests.cli.support import streamrec as cli

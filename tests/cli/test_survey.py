@@ -20,7 +20,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
-from streamrec.formats.examples.features import FixedLenFeature, VarLenFeature
+from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.shards.writer import TFRecordWriter
 

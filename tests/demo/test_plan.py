@@ -4,7 +4,7 @@ import pytest
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.demo.plan import FEATURES, Plan
-from streamrec.formats.examples.features import from_description
+from streamrec.formats.examples.descriptions import from_description
 
 
 def test_the_numbers_fit_together() -> None:

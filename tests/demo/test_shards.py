@@ -8,7 +8,7 @@ import PIL.Image
 import streamrec
 from streamrec.demo.plan import FEATURES
 from streamrec.demo.shards import pictures, write_shards
-from streamrec.formats.examples.features import from_description
+from streamrec.formats.examples.descriptions import from_description
 from tests.demo.support import SMALL
 
 PICTURES = Path(streamrec.__file__).parent / "demo" / "pictures"

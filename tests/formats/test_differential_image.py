@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from streamrec.errors import DataError
-from streamrec.formats.images import png
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
     decode_image,
@@ -20,6 +19,7 @@ from streamrec.formats.images.image import (
 )
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.made import (
+    PNG_KINDS,
     animation,
     noise,
     random_png,
@@ -33,7 +33,6 @@ pytestmark = IN_ONE_WORKER
 
 CHANNELS = (0, 1, 3, 4)
 ACCURATE = "INTEGER_ACCURATE"
-KINDS = [(kind, depth) for kind, depths in png._DEPTHS.items() for depth in depths]
 GAMMAS = {
     "none": [],
     "sRGB": [(b"sRGB", b"\0")],
@@ -79,7 +78,7 @@ def compare(theirs: Any, ours: Any) -> None:
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 @pytest.mark.parametrize("interlaced", [False, True])
-@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize(("kind", "depth"), PNG_KINDS)
 class TestPng:
     def check(self, contents: bytes, channels: int, dtype: str) -> None:
         compare(

@@ -12,17 +12,17 @@ from streamrec.formats.examples import example as example_module
 from streamrec.formats.examples.example import (
     Example,
     Feature,
-    FeatureList,
-    Int64List,
     SequenceExample,
     encode_example,
     encode_sequence_example,
 )
 from streamrec.formats.examples.wire_format import FIRST, SECOND, framed
+from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn, Ragged
 
 pytestmark = pytest.mark.both_kernels
 
+FeatureList, Int64List = MESSAGES["FeatureList"], MESSAGES["Int64List"]
 INTS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1)
 FLOATS = st.lists(st.floats(width=32, allow_nan=False), min_size=1)
 STRINGS = st.lists(st.binary(), min_size=1)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from streamrec.formats.examples.features import FeatureParser
-from streamrec.formats.examples.sequences import SequenceFeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.kernel.contract import (
@@ -221,7 +220,7 @@ class TestManyFeatures:
     def test_feature_lists_each_by_a_spec_of_its_own(self) -> None:
         spec = FixedLenSequenceFeature((), "int64", allow_missing=True)
         names = [extremes.name(number) for number in range(self.COUNT)]
-        parser = SequenceFeatureParser((None, dict.fromkeys(names, spec)))
+        parser = FeatureParser((None, dict.fromkeys(names, spec)))
         found = parser.parse_parts(RecordRows.of([]))
         assert list(found.sequences) == list(found.lengths) == names
 

@@ -10,7 +10,7 @@ import pytest
 
 import streamrec.formats.shards.compression as module
 from streamrec.errors import DecompressionBomb
-from streamrec.formats.shards.compression import Decompressor, Limits
+from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.position import Position
 from tests.pipeline.fetch.test_inflater import PACKED, batches_of, dataset_of, failure_of, pack
@@ -175,10 +175,9 @@ def test_what_follows_an_intact_stream_is_lost(tmp_path: Path, kind: Compression
 
 
 def test_an_attack_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(ratio=50, free=1 << 20)
     monkeypatch.setattr(
         "streamrec.pipeline.fetch.lane_inflater.Decompressor",
-        lambda kind, url: Decompressor(kind, url=url, limits=limits),
+        lambda kind, url: Decompressor(kind, url=url, ratio=50, free=1 << 20),
     )
     store = ScriptedStore({"s": pack("gzip", frame(bytes(30 << 20)))})
     _, error = asyncio.run(failure_of(dataset_of(store, max_record_bytes="30MiB", **SKIP)))

@@ -38,7 +38,6 @@ __all__ = [
     "describe",
     "from_description",
     "is_pair",
-    "pair_from_description",
 ]
 
 _CLASSES: dict[str, Any] = {
@@ -123,29 +122,24 @@ def _is_spec(table: Mapping[str, Any]) -> bool:
     return any(not isinstance(value, Mapping) for value in table.values())
 
 
-def from_description(plain: Mapping[str, Any]) -> dict[str, FeatureSpec]:
-    """Build the specs of Examples from their plain form.
+def from_description(plain: Mapping[str, Any]) -> Any:
+    """Build specs from their plain form: a dict by name, or :class:`SequenceFeatures`.
 
     Raises:
-        ConfigError: A kind, key, dtype, shape or default is wrong; the error names the feature.
+        ConfigError: A kind, key, dtype, shape or default is wrong; the error names the feature. Or
+            two columns would have one name.
     """
+    if not is_pair(plain):
+        return _specs(plain)
+    pair = SequenceFeatures(_specs(plain.get("context", {})), _specs(plain.get("sequence", {})))
+    _check_names(pair)
+    return pair
+
+
+def _specs(plain: Mapping[str, Any]) -> dict[str, FeatureSpec]:
     if not isinstance(plain, Mapping):
         raise ConfigError(f"features must be a table with one table for each, not {plain!r}")
     return {feature_name(name): _from_plain(name, spec) for name, spec in plain.items()}
-
-
-def pair_from_description(plain: Mapping[str, Any]) -> SequenceFeatures:
-    """Build the specs of SequenceExamples from their plain form.
-
-    Raises:
-        ConfigError: A spec is wrong, as in :func:`from_description`, or two columns would have
-            one name.
-    """
-    pair = SequenceFeatures(
-        from_description(plain.get("context", {})), from_description(plain.get("sequence", {}))
-    )
-    _check_names(pair)
-    return pair
 
 
 def _check_names(pair: SequenceFeatures) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from streamrec import kernel
@@ -14,18 +15,20 @@ from streamrec.errors import (
     WrongFeatureType,
     located,
 )
-from streamrec.formats.examples.descriptions import as_python, describe, from_description
+from streamrec.formats.examples.descriptions import (
+    LENGTH,
+    SequenceFeatures,
+    as_sequence_features,
+    from_description,
+)
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.formats.examples.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
-from streamrec.formats.examples.spec_columns import compile_spec
+from streamrec.formats.examples.spec_columns import compile_spec, compile_steps
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
-    RaggedFeature,
-    SparseFeature,
     VarLenFeature,
     as_specs,
 )
@@ -36,7 +39,6 @@ from streamrec.values.records import RecordRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from streamrec.kernel.contract import Allocate
@@ -44,21 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FeatureParser",
-    "FeatureSpec",
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "Image",
-    "RaggedFeature",
-    "SparseFeature",
-    "VarLenFeature",
-    "as_python",
-    "as_specs",
-    "describe",
-    "from_description",
+    "SequenceColumns",
     "infer_features",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
-    "rows_of",
+    "parse_single_sequence_example",
+    "parser_of",
 ]
 
 MOST_FEATURES = 1 << 16
@@ -66,11 +60,21 @@ MOST_FEATURES = 1 << 16
 10,000."""
 
 
+class SequenceColumns(NamedTuple):
+    """The columns of SequenceExamples, in the three parts that TensorFlow gives."""
+
+    context: dict[str, Column]
+    sequences: dict[str, Column]
+    lengths: dict[str, npt.NDArray[np.int64]]
+    """int64 ``[rows]``: each row's number of steps, for every :class:`FixedLenSequenceFeature`."""
+
+
 class FeatureParser:
-    """A parser of serialized Examples, which any number of threads may use.
+    """A parser of serialized Examples or SequenceExamples, which any number of threads may use.
 
     Args:
-        features: Specs by feature name.
+        features: Specs by feature name; or a pair (context, sequence) of them, for
+            SequenceExamples.
         pad: Give :class:`FixedLenSequenceFeature` as one array, short rows filled up; else as
             a :class:`Ragged` of items, so that a row does not depend on those beside it.
         allocate: A function that gives the memory of large columns; new memory by default.
@@ -82,39 +86,93 @@ class FeatureParser:
 
     def __init__(
         self,
-        features: Mapping[str, Any],
+        features: Any,
         *,
         pad: bool = True,
         allocate: Allocate = fresh,
         share: Share = one_by_one,
     ) -> None:
-        needs = Needs(allocate, share)
-        specs = as_specs(features)
-        self._make = {name: compile_spec(name, specs[name], needs, pad=pad) for name in specs}
+        self._of_sequences = isinstance(features, tuple | list)
+        if self._of_sequences:
+            specs = as_sequence_features(features)
+        else:
+            specs = SequenceFeatures(as_specs(features), {})
+        needs, steps = Needs(allocate, share), Needs(allocate, share)
+        self._context = {
+            name: compile_spec(name, spec, needs, pad=pad) for name, spec in specs.context.items()
+        }
+        self._sequence = {
+            name: compile_steps(name, spec, steps, pad=pad) for name, spec in specs.sequence.items()
+        }
+        self._lengths = {
+            name: steps.numbers[name]
+            for name, spec in specs.sequence.items()
+            if isinstance(spec, FixedLenSequenceFeature)
+        }
         self._needs = {(name, False): need for name, need in needs.by_name.items()}
-        self._parser = kernel.Parser(needs.plans, None, allocate)
+        self._needs |= {(name, True): need for name, need in steps.by_name.items()}
+        self._split = len(needs.by_name)
+        lists = steps.plans if self._of_sequences else None
+        self._parser = kernel.Parser(needs.plans, lists, allocate)
 
-    def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
-        """Parse records into columns.
+    def parse_parts(self, rows: RecordRows, url_of: UrlOf | None = None) -> SequenceColumns:
+        """Parse records into columns of the context, of the feature lists, and of their lengths.
+
+        The columns of Examples are those of the context.
 
         Args:
             rows: The records.
             url_of: A function from a shard's number to its URL, for errors.
 
-        Returns:
-            A column for each feature, by name; docs/reference/formats.md has the types.
-
         Raises:
-            MalformedExample: A record is no Example.
-            MissingFeature: A record lacks a feature whose spec has no default.
+            MalformedExample: A record is no Example, or SequenceExample.
+            MissingFeature: A record lacks a feature, and its spec does not allow that.
             WrongFeatureType: A record holds other values than the spec says.
             MalformedImage: A picture cannot be decoded.
         """
         try:
             columns = self._parser.parse(rows)
-            return {name: make(columns) for name, make in self._make.items()}
+            lists: list[Any] = columns[self._split :]
+            return SequenceColumns(
+                {name: make(columns) for name, make in self._context.items()},
+                {name: make(lists) for name, make in self._sequence.items()},
+                {name: np.diff(lists[at].row_splits) for name, at in self._lengths.items()},
+            )
         except (KernelFault, ColumnFault) as fault:
-            raise explain(fault, rows, self._needs, sequence=False, url_of=url_of) from None
+            raise explain(
+                fault, rows, self._needs, sequence=self._of_sequences, url_of=url_of
+            ) from None
+
+    def parse(self, rows: RecordRows, url_of: UrlOf | None = None) -> dict[str, Column]:
+        """Parse records into one mapping; lengths are under the features' names and ``/length``.
+
+        docs/reference/formats.md has the columns' types; the arguments and the errors are those of
+        :meth:`parse_parts`.
+        """
+        context, sequences, lengths = self.parse_parts(rows, url_of)
+        return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def parser_of(
+    plain: Mapping[str, Any],
+    *,
+    pad: bool = True,
+    allocate: Allocate = fresh,
+    share: Share = one_by_one,
+) -> FeatureParser:
+    """Make the parser for features in their plain form.
+
+    Args:
+        plain: The features of Examples or of SequenceExamples; the form is described in
+            :mod:`streamrec.formats.examples.descriptions`.
+        pad: As in :class:`FeatureParser`.
+        allocate: As in :class:`FeatureParser`.
+        share: As in :class:`FeatureParser`.
+
+    Raises:
+        ConfigError: A spec is wrong, or two columns would have the same name.
+    """
+    return FeatureParser(from_description(plain), pad=pad, allocate=allocate, share=share)
 
 
 def parse_example(
@@ -131,10 +189,10 @@ def parse_example(
         One column a feature, as :meth:`FeatureParser.parse`; ``record`` in an error is the row's
         number.
     """
-    return FeatureParser(features).parse(rows_of(serialized, "parse_single_example"))
+    return FeatureParser(features).parse(_rows(serialized, "parse_single_example"))
 
 
-def rows_of(
+def _rows(
     serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn, single: str
 ) -> RecordRows:
     """Return a batch of serialized records as rows.
@@ -165,6 +223,57 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
     return {name: column[0] for name, column in columns.items()}
 
 
+def parse_sequence_example(
+    serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn,
+    context_features: Mapping[str, Any] | None = None,
+    sequence_features: Mapping[str, Any] | None = None,
+) -> SequenceColumns:
+    """Parse a batch of SequenceExamples, as ``tf.io.parse_sequence_example`` does.
+
+    Args:
+        serialized: The records.
+        context_features: Specs of the context's features.
+        sequence_features: Specs of the feature lists: :class:`FixedLenSequenceFeature`,
+            :class:`VarLenFeature`, :class:`RaggedFeature` and :class:`Image`.
+
+    Returns:
+        Columns of the context, columns of the feature lists, and for each
+        :class:`FixedLenSequenceFeature` among these the rows' numbers of steps.
+
+    Raises:
+        ConfigError: A spec is wrong, or there is none.
+        DataError: A record is wrong, as in :meth:`FeatureParser.parse_parts`.
+    """
+    parser = _sequence_parser(context_features, sequence_features, pad=True)
+    return parser.parse_parts(_rows(serialized, "parse_single_sequence_example"))
+
+
+def parse_single_sequence_example(
+    serialized: Bytes,
+    context_features: Mapping[str, Any] | None = None,
+    sequence_features: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parse one SequenceExample, as ``tf.io.parse_single_sequence_example`` does.
+
+    Returns:
+        The only rows of the columns of the context, and of those of the feature lists.
+    """
+    parser = _sequence_parser(context_features, sequence_features, pad=False)
+    context, sequences, _ = parser.parse_parts(RecordRows.of([serialized]))
+    return (
+        {name: column[0] for name, column in context.items()},
+        {name: column[0] for name, column in sequences.items()},
+    )
+
+
+def _sequence_parser(context: Any, sequence: Any, *, pad: bool) -> FeatureParser:
+    if not (context or sequence):
+        raise ConfigError(
+            "neither context_features nor sequence_features names a feature; give a spec"
+        )
+    return FeatureParser((context, sequence), pad=pad)
+
+
 def infer_features(
     records: Iterable[Bytes],
     place_of: Callable[[int], Mapping[str, Any]] = lambda number: {"record": number},
@@ -186,61 +295,48 @@ def infer_features(
         MalformedExample: A record is no Example.
         WrongFeatureType: A feature's kind differs between records.
     """
-    seen = _Seen()
-    for number, record in enumerate(records):
+    kinds: dict[str, str] = {}
+    counts: dict[str, list[int]] = {}  # of values, in each record that has the feature
+    total = 0
+    for total, record in enumerate(records, start=1):
         try:
-            seen.add(record)
+            _note(record, kinds, counts)
         except DataError as error:
-            vars(error).update(place_of(number))
+            vars(error).update(place_of(total - 1))
             raise
         except ConfigError as error:
-            raise ConfigError(located(error.message, place_of(number))) from None
-    if not seen.records:
+            raise ConfigError(located(error.message, place_of(total - 1))) from None
+    if not total:
         raise ConfigError("features cannot be inferred, since there are no records; name them")
-    return {name: _infer(seen.kinds[name], seen.counts[name], seen.records) for name in seen.names}
+    return {name: _infer(kinds[name], counts[name], total) for name in sorted(kinds)}
 
 
-class _Seen:
-    """The features of the records so far."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.kinds: dict[str, str] = {}
-        self.counts: dict[str, list[int]] = {}
-        """The number of values in each record that has the feature."""
-
-    @property
-    def names(self) -> list[str]:
-        return sorted(self.kinds)
-
-    def add(self, record: Bytes) -> None:
-        features = _read(record)
-        # Checked before the loop, which would take a minute for a million features.
-        self._check_number(len(features))
-        for name, feature in features.items():
-            self._note(name, feature)
-        self._check_number(len(self.kinds))
-        self.records += 1
-
-    def _check_number(self, features: int) -> None:
-        if features > MOST_FEATURES:
-            raise ConfigError(
-                f"features cannot be inferred where there are {features:,}, as each becomes "
-                f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
-            )
-
-    def _note(self, name: str, feature: Any) -> None:
+def _note(record: Bytes, kinds: dict[str, str], counts: dict[str, list[int]]) -> None:
+    """Add the kinds of a record's features, and their numbers of values."""
+    features = _read(record)
+    # Checked before the loop, which would take a minute for a million features.
+    _check_number(len(features))
+    for name, feature in features.items():
         kind = feature.WhichOneof("kind")
         if kind is None:
-            return
-        before = self.kinds.setdefault(name, kind)
+            continue
+        before = kinds.setdefault(name, kind)
         if before != kind:
             raise WrongFeatureType(
                 f"the feature holds {DTYPES[kind]}, but held {DTYPES[before]} in earlier records; "
                 "write one type of value",
                 feature=name,
             )
-        self.counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+        counts.setdefault(name, []).append(len(getattr(feature, kind).value))
+    _check_number(len(kinds))
+
+
+def _check_number(features: int) -> None:
+    if features > MOST_FEATURES:
+        raise ConfigError(
+            f"features cannot be inferred where there are {features:,}, as each becomes "
+            f"a column and {MOST_FEATURES:,} are allowed; name those that you need"
+        )
 
 
 def _read(record: Bytes) -> Mapping[str, Any]:

@@ -7,158 +7,118 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.errors import DataError, MalformedImage, WrongFeatureType
-from streamrec.formats.examples.descriptions import from_description, is_pair, pair_from_description
+from streamrec.errors import DataError, MalformedImage
+from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
-from streamrec.formats.examples.specs import FeatureSpec, Image
+from streamrec.formats.examples.specs import Image
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import library
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
 
-__all__ = ["Growth", "compile_frames", "compile_image", "growth_of"]
+__all__ = ["Growth", "compile_image", "growth_of"]
 
 USUAL_GROWTH = 12
 """Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
 pixel. PNG has more."""
 
 
-def compile_image(name: str, spec: Image, needs: Needs) -> Make:
-    """Prepare the column of a picture a record.
+def compile_image(name: str, spec: Image, needs: Needs, kind: Kind) -> Make:
+    """Prepare a column of pictures.
 
     Args:
         name: The feature's.
         spec: What to make.
         needs: Takes what the kernel has to parse for it.
+        kind: ``FIXED``: a picture a record; ``STEPS``: a picture a step of a feature list.
 
     Raises:
         ConfigError: Pillow is not installed, or another spec contradicts this one.
     """
     library()
-    index = needs.add(ColumnPlan(name, Kind.FIXED, DataType.BYTES), PICTURE)
+    index = needs.add(ColumnPlan(name, kind, DataType.BYTES), PICTURE)
 
     def make(columns: Sequence[Any]) -> Column:
+        column = columns[index]
+        if kind is Kind.FIXED:
+            return _decoded(column, name, spec, needs)
         try:
-            return _decoded(columns[index], spec, needs)
-        except _Fault as fault:
-            raise ColumnFault(fault.number, name, fault.why, fault.kind) from None
+            _check_each_is_one(column.values, name)
+            return Ragged(_decoded(column.values.values, name, spec, needs), column.row_splits)
+        except ColumnFault as fault:
+            row = row_of(fault.row, column)
+            step = fault.row - int(column.row_splits[row])
+            raise ColumnFault(row, name, f"step {step}: {fault.message}", fault.kind) from None
 
     return make
 
 
-def compile_frames(name: str, spec: Image, needs: Needs) -> Make:
-    """Prepare the column of a feature list of which each step is a picture.
-
-    Args:
-        name: The feature list's.
-        spec: What to make.
-        needs: Takes what the kernel has to parse for it.
-
-    Raises:
-        ConfigError: Pillow is not installed, or another spec contradicts this one.
-    """
-    library()
-    index = needs.add(ColumnPlan(name, Kind.STEPS, DataType.BYTES), PICTURE)
-
-    def make(columns: Sequence[Any]) -> Column:
-        column: Ragged = columns[index]
-        steps: Any = column.values
-        try:
-            _check_each_is_one(steps)
-            return Ragged(_decoded(steps.values, spec, needs), column.row_splits)
-        except _Fault as fault:
-            row = row_of(fault.number, column)
-            step = fault.number - int(column.row_splits[row])
-            raise ColumnFault(row, name, f"step {step}: {fault.why}", fault.kind) from None
-
-    return make
-
-
-class _Fault(Exception):
-    """A picture cannot be taken; ``number`` is its place in the column."""
-
-    def __init__(self, number: int, why: str, kind: type[DataError]) -> None:
-        super().__init__(number, why, kind)
-        self.number = number
-        self.why = why
-        self.kind = kind
-
-
-def _check_each_is_one(steps: Ragged) -> None:
+def _check_each_is_one(steps: Ragged, name: str) -> None:
     counts = np.diff(steps.row_splits)
     odd = np.flatnonzero(counts != 1)
     if len(odd):
         why = f"it holds {counts[odd[0]]} byte strings, but Image takes one; use VarLenFeature"
-        raise _Fault(int(odd[0]), why, WrongFeatureType)
+        raise ColumnFault(int(odd[0]), name, why)
 
 
-def _decoded(column: BytesColumn, spec: Image, needs: Needs) -> npt.NDArray[np.uint8] | Pictures:
-    encoded = _Encoded(column, spec)
+def _decoded(
+    column: BytesColumn, name: str, spec: Image, needs: Needs
+) -> npt.NDArray[np.uint8] | Pictures:
+    """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
+    octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
+
+    # These run in several threads at once.
+    def read(number: int) -> Picture:
+        try:
+            picture = read_picture(octets[offsets[number] : offsets[number + 1]], spec.channels)
+        except DataError as error:
+            raise ColumnFault(number, name, error.message, type(error)) from None
+        if spec.shape not in (None, picture.shape[:2]):
+            raise ColumnFault(number, name, _other_size(picture, spec))
+        return picture
+
+    def decode(number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
+        try:
+            target[...] = picture.decode()
+        except MalformedImage as error:
+            raise ColumnFault(number, name, error.message, type(error)) from None
+
     if spec.shape is None:
-        return _of_any_size(encoded, needs)
-    shape = (len(column), *spec.shape, spec.channels)
-    decoded = _array(shape, needs)
-    needs.share(lambda number: encoded.decode(number, decoded[number]), len(column))
+        return _of_any_size(count, read, decode, needs)
+    decoded = _array((count, *spec.shape, spec.channels), needs)
+    needs.share(lambda number: decode(number, read(number), decoded[number]), count)
     return decoded
 
 
-def _of_any_size(encoded: _Encoded, needs: Needs) -> Pictures:
-    """Sizes first, so that the pictures are decoded to where they stay."""
-    count = len(encoded)
+def _of_any_size(
+    count: int, read: Callable[[int], Picture], decode: Callable[..., None], needs: Needs
+) -> Pictures:
+    """Read sizes first, so that the pictures are decoded to where they stay."""
     shapes = np.empty((count, 3), np.int64)
+    found: dict[int, Picture] = {}
 
     def measure(number: int) -> None:
-        shapes[number] = encoded.read(number).shape
+        found[number] = read(number)
+        shapes[number] = found[number].shape
 
     needs.share(measure, count)
     offsets = offsets_of(shapes.prod(axis=1))
-    values = _array((int(offsets[-1]),), needs)
-    pictures = Pictures(values, offsets, shapes)
-    needs.share(lambda number: encoded.decode(number, pictures[number]), count)
+    pictures = Pictures(_array((int(offsets[-1]),), needs), offsets, shapes)
+    needs.share(lambda number: decode(number, found[number], pictures[number]), count)
     return pictures
 
 
 def _array(shape: tuple[int, ...], needs: Needs) -> npt.NDArray[np.uint8]:
     return needs.allocate(math.prod(shape)).reshape(shape)
-
-
-class _Encoded:
-    """A column of encoded pictures; used from several threads at once."""
-
-    def __init__(self, column: BytesColumn, spec: Image) -> None:
-        self._octets = column.values.data
-        self._offsets = column.offsets.tolist()
-        self._spec = spec
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def read(self, number: int) -> Picture:
-        """One picture's size, checked against the spec."""
-        octets = self._octets[self._offsets[number] : self._offsets[number + 1]]
-        try:
-            picture = read_picture(octets, self._spec.channels)
-        except DataError as error:
-            raise _Fault(number, error.message, type(error)) from None
-        if self._spec.shape not in (None, picture.shape[:2]):
-            raise _Fault(number, _other_size(picture, self._spec), WrongFeatureType)
-        return picture
-
-    def decode(self, number: int, target: npt.NDArray[np.uint8]) -> None:
-        """Decode one picture into an array of its shape."""
-        try:
-            target[...] = self.read(number).decode()
-        except MalformedImage as error:
-            raise _Fault(number, error.message, type(error)) from None
 
 
 def _other_size(picture: Picture, spec: Image) -> str:
@@ -187,26 +147,18 @@ class Growth(NamedTuple):
 
 
 def growth_of(plain: Mapping[str, Any] | None) -> Growth:
-    """How records grow when their pictures are decoded.
+    """Return how records grow when their pictures are decoded.
 
     Args:
         plain: The features in their plain form; ``None``: the records stay as they are.
     """
-    single, several = _specs(plain)
-    images = [spec for spec in single if isinstance(spec, Image)]
-    known = sum(math.prod(spec.shape) * spec.channels for spec in images if spec.shape)
-    unknown = any(spec.shape is None for spec in images)
-    unknown |= any(isinstance(spec, Image) for spec in several)
-    return Growth(known, USUAL_GROWTH if unknown else 1)
-
-
-def _specs(
-    plain: Mapping[str, Any] | None,
-) -> tuple[Iterable[FeatureSpec], Iterable[FeatureSpec]]:
-    """The specs of one value a record, and those of feature lists."""
     if plain is None:
-        return (), ()
-    if not is_pair(plain):
-        return from_description(plain).values(), ()
-    pair = pair_from_description(plain)
-    return pair.context.values(), pair.sequence.values()
+        return Growth(0, 1)
+    specs = from_description(plain)
+    single, several = (
+        [spec for spec in part.values() if isinstance(spec, Image)]
+        for part in (specs if isinstance(specs, tuple) else (specs, {}))
+    )
+    known = sum(math.prod(spec.shape) * spec.channels for spec in single if spec.shape)
+    unknown = bool(several) or any(spec.shape is None for spec in single)
+    return Growth(known, USUAL_GROWTH if unknown else 1)

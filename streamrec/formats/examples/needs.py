@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column
 
-__all__ = ["Make", "Needs", "Share", "narrowed", "one_by_one", "row_of", "values_of"]
+__all__ = ["Make", "Needs", "Share", "column_of", "one_by_one", "row_of", "values_of"]
 
 Make: TypeAlias = "Callable[[Sequence[Column]], Column]"
 """A function that makes a spec's column from the kernel's columns."""
@@ -85,23 +85,22 @@ def _words(plan: ColumnPlan) -> str:
     return f"{plan.kind.value} {plan.dtype.value}{missing}"
 
 
-def values_of(name: str, dtype: str, needs: Needs, kind: Kind) -> Callable[..., Any]:
-    """Return a getter of a feature's values in their list's own dtype.
-
-    The column has any number of values a row; the feature may be absent.
-    """
+def values_of(name: str, dtype: str, needs: Needs, kind: Kind) -> Make:
+    """Return a function that gives a feature's values, any number a row; it may be absent."""
     default = () if kind is Kind.STEPS else None
-    return itemgetter(needs.add(ColumnPlan(name, kind, HELD_AS[dtype], default=default), dtype))
+    return column_of(ColumnPlan(name, kind, HELD_AS[dtype], default=default), dtype, needs)
 
 
-def narrowed(get: Callable[..., Any], dtype: str, name: str) -> Make:
-    """Return a function that gives the column of ``get`` as another dtype.
+def column_of(plan: ColumnPlan, dtype: str, needs: Needs, shape: tuple[int, ...] = ()) -> Make:
+    """Return a function that gives a planned column, narrowed to a spec's dtype.
 
     Args:
-        get: A function that gives a column as the feature's list holds it.
-        dtype: The name of the dtype to convert to.
-        name: The feature's name, for errors.
+        plan: The kernel's column.
+        dtype: The spec's dtype.
+        needs: Receives the plan.
+        shape: The spec's shape, for errors.
     """
+    get, name = itemgetter(needs.add(plan, dtype, shape)), plan.name
     if dtype == HELD_AS[dtype].value:
         return get
 

@@ -306,9 +306,14 @@ class FirstFit:
     def __init__(self, pack: Pack, limits: Indices) -> None:
         self._pack = pack
         self._limits = limits
-        self._group = _Group(pack, limits)
+        self._room: list[int] = limits.tolist()
         self._rows: list[_Row] = []
         self._placed = 0
+        self._begin_group()
+
+    def _begin_group(self) -> None:
+        self._free: list[list[int]] = [[] for _ in self._limits]  # of each feature, in each pack
+        self._documents: list[int] = []  # how many are in each pack
 
     def plan(self, lengths: Indices, *, at_end: bool) -> Plan:
         """Place the documents that came since the last plan.
@@ -321,16 +326,16 @@ class FirstFit:
         rows, after, first = self._rows, [], 0
         for number in self._places(lengths):
             need = counts[number].tolist()
-            bin_ = self._group.room_for(need)
-            if bin_ is None and len(self._group) == self._pack.bins:
+            bin_ = self._room_for(need)
+            if bin_ is None and len(self._documents) == self._pack.bins:
                 after += self._close(first, number)
-            if not len(self._group):
+            if not self._documents:
                 first, bin_ = number, None
-            bin_, segment, place = self._group.put(need, bin_)
+            bin_, segment, place = self._put(need, bin_)
             rows.append((len(after) + bin_, segment, number, place))
-        if at_end and len(self._group):
+        if at_end and self._documents:
             after += self._close(first, len(lengths))
-        if not len(self._group):
+        if not self._documents:
             first = len(lengths)
         base = len(after)
         self._rows = [(b - base, s, n - first, place) for b, s, n, place in rows if b >= base]
@@ -351,29 +356,11 @@ class FirstFit:
 
         A place is a document, and the number of packs to skip from there.
         """
-        packs = len(self._group)
-        self._group = _Group(self._pack, self._limits)
+        packs = len(self._documents)
+        self._begin_group()
         return [*((first, k) for k in range(1, packs)), (following, 0)]
 
-
-_Row: TypeAlias = tuple[int, int, int, list[int]]
-"""A placed document: its pack, its number in the pack, its own number, and its places in the pack.
-"""
-
-
-class _Group:
-    """A group of packs that are open side by side."""
-
-    def __init__(self, pack: Pack, limits: Indices) -> None:
-        self._limits: list[int] = limits.tolist()
-        self._most = pack.documents
-        self._free: list[list[int]] = [[] for _ in self._limits]
-        self._documents: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    def room_for(self, need: list[int]) -> int | None:
+    def _room_for(self, need: list[int]) -> int | None:
         """Return the number of the first pack with room; ``None`` where none has."""
         if len(need) == 1:  # the usual case, which is many times faster this way
             wanted = need[0]
@@ -383,20 +370,25 @@ class _Group:
                 return number
         return None
 
-    def put(self, need: list[int], number: int | None) -> tuple[int, int, list[int]]:
+    def _put(self, need: list[int], number: int | None) -> tuple[int, int, list[int]]:
         """Add a document; return its pack, its number in the pack from 1, and its places there."""
         if number is None:
-            number = len(self)
+            number = len(self._documents)
             self._documents.append(0)
-            for free, limit in zip(self._free, self._limits, strict=True):
+            for free, limit in zip(self._free, self._room, strict=True):
                 free.append(limit)
         self._documents[number] += 1
         free_here = [free[number] for free in self._free]
-        is_full = self._documents[number] == self._most
+        is_full = self._documents[number] == self._pack.documents
         for free, wanted in zip(self._free, need, strict=True):
             free[number] = -1 if is_full else free[number] - wanted
-        places = [n - free for n, free in zip(self._limits, free_here, strict=True)]
+        places = [n - free for n, free in zip(self._room, free_here, strict=True)]
         return number, self._documents[number], places
+
+
+_Row: TypeAlias = tuple[int, int, int, list[int]]
+"""A placed document: its pack, its number in the pack, its own number, and its places in the pack.
+"""
 
 
 def _plan(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from streamrec.errors import ConfigError
 from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
-from streamrec.formats.examples.image_columns import compile_frames, compile_image
-from streamrec.formats.examples.needs import Make, Needs, narrowed, row_of, values_of
-from streamrec.formats.examples.padding import as_items, padded
+from streamrec.formats.examples.image_columns import compile_image
+from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -25,7 +23,7 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
 )
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.values.columns import Ragged
+from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column
 
-__all__ = ["compile_spec", "compile_steps"]
+__all__ = ["as_items", "compile_spec", "compile_steps", "padded"]
 
 
 def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
@@ -52,13 +50,13 @@ def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True
     if isinstance(spec, FixedLenFeature):
         return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
     if isinstance(spec, VarLenFeature):
-        return narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+        return values_of(name, spec.dtype, needs, Kind.VARLEN)
     if isinstance(spec, FixedLenSequenceFeature):
         return _sequence(name, spec, needs, pad)
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
     if isinstance(spec, Image):
-        return compile_image(name, spec, needs)
+        return compile_image(name, spec, needs, Kind.FIXED)
     return compile_ragged(name, spec, needs, Kind.VARLEN)
 
 
@@ -75,13 +73,13 @@ def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = Tru
         ConfigError: The spec is wrong, or contradicts another spec.
     """
     if isinstance(spec, VarLenFeature):
-        return narrowed(values_of(name, spec.dtype, needs, Kind.STEPS), spec.dtype, name)
+        return values_of(name, spec.dtype, needs, Kind.STEPS)
     if isinstance(spec, RaggedFeature):
         return compile_ragged(name, spec, needs, Kind.STEPS)
     if isinstance(spec, FixedLenSequenceFeature):
         return _steps(name, spec, needs, pad)
     if isinstance(spec, Image):
-        return compile_frames(name, spec, needs)
+        return compile_image(name, spec, needs, Kind.STEPS)
     raise ConfigError(
         f"feature {name!r} is a feature list, which cannot be read by a {type(spec).__name__}; use "
         "FixedLenSequenceFeature, VarLenFeature, RaggedFeature or Image"
@@ -94,7 +92,7 @@ def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
     if default is not None and HELD_AS[spec.dtype] is DataType.INT64:
         default = tuple(map(int, default))
     plan = ColumnPlan(name, Kind.FIXED, HELD_AS[spec.dtype], spec.shape, default)
-    return narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+    return column_of(plan, spec.dtype, needs, spec.shape)
 
 
 def _raw(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
@@ -133,7 +131,7 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
             f"feature {name!r} may be missing, as any list of an Example may; give its "
             "FixedLenSequenceFeature allow_missing=True"
         )
-    get = narrowed(values_of(name, spec.dtype, needs, Kind.VARLEN), spec.dtype, name)
+    get = values_of(name, spec.dtype, needs, Kind.VARLEN)
     count = math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
@@ -158,7 +156,7 @@ def _no_items(held: int, shape: tuple[int, ...], count: int) -> str:
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
     default = () if spec.allow_missing else None
     plan = ColumnPlan(name, Kind.STEPS, HELD_AS[spec.dtype], default=default)
-    get = narrowed(itemgetter(needs.add(plan, spec.dtype, spec.shape)), spec.dtype, name)
+    get = column_of(plan, spec.dtype, needs, spec.shape)
     count = math.prod(spec.shape)
 
     def make(columns: Sequence[Column]) -> Column:
@@ -181,3 +179,50 @@ def _no_step(step: int, held: int, shape: tuple[int, ...], count: int) -> str:
         f"step {step} holds {held} values, but shape {shape} takes {count}; "
         "correct the shape, or use VarLenFeature"
     )
+
+
+def as_items(
+    values: npt.NDArray[Any] | BytesColumn, shape: tuple[int, ...]
+) -> npt.NDArray[Any] | BytesColumn:
+    """Return flat values as items of a shape, in the same memory."""
+    if isinstance(values, BytesColumn):
+        return BytesColumn(values.values, values.offsets, shape)
+    # The number of items is given, since NumPy cannot infer it where there are no values.
+    return values.reshape(len(values) // math.prod(shape), *shape)
+
+
+def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
+    """Return the rows as one column ``[rows, longest, *shape]``.
+
+    Args:
+        column: Rows of items.
+        default: The value that fills up short rows; ``None`` means 0 or ``b""``.
+    """
+    lengths = np.diff(column.row_splits)
+    longest = int(lengths.max(initial=0))
+    values = column.values
+    if isinstance(values, BytesColumn):
+        return _padded_strings(values, lengths, longest, default or b"")
+    assert isinstance(values, np.ndarray)
+    shape = (len(lengths), longest, *values.shape[1:])
+    if len(values) == len(lengths) * longest:
+        return values.reshape(shape)
+    dense = np.full(shape, 0 if default is None else default, values.dtype)
+    dense[np.arange(longest) < lengths[:, None]] = values
+    return dense
+
+
+def _padded_strings(
+    values: BytesColumn, lengths: npt.NDArray[np.int64], longest: int, default: bytes
+) -> BytesColumn:
+    each = values.strings_per_row
+    given = np.repeat(np.arange(longest) < lengths[:, None], each)
+    sizes = np.full(len(given), len(default), np.int64)
+    sizes[given] = np.diff(values.offsets)
+    octets = values.values
+    if default and not given.all():
+        own = np.repeat(given, sizes)
+        octets = np.empty(len(own), np.uint8)
+        octets[own] = values.values
+        octets[~own] = np.tile(np.frombuffer(default, np.uint8), int((~given).sum()))
+    return BytesColumn(octets, offsets_of(sizes), (longest, *values.item_shape), len(lengths))

@@ -6,7 +6,9 @@ frame before stays, whatever the frame's disposal says. Below the first frame is
 
 from __future__ import annotations
 
+import io
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +17,8 @@ from streamrec.errors import MalformedImage
 from streamrec.formats.images.picture import Picture, check_channels, check_size, pixels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
 __all__ = ["MAGIC", "read"]
@@ -54,7 +58,8 @@ def read(contents: memoryview, channels: int, *, animation: bool, most: int) -> 
     """
     check_channels("GIF", channels, (0, 3))
     try:
-        width, height, frames = _Reader(contents).read(every=animation)
+        width, height, _ = _SCREEN.unpack_from(contents)
+        frames = list(islice(_frames(contents), None if animation else 1))
     except (IndexError, struct.error):
         raise MalformedImage("the GIF ends too early: it is truncated; replace it") from None
     if not frames or not width or not height:
@@ -67,64 +72,44 @@ def read(contents: memoryview, channels: int, *, animation: bool, most: int) -> 
     return Picture(shape, lambda: _decode(frames, shape))
 
 
-class _Reader:
-    """Reads blocks; what ends too early is an IndexError or a struct.error."""
+def _frames(contents: memoryview) -> Iterator[_Frame]:
+    """Yield the frames; what ends too early is an IndexError or a struct.error."""
+    file = io.BytesIO(contents)
+    *_, screen = _SCREEN.unpack(file.read(_SCREEN.size))
+    colours, transparent = _colours(file, screen), -1
+    while (kind := file.read(1)[0]) != _TRAILER:
+        if kind == _EXTENSION:
+            control = file.read(1)[0] == _CONTROL
+            block = _sub_blocks(file, contents)
+            if control and len(block) >= 5:
+                transparent = block[4] if block[1] & 1 else -1
+        elif kind == _IMAGE:
+            left, top, width, height, flags = _DESCRIPTOR.unpack(file.read(_DESCRIPTOR.size))
+            own, bits = _colours(file, flags), file.read(1)[0]
+            if not width or not height or not 1 <= bits <= 8:
+                raise MalformedImage("a frame of the GIF is corrupt; replace the picture")
+            data = _sub_blocks(file, contents)
+            used, interlaced = own if len(own) else colours, flags >> 6 & 1
+            yield _Frame(left, top, width, height, interlaced, used, transparent, bits, data)
+            transparent = -1
+        else:
+            raise MalformedImage(f"the GIF has a block of kind {kind:#x}; replace the picture")
 
-    def __init__(self, contents: memoryview) -> None:
-        self._contents = contents
-        self._at = _SCREEN.size
 
-    def read(self, *, every: bool) -> tuple[int, int, list[_Frame]]:
-        """The width and the height, and every frame or the first."""
-        width, height, flags = _SCREEN.unpack_from(self._contents)
-        colours = self._colours(flags)
-        frames: list[_Frame] = []
-        transparent = -1
-        while (kind := self._byte()) != _TRAILER:
-            if kind == _EXTENSION:
-                control = self._byte() == _CONTROL
-                block = self._sub_blocks()
-                if control and len(block) >= 5:
-                    transparent = block[4] if block[1] & 1 else -1
-            elif kind == _IMAGE:
-                frames.append(self._frame(colours, transparent))
-                transparent = -1
-                if not every:
-                    break
-            else:
-                raise MalformedImage(f"the GIF has a block of kind {kind:#x}; replace the picture")
-        return width, height, frames
+def _colours(file: io.BytesIO, flags: int) -> npt.NDArray[np.uint8]:
+    count = 2 << (flags & 7) if flags & 0x80 else 0
+    octets = file.read(3 * count)
+    if len(octets) < 3 * count:
+        raise IndexError
+    return np.frombuffer(octets, np.uint8).reshape(count, 3)
 
-    def _frame(self, colours: npt.NDArray[np.uint8], transparent: int) -> _Frame:
-        left, top, width, height, flags = _DESCRIPTOR.unpack_from(self._contents, self._at)
-        self._at += _DESCRIPTOR.size
-        own = self._colours(flags)
-        bits = self._byte()
-        if not width or not height or not 1 <= bits <= 8:
-            raise MalformedImage("a frame of the GIF is corrupt; replace the picture")
-        used = own if len(own) else colours
-        interlaced = flags >> 6 & 1
-        data = self._sub_blocks()
-        return _Frame(left, top, width, height, interlaced, used, transparent, bits, data)
 
-    def _byte(self) -> int:
-        self._at += 1
-        return self._contents[self._at - 1]
-
-    def _colours(self, flags: int) -> npt.NDArray[np.uint8]:
-        count = 2 << (flags & 7) if flags & 0x80 else 0
-        octets = self._contents[self._at : self._at + 3 * count]
-        self._at += 3 * count
-        if len(octets) < 3 * count:
-            raise IndexError
-        return np.frombuffer(octets, np.uint8).reshape(count, 3)
-
-    def _sub_blocks(self) -> memoryview:
-        """With the lengths that they begin with, and the 0 that ends them."""
-        begin = self._at
-        while length := self._byte():
-            self._at += length
-        return self._contents[begin : self._at]
+def _sub_blocks(file: io.BytesIO, contents: memoryview) -> memoryview:
+    """Return blocks with the lengths that they begin with, and the 0 that ends them."""
+    begin = file.tell()
+    while length := file.read(1)[0]:
+        file.seek(length, io.SEEK_CUR)
+    return contents[begin : file.tell()]
 
 
 def _decode(frames: list[_Frame], shape: tuple[int, int, int, int]) -> npt.NDArray[np.uint8]:

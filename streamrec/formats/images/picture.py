@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import struct
+import zlib
+from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,11 +15,17 @@ import numpy as np
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-__all__ = ["Picture", "check_channels", "check_size", "library", "pixels"]
+__all__ = ["Picture", "check_channels", "check_size", "library", "opened", "pixels", "refusing"]
+
+_RAISED = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, SyntaxError, TypeError),
+    *(ValueError, struct.error, zlib.error),
+)
+"""By Pillow's readers, of data that are corrupt."""
 
 
 class Picture(NamedTuple):
@@ -44,6 +55,42 @@ def library() -> Any:
     return Image
 
 
+def opened(name: str, contents: memoryview) -> Any:
+    """Open a picture with the reader of a format, which reads no more than its header.
+
+    Image.open() would warn of large pictures and refuse larger ones, whatever ``max_pixels`` says.
+
+    Args:
+        name: The format's, as Pillow's classes have it.
+        contents: The encoded picture.
+
+    Raises:
+        MalformedImage: The header is corrupt, or ends too early.
+        ConfigError: Pillow is not installed.
+    """
+    library()
+    reader = getattr(import_module(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
+    with refusing(name if name == "WebP" else name.upper()):
+        return reader(io.BytesIO(contents))
+
+
+@contextmanager
+def refusing(kind: str) -> Iterator[None]:
+    """Turn what Pillow raises of corrupt pictures into a :class:`MalformedImage`."""
+    try:
+        yield
+    except MalformedImage:
+        raise
+    except library().DecompressionBombError as error:
+        raise MalformedImage(
+            f"the {kind} is too large ({error}); raise PIL.Image.MAX_IMAGE_PIXELS, if you trust it"
+        ) from None
+    except _RAISED as error:
+        raise MalformedImage(
+            f"the {kind} cannot be decoded ({error}): it is corrupt or truncated; replace it"
+        ) from None
+
+
 def pixels(
     mode: str, size: tuple[int, int], data: Any, codec: str, *arguments: Any
 ) -> npt.NDArray[np.uint8]:
@@ -60,14 +107,8 @@ def pixels(
         MalformedImage: The data are corrupt, or end too early.
         ConfigError: Pillow is not installed.
     """
-    frombytes = library().frombytes
-    try:
-        image = frombytes(mode, size, data, codec, arguments)
-    except (ValueError, OSError) as error:
-        raise MalformedImage(
-            f"the picture's pixels cannot be decoded ({error}); replace the picture"
-        ) from None
-    return np.asarray(image)
+    with refusing("picture"):
+        return np.asarray(library().frombytes(mode, size, data, codec, arguments))
 
 
 def check_size(shape: tuple[int, ...], most: int) -> None:
@@ -93,10 +134,6 @@ def check_channels(kind: str, channels: int, allowed: tuple[int, ...]) -> None:
     """
     if channels not in allowed:
         raise WrongFeatureType(
-            f"this {kind} picture gives channels {_listed(allowed)}, not {channels}; "
+            f"this {kind} picture gives channels {' or '.join(map(str, allowed))}, not {channels}; "
             "ask for one of these"
         )
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return " or ".join(map(str, numbers))

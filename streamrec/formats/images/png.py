@@ -1,7 +1,7 @@
 """PNG, decoded to what libpng gives TensorFlow. Source: the PNG specification, third edition.
 
-Pillow's codec undoes compression and filters; it keeps 8 bits of a channel, so those of 16 bits are
-read as more channels of 8, or twice.
+Pillow's own reader does not check the CRCs of pixels, keeps 8 bits of a channel of colours, and is
+half as fast with small pictures; so the chunks are read here, and the pixels by its codec.
 """
 
 from __future__ import annotations
@@ -16,23 +16,19 @@ from streamrec.errors import MalformedImage
 from streamrec.formats.images.picture import Picture, pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
 __all__ = ["MAGIC", "read"]
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
+_RANKS = {b"IHDR": 0, b"gAMA": 1, b"sRGB": 1, b"PLTE": 2, b"tRNS": 3, b"IDAT": 4, b"IEND": 5}
+"""The order of the chunks that count. Of all but IDAT there is one."""
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _CHANNELS = {_GRAY: 1, _RGB: 3, _PALETTE: 1, _GRAY_ALPHA: 2, _RGBA: 4}
-_DEPTHS = {
-    _GRAY: (1, 2, 4, 8, 16),
-    _RGB: (8, 16),
-    _PALETTE: (1, 2, 4, 8),
-    _GRAY_ALPHA: (8, 16),
-    _RGBA: (8, 16),
-}
+_DEPTHS = {_GRAY: (1, 2, 4, 8, 16), _PALETTE: (1, 2, 4, 8), **dict.fromkeys((2, 4, 6), (8, 16))}
+"""Bits of a channel, by kind."""
+_INTENTS = (b"\0", b"\1", b"\2", b"\3")
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 """Pillow's modes by the bytes of a pixel."""
 _MOST_INFLATED = 1032
@@ -52,12 +48,12 @@ class _Header(NamedTuple):
     """Bits of a channel."""
     kind: int
     interlaced: int
-    palette: npt.NDArray[np.uint8] | None = None
-    """uint8 ``[256, 3]``."""
-    transparency: bytes | None = None
-    """The chunk tRNS: alphas of the palette's colours, or the one transparent colour."""
-    gamma: int | None = None
-    """In 1/100000, of the chunk gAMA or sRGB."""
+    palette: npt.NDArray[np.uint8]
+    """uint8 ``[colours, 3]``."""
+    transparency: bytes
+    """The alphas of the palette's colours, or the one transparent colour."""
+    gamma: int
+    """In 1/100000; 0: the picture does not say it."""
 
 
 def read(contents: memoryview, channels: int, bits: int = 8) -> Picture:
@@ -71,100 +67,67 @@ def read(contents: memoryview, channels: int, bits: int = 8) -> Picture:
     Raises:
         MalformedImage: It is no PNG that can be decoded, or a CRC is wrong.
     """
-    header, data = _chunks(contents)
+    chunks = _chunks(contents)
+    header, data = _header(chunks), chunks[b"IDAT"]
     if header.kind == _PALETTE:
-        channels = channels or (3 if header.transparency is None else 4)
+        channels = channels or (4 if header.transparency else 3)
     channels = channels or _CHANNELS[header.kind]
-    needed = header.height * (_row_bits(header) // 8)
+    shape = header.height, header.width, channels
+    needed = header.height * (header.width * _CHANNELS[header.kind] * header.depth // 8)
     if needed > _MOST_INFLATED * sum(map(len, data)):
         raise MalformedImage(
             f"the PNG has fewer bytes than {header.width} x {header.height} pixels can take: "
             "it is truncated; replace it"
         )
-    return Picture(
-        (header.height, header.width, channels), lambda: _decode(header, data, channels, bits)
-    )
+    return Picture(shape, lambda: _decode(header, data, channels, bits))
 
 
-def _row_bits(header: _Header) -> int:
-    return header.width * _CHANNELS[header.kind] * header.depth
-
-
-def _chunks(contents: memoryview) -> tuple[_Header, list[memoryview]]:
-    """The header with its palette, and the pieces of the compressed pixels."""
-    header: _Header | None = None
-    data: list[memoryview] = []
-    before = b""
-    for kind, body in _each(contents):
-        if (kind == b"IHDR") != (header is None):
-            raise MalformedImage("the PNG has no header, or two; replace the picture")
-        if kind == b"IHDR":
-            header = _header(body)
-        elif kind == b"IDAT":
-            if not data or before == kind:  # libpng takes no notice of pieces further on
-                data.append(body)
-        elif header is not None and not data:
-            header = _with(header, kind, body)
-        if not kind[0] & 0x20 and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-            raise MalformedImage(f"the PNG has a chunk {kind!r}, which is not supported")
-        before = kind
-    if header is None or not data or (header.kind == _PALETTE and header.palette is None):
-        raise MalformedImage("the PNG lacks its header, its palette or its pixels; replace it")
-    return header, data
-
-
-def _each(contents: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """The chunks' kinds and bodies up to the end's, their CRCs checked."""
-    at, kind = len(MAGIC), b""
+def _chunks(contents: memoryview) -> dict[bytes, list[memoryview]]:
+    """Return the chunks that count, by kind, after the CRCs of all are checked."""
+    chunks: dict[bytes, list[memoryview]] = {}
+    at, kind, rank = len(MAGIC), b"", -1
     while kind != b"IEND":
-        if at + 12 > len(contents):
-            raise _truncated()
-        size = int.from_bytes(contents[at : at + 4], "big")
-        if at + 12 + size > len(contents):
-            raise _truncated()
-        kind, body = bytes(contents[at + 4 : at + 8]), contents[at + 8 : at + 8 + size]
-        crc = int.from_bytes(contents[at + 8 + size : at + 12 + size], "big")
-        if crc != zlib.crc32(contents[at + 4 : at + 8 + size]):
+        end = at + 8 + int.from_bytes(contents[at : at + 4], "big")
+        if end + 4 > len(contents):
+            raise MalformedImage("the PNG ends before its last chunk: it is truncated; replace it")
+        before, kind = kind, bytes(contents[at + 4 : at + 8])
+        if int.from_bytes(contents[end : end + 4], "big") != zlib.crc32(contents[at + 4 : end]):
             raise MalformedImage(f"the PNG's chunk {kind!r} has a wrong CRC: it is corrupt")
-        yield kind, body
-        at += 12 + size
+        if kind not in _RANKS:
+            if not kind[0] & 0x20:
+                raise MalformedImage(f"the PNG has a chunk {kind!r}, which is not supported")
+        elif _RANKS[kind] < rank or (kind in chunks and kind != b"IDAT"):
+            raise MalformedImage(f"the PNG's chunk {kind!r} stands too late, or twice; replace it")
+        elif kind not in chunks or before == kind:  # libpng ignores pieces of pixels further on
+            rank = _RANKS[kind]
+            chunks.setdefault(kind, []).append(contents[at + 8 : end])
+        at = end + 4
+    return chunks
 
 
-def _truncated() -> MalformedImage:
-    return MalformedImage("the PNG ends before its last chunk: it is truncated; replace it")
-
-
-def _header(body: memoryview) -> _Header:
-    if len(body) != _HEADER.size:
-        raise MalformedImage("the PNG's header is corrupt; replace the picture")
-    width, height, depth, kind, compression, filters, interlaced = _HEADER.unpack(body)
+def _header(chunks: dict[bytes, list[memoryview]]) -> _Header:
+    header, gamma, intent, palette, transparency = (
+        b"".join(chunks.get(kind, ())) for kind in (b"IHDR", b"gAMA", b"sRGB", b"PLTE", b"tRNS")
+    )
+    if len(header) != _HEADER.size or b"IDAT" not in chunks:
+        raise MalformedImage("the PNG lacks its header or its pixels; replace the picture")
+    width, height, depth, kind, compression, filters, interlaced = _HEADER.unpack(header)
     known = depth in _DEPTHS.get(kind, ()) and not compression and not filters and interlaced < 2
     if not known or not 0 < width < 1 << 31 or not 0 < height < 1 << 31:
         raise MalformedImage(
             f"the PNG is of {width} x {height} pixels, colour type {kind} and {depth} bits, which "
             "is not supported; replace the picture"
         )
-    return _Header(width, height, depth, kind, interlaced)
-
-
-def _with(header: _Header, kind: bytes, body: memoryview) -> _Header:
-    """The header with what a chunk before the pixels says; what does not fit says nothing."""
-    if kind == b"PLTE" and header.kind == _PALETTE:
-        if not body or len(body) % 3 or len(body) > 768 or header.palette is not None:
-            raise MalformedImage("the PNG's palette is corrupt; replace the picture")
-        octets = np.frombuffer(body, np.uint8).reshape(-1, 3)[: 1 << header.depth]
-        palette = np.zeros((256, 3), np.uint8)
-        palette[: len(octets)] = octets
-        return header._replace(palette=palette)
-    if kind == b"tRNS" and header.transparency is None:
-        sizes = {_GRAY: (2,), _RGB: (6,), _PALETTE: range(1, 257)}.get(header.kind, ())
-        if len(body) in sizes and (header.kind != _PALETTE or header.palette is not None):
-            return header._replace(transparency=bytes(body))
-    if kind == b"sRGB":
-        return header._replace(gamma=_SRGB)
-    if kind == b"gAMA" and header.gamma is None and len(body) == 4 and any(body):
-        return header._replace(gamma=int.from_bytes(body, "big"))
-    return header
+    if len(gamma) not in (0, 4) or (b"sRGB" in chunks and intent not in _INTENTS):
+        raise MalformedImage("the PNG's chunk gAMA or sRGB is corrupt; replace the picture")
+    if len(palette) % 3 or len(palette) > 768 or (kind == _PALETTE and not palette):
+        raise MalformedImage("the PNG's palette is corrupt, or is not there; replace the picture")
+    fitting = {_GRAY: (2,), _RGB: (6,), _PALETTE: range(1, len(palette) // 3 + 1)}.get(kind, ())
+    if b"tRNS" in chunks and len(transparency) not in fitting:
+        raise MalformedImage("the PNG's chunk tRNS is corrupt; replace the picture")
+    colours = np.frombuffer(palette, np.uint8).reshape(-1, 3)
+    curve = _SRGB if b"sRGB" in chunks else int.from_bytes(gamma, "big")
+    return _Header(width, height, depth, kind, interlaced, colours, transparency, curve)
 
 
 def _decode(header: _Header, data: list[memoryview], channels: int, bits: int) -> npt.NDArray[Any]:
@@ -175,7 +138,7 @@ def _decode(header: _Header, data: list[memoryview], channels: int, bits: int) -
     else:
         colours, opaque = _of_channels(header, stored, alpha)
     if channels < 3 and colours.shape[2] == 3:
-        curved = header.gamma is not None and abs(header.gamma - 100_000) > _CLOSE
+        curved = header.gamma and abs(header.gamma - 100_000) > _CLOSE
         colours = _gray(colours, header.gamma if curved else None, bits)
     if channels > 2 and colours.shape[2] == 1:
         colours = np.broadcast_to(colours, (*colours.shape[:2], 3))
@@ -188,63 +151,61 @@ def _decode(header: _Header, data: list[memoryview], channels: int, bits: int) -
 
 
 def _stored(header: _Header, data: bytes) -> npt.NDArray[Any]:
-    """The stored numbers ``[height, width, channels]``, uint8 or uint16."""
-    size, count = (header.width, header.height), _CHANNELS[header.kind]
+    """Return the stored numbers ``[height, width, channels]``, uint8 or uint16."""
+    count = _CHANNELS[header.kind]
     shape = header.height, header.width, count
+
+    def stored(mode: str, stored_as: str) -> npt.NDArray[Any]:
+        size = header.width, header.height
+        return pixels(mode, size, data, "zip", stored_as, header.interlaced)
+
     if header.depth < 8:
-        raw = pixels("P", size, data, "zip", f"P;{header.depth}", header.interlaced)
-    elif header.depth * count <= 32:
-        mode = _MODES[header.depth * count // 8]
-        raw = pixels(mode, size, data, "zip", mode, header.interlaced)
-    else:
+        return stored("P", f"P;{header.depth}").reshape(shape)
+    if header.depth * count > 32:
         # Read as if the low byte came first, the codec takes the low bytes for the high ones.
-        mode = _MODES[count]
-        high, low = (
-            pixels(mode, size, data, "zip", f"{mode};16{order}", header.interlaced)
-            for order in "BL"
-        )
-        return high.astype(np.uint16) << 8 | low
-    if header.depth == 16:
-        return raw.view(">u2").astype(np.uint16).reshape(shape)
-    return raw.reshape(shape)
+        high, low = (stored(_MODES[count], f"{_MODES[count]};16{order}") for order in "BL")
+        wide: npt.NDArray[np.uint16] = high.astype(np.uint16) << 8 | low
+        return wide
+    mode = _MODES[header.depth * count // 8]
+    raw = stored(mode, mode)
+    return (raw if header.depth == 8 else raw.view(">u2").astype(np.uint16)).reshape(shape)
 
 
 def _of_palette(header: _Header, stored: npt.NDArray[Any], alpha: bool) -> tuple[Any, Any]:
-    """The colours, and where it is asked for, the alphas."""
-    assert header.palette is not None
-    indices = stored[..., 0]
-    if not alpha:
-        return header.palette[indices], None
+    """Return the colours, and where it is asked for, the alphas."""
+    colours = np.zeros((256, 3), np.uint8)  # black where the picture has no colour
+    colours[: len(header.palette)] = header.palette
     opacity = np.full((256, 1), 255 if header.transparency else _opaque(header), np.uint8)
-    given = np.frombuffer(header.transparency or b"", np.uint8)
-    opacity[: len(given), 0] = given
-    return header.palette[indices], opacity[indices]
+    alphas = np.frombuffer(header.transparency, np.uint8)
+    opacity[: len(alphas), 0] = alphas
+    indices = stored[..., 0]
+    return colours[indices], opacity[indices] if alpha else None
 
 
 def _opaque(header: _Header) -> int:
-    """What TensorFlow has libpng fill up with: of less than 8 bits it is hardly opaque."""
+    """Return the alpha that TensorFlow has libpng fill up with: it depends on the bits."""
     return (1 << header.depth) - 1
 
 
 def _of_channels(header: _Header, stored: npt.NDArray[Any], alpha: bool) -> tuple[Any, Any]:
-    """The colours, and where it is asked for, the alphas."""
+    """Return the colours, and where it is asked for, the alphas."""
     count = stored.shape[2]
     colours, opacity = stored, None
     if count % 2 == 0:
         colours, opacity = stored[..., : count - 1], stored[..., count - 1 :]
-    elif alpha and header.transparency is not None:
-        key = np.frombuffer(header.transparency, ">u2").astype(stored.dtype)
+    elif alpha and header.transparency:
+        key = np.frombuffer(header.transparency, ">u2") & _opaque(header)
         most = np.iinfo(stored.dtype).max
         opacity = np.where((stored == key).all(axis=2, keepdims=True), 0, most).astype(stored.dtype)
     elif alpha:
         opacity = np.full_like(stored[..., :1], _opaque(header))
     if header.depth < 8:
-        colours = colours * np.uint8(255 // ((1 << header.depth) - 1))
+        colours = colours * np.uint8(255 // _opaque(header))
     return colours, opacity if alpha else None
 
 
 def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArray[Any]:
-    """As libpng does it: in linear light where the picture says what that is."""
+    """Weigh colours as libpng does: in linear light where the picture says what that is."""
     dropped = 5 if bits == 8 and colours.dtype == np.uint16 else 0
     if gamma is None:
         wide = colours.astype(np.uint32)
@@ -261,7 +222,7 @@ def _gray(colours: npt.NDArray[Any], gamma: int | None, bits: int) -> npt.NDArra
 
 
 def _curve(exponent: int, dtype: np.dtype[Any], dropped: int) -> npt.NDArray[np.uint32]:
-    """The power of every number of a dtype, which is taken from 0 to 1.
+    """Return the power of every number of a dtype, which is taken from 0 to 1.
 
     Args:
         exponent: In 1/100000.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 import zlib
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamrec import kernel
 from streamrec.errors import CorruptCompression, DataError, DecompressionBomb, TruncatedShard
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from streamrec.config import Compression
     from streamrec.values.columns import Bytes
 
-__all__ = ["LIMITS", "Compressor", "Decompressor", "Limits", "detect", "of_name"]
+__all__ = ["FREE", "RATIO", "Compressor", "Decompressor", "detect", "of_name"]
 
 HEAD = HEADER
 """The number of a shard's first bytes from which its compression is detected."""
@@ -60,21 +59,11 @@ _ENCODINGS: dict[str, Compression] = {
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "zlib": zlib.MAX_WBITS}
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits that protect from decompression bombs."""
-
-    ratio: int = 1100
-    """The most bytes out for each byte in. DEFLATE cannot exceed 1,032; zeros in TFRecords reach
-    1,028 with gzip, and 32,000 with zstd."""
-    free: int = 256 << 20
-    """Bytes of a shard that may come out at any ratio, since small shards of zeros are no attack.
-    """
-    total: int | None = None
-    """The most bytes of a shard that may come out at all; ``None`` for any number."""
-
-
-LIMITS = Limits()
+RATIO = 1100
+"""The most bytes out for each byte in. DEFLATE cannot exceed 1,032; zeros in TFRecords reach 1,028
+with gzip, and 32,000 with zstd."""
+FREE = 256 << 20
+"""Bytes of a shard that may come out at any ratio, since small shards of zeros are no attack."""
 
 
 def of_name(url: str, encoding: str | None = None) -> Compression:
@@ -120,10 +109,13 @@ class Decompressor:
     Args:
         kind: ``"gzip"``, ``"zlib"`` or ``"zstd"``.
         url: The shard, for errors.
-        limits: The limits beyond which a shard is refused.
+        ratio: The most bytes out for each byte in; a shard with more is refused as a bomb.
+        free: Bytes that may come out at any ratio.
     """
 
-    def __init__(self, kind: Compression, *, url: str, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, kind: Compression, *, url: str, ratio: int = RATIO, free: int = FREE
+    ) -> None:
         self.kind = kind
         self.url = url
         self.consumed = 0
@@ -132,7 +124,8 @@ class Decompressor:
         """Bytes that came out."""
         self.members = 0
         """The number of members, or frames, that were begun."""
-        self._limits = limits
+        self._ratio = ratio
+        self._free = free
         self._member: _Member | None = None
         self._step = bytearray()  # the library's input
         self._used = 0  # bytes of it that the library has used
@@ -238,14 +231,13 @@ class Decompressor:
                 self._use(padding)
                 return
             self.members += 1
-            self._member = _member(self.kind)
+            self._member = _Member(self.kind)
         taken, out = self._member.step(data, OUTPUT)
         if self._member.ended:
-            taken -= len(self._member.left)
             self._member = None
         self._use(taken)
         self._out = memoryview(out)
-        self._check_limits()
+        self._check_ratio()
 
     def _use(self, count: int) -> None:
         self._used += count
@@ -258,20 +250,14 @@ class Decompressor:
             return 0
         return len(data) - len(bytes(data).lstrip(b"\0"))
 
-    def _check_limits(self) -> None:
-        limits, produced = self._limits, self.produced + len(self._out)
-        if limits.total is not None and produced > limits.total:
-            raise self._error(
-                DecompressionBomb,
-                f"the shard's first {self.consumed} bytes decompress to more than the "
-                f"{limits.total} bytes that are allowed; write it as several smaller shards",
-            )
-        if produced > limits.free and produced > limits.ratio * self.consumed:
+    def _check_ratio(self) -> None:
+        produced = self.produced + len(self._out)
+        if produced > self._free and produced > self._ratio * self.consumed:
             raise self._error(
                 DecompressionBomb,
                 f"the shard's first {self.consumed} bytes decompress to {produced}, more than "
-                f"{limits.ratio} for each, which is refused as an attack; if it is none, write the "
-                f"shard with gzip, or as several of less than {limits.free >> 20} MiB",
+                f"{self._ratio} for each, which is refused as an attack; if it is none, write the "
+                f"shard with gzip, or as several of less than {self._free >> 20} MiB",
             )
 
     def _corrupt(self, error: Exception) -> DataError:
@@ -294,66 +280,35 @@ class Decompressor:
 _NOTHING = memoryview(b"")
 
 
-class _Member(Protocol):
+class _Member:
     """A library's decompressor of one member of a stream."""
 
-    pending: bool
-    """True while more can come out without more input."""
-    held: int
-    """Bytes taken of which the output has not all come out."""
-
-    @property
-    def ended(self) -> bool: ...
-
-    @property
-    def left(self) -> bytes:
-        """The bytes taken behind the member's end, which belong to the next member."""
-
-    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
-        """Decompress; return the number of bytes taken, and at most ``most`` bytes of output."""
-
-
-class _ZlibMember:
-    held, left = 0, b""
-
-    def __init__(self, window_bits: int) -> None:
+    def __init__(self, kind: Compression) -> None:
         self.pending = False
-        self._stream = zlib.decompressobj(window_bits)
-
-    @property
-    def ended(self) -> bool:
-        return self._stream.eof
-
-    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
-        out = self._stream.decompress(data, most)
-        left = len(self._stream.unused_data if self.ended else self._stream.unconsumed_tail)
-        self.pending = len(out) == most and not self.ended
-        return len(data) - left, out
-
-
-class _ZstdMember:
-    def __init__(self) -> None:
-        self.pending = False
+        """True while more can come out without more input."""
         self.held = 0
-        self._stream = zstd.ZstdDecompressor()
+        """Bytes taken of which the output has not all come out."""
+        self._is_zstd = kind == "zstd"
+        self._stream: Any = (
+            zstd.ZstdDecompressor() if self._is_zstd else zlib.decompressobj(_WINDOW_BITS[kind])
+        )
 
     @property
     def ended(self) -> bool:
-        return self._stream.eof
+        return bool(self._stream.eof)
 
-    @property
-    def left(self) -> bytes:
-        return self._stream.unused_data
-
-    def step(self, data: memoryview | bytes, most: int) -> tuple[int, bytes]:
-        out = self._stream.decompress(data, most)
-        self.pending = not (self.ended or self._stream.needs_input)
-        self.held = self.held + len(data) if self.pending else 0
-        return len(data), out
-
-
-def _member(kind: Compression) -> _Member:
-    return _ZstdMember() if kind == "zstd" else _ZlibMember(_WINDOW_BITS[kind])
+    def step(self, data: memoryview, most: int) -> tuple[int, bytes]:
+        """Decompress; return the number of bytes taken, and at most ``most`` bytes of output."""
+        stream = self._stream
+        out: bytes = stream.decompress(data, most)
+        if self._is_zstd:  # which takes all bytes, and holds those that it has no room for
+            left = stream.unused_data
+            self.pending = not (stream.eof or stream.needs_input)
+            self.held = self.held + len(data) if self.pending else 0
+        else:
+            left = stream.unused_data if stream.eof else stream.unconsumed_tail
+            self.pending = len(out) == most and not stream.eof
+        return len(data) - len(left), out
 
 
 class Compressor:
@@ -365,7 +320,7 @@ class Compressor:
 
     def __init__(self, kind: Compression) -> None:
         # The two modes of flush: output all that has gone in so far, and end the stream.
-        self._stream: _Stream
+        self._stream: Any
         if kind == "zstd":
             options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
             self._stream = zstd.ZstdCompressor(options=options)
@@ -376,20 +331,12 @@ class Compressor:
 
     def compress(self, data: Bytes) -> bytes:
         """Take more bytes, and return the compressed bytes that are ready."""
-        return self._stream.compress(data)
+        return bytes(self._stream.compress(data))
 
     def flush(self) -> bytes:
         """Return the compressed rest of all bytes taken so far."""
-        return self._stream.flush(self._modes[0])
+        return bytes(self._stream.flush(self._modes[0]))
 
     def finish(self) -> bytes:
         """Return the end of the compressed stream."""
-        return self._stream.flush(self._modes[1])
-
-
-class _Stream(Protocol):
-    """The methods that the libraries' compressors share."""
-
-    def compress(self, data: Bytes, /) -> bytes: ...
-
-    def flush(self, mode: Any, /) -> bytes: ...
+        return bytes(self._stream.flush(self._modes[1]))

@@ -160,8 +160,8 @@ class Index:
         """
         try:
             return cls(tuple(_entries(data)))
-        except _Malformed as fault:
-            raise MalformedIndex(str(fault), url=url) from None
+        except MalformedIndex as fault:
+            raise MalformedIndex(fault.message, url=url) from None
 
     def _counts(self) -> list[int]:
         return [entry.records for entry in self.entries]
@@ -215,22 +215,20 @@ def _plain(url: str) -> str:
     return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
 
 
-class _Malformed(Exception):
-    """An index's bytes are malformed; the message says why."""
-
-
 def _entries(data: bytes) -> list[ShardEntry]:
     """Check all of an index's bytes, and return its entries."""
     shards, chunks, text_bytes = _checked(data)
-    columns = _Columns(data)
-    sizes, records = columns.take("<i8", shards), columns.take("<i8", shards)
-    counts, names, etags = (columns.take("<u4", shards).tolist() for _ in range(3))
+    arrays, at = [], _HEAD.size
+    for dtype, count in (*[("<i8", shards)] * 2, *[("<u4", shards)] * 3, *[("<i8", chunks)] * 2):
+        arrays.append(np.frombuffer(data, dtype, count, at))
+        at += arrays[-1].nbytes
+    sizes, records, *lengths, begins, firsts = arrays
+    counts, names, etags = (array.tolist() for array in lengths)
     if sum(counts) != chunks or sum(names) + sum(etags) != text_bytes:
-        raise _Malformed(f"the index's parts do not add up, {_DAMAGED}")
-    begins, firsts = columns.take("<i8", chunks), columns.take("<i8", chunks)
-    strings = _strings(data[columns.offset : -_DIGEST], [*names, *etags])
+        raise MalformedIndex(f"the index's parts do not add up, {_DAMAGED}")
+    strings = _strings(data[at:-_DIGEST], [*names, *etags])
     if len(set(strings[:shards])) != shards:
-        raise _Malformed(f"two shards of the index have one name, {_DAMAGED}")
+        raise MalformedIndex(f"two shards of the index have one name, {_DAMAGED}")
     bounds = [0, *accumulate(counts)]
     entries = [
         ShardEntry(
@@ -251,31 +249,20 @@ def _entries(data: bytes) -> list[ShardEntry]:
 def _checked(data: bytes) -> tuple[int, int, int]:
     """Check length and digest; return the numbers of shards, of chunks, and of bytes of text."""
     if len(data) < _HEAD.size + _DIGEST or data[:8] != MAGIC:
-        raise _Malformed(f"the object does not begin like an index, {_DAMAGED}")
+        raise MalformedIndex(f"the object does not begin like an index, {_DAMAGED}")
     _, version, shards, chunks, text = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise _Malformed(
+        raise MalformedIndex(
             f"the index has version {version}, but this streamrec reads {VERSION}; upgrade "
             "streamrec, or write the index again"
         )
     if len(data) != _HEAD.size + shards * _SHARD + chunks * _CHUNK + text + _DIGEST:
-        raise _Malformed(f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}")
+        raise MalformedIndex(
+            f"the index has {len(data)} bytes, which is not what it says, {_DAMAGED}"
+        )
     if _digest(data[:-_DIGEST]) != data[-_DIGEST:]:
-        raise _Malformed(f"the index's digest is wrong, {_DAMAGED}")
+        raise MalformedIndex(f"the index's digest is wrong, {_DAMAGED}")
     return shards, chunks, text
-
-
-@dataclass
-class _Columns:
-    """A reader that takes arrays from an index's bytes, one after the other."""
-
-    data: bytes
-    offset: int = _HEAD.size
-
-    def take(self, dtype: str, count: int) -> npt.NDArray[np.int64]:
-        column = np.frombuffer(self.data, dtype, count, self.offset)
-        self.offset += column.nbytes
-        return column.astype(np.int64, copy=False)
 
 
 def _strings(text: bytes, lengths: list[int]) -> list[str]:
@@ -283,7 +270,7 @@ def _strings(text: bytes, lengths: list[int]) -> list[str]:
     try:
         return [text[a:b].decode() for a, b in pairwise(bounds)]
     except UnicodeDecodeError:
-        raise _Malformed(f"a name in the index is no text, {_DAMAGED}") from None
+        raise MalformedIndex(f"a name in the index is no text, {_DAMAGED}") from None
 
 
 def _check_entry(entry: ShardEntry) -> None:
@@ -302,7 +289,7 @@ def _check_entry(entry: ShardEntry) -> None:
             and (np.diff(firsts) <= np.diff(begins) // (HEADER + FOOTER)).all()
         )
     if not sound:
-        raise _Malformed(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
+        raise MalformedIndex(f"the chunks of {entry.name} in the index are impossible, {_DAMAGED}")
 
 
 def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

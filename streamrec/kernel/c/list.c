@@ -56,15 +56,8 @@ static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
 
 static bool put_floats(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
     if (size > sink->values_end - sink->values) return false;
-    if (!SR_BIG_ENDIAN) {
-        sr_copy(sink->values, at, size);
-        sink->values += size;
-        return true;
-    }
-    for (const uint8_t *end = at + size; at < end; at += 4, sink->values += 4) {
-        const uint32_t bits = sr_load32(at);
-        memcpy(sink->values, &bits, 4);
-    }
+    sr_copy(sink->values, at, size);
+    sink->values += size;
     return true;
 }
 

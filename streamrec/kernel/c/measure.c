@@ -76,7 +76,7 @@ static inline bool decode_directly(const struct measuring *self, uint32_t number
     if (!self->columns[number].values || !(at = single_piece(at, end, &size))) return false;
     uint8_t *out = slot(self, number, row_size(plan));
     if (plan->type == SR_INTS) return decode_ints(self, at, size, plan->count, (int64_t *)(void *)out);
-    if ((int64_t)size != row_size(plan) || SR_BIG_ENDIAN) return false;
+    if ((int64_t)size != row_size(plan)) return false;
     sr_copy(out, at, size);
     return true;
 }
@@ -193,7 +193,7 @@ static inline const uint8_t *read_likely_entry(struct measuring *self, const uin
     if (plan->type == SR_INTS) {
         if (!decode_ints(self, at, size, plan->count, (int64_t *)(void *)out)) return NULL;
     } else {
-        if (SR_BIG_ENDIAN || size != 4 * plan->count) return NULL;
+        if (size != 4 * plan->count) return NULL;
         memcpy(out, at, size);
     }
     self->states[number] = PRESENT;

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define SR_BIG_ENDIAN 1
-#else
-#define SR_BIG_ENDIAN 0
+#error "the kernel in C is for little-endian processors; the one in Python runs here"
 #endif
 
 #define SR_LIKELY(condition) __builtin_expect(!!(condition), 1)
@@ -29,23 +27,17 @@ static inline void sr_prefetch_once(const uint8_t *at, uintptr_t ahead) {
 static inline uint32_t sr_load32(const uint8_t *at) {
     uint32_t word;
     memcpy(&word, at, sizeof word);
-    return SR_BIG_ENDIAN ? __builtin_bswap32(word) : word;
+    return word;
 }
 
 static inline uint64_t sr_load64(const uint8_t *at) {
     uint64_t word;
     memcpy(&word, at, sizeof word);
-    return SR_BIG_ENDIAN ? __builtin_bswap64(word) : word;
+    return word;
 }
 
-static inline void sr_store32(uint8_t *at, uint32_t word) {
-    if (SR_BIG_ENDIAN) word = __builtin_bswap32(word);
-    memcpy(at, &word, sizeof word);
-}
+static inline void sr_store32(uint8_t *at, uint32_t word) { memcpy(at, &word, sizeof word); }
 
-static inline void sr_store64(uint8_t *at, uint64_t word) {
-    if (SR_BIG_ENDIAN) word = __builtin_bswap64(word);
-    memcpy(at, &word, sizeof word);
-}
+static inline void sr_store64(uint8_t *at, uint64_t word) { memcpy(at, &word, sizeof word); }
 
 #endif

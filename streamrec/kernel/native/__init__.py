@@ -12,11 +12,10 @@ from streamrec.kernel.native.frames import (
     corrupt_row,
     crc32c,
     frame_records,
-    gather,
     masked_crc32c,
     scan_frames,
 )
-from streamrec.kernel.native.interleaving import interleave
+from streamrec.kernel.native.rows import gather, interleave
 
 __all__ = [
     "Parser",

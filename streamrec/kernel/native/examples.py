@@ -22,7 +22,7 @@ __all__ = ["Parser"]
 
 
 class Parser:
-    """The parser in C; see :class:`streamrec.kernel.contract.Parser`."""
+    """The parser in C; see :class:`streamrec.kernel.reference.Parser`."""
 
     def __init__(
         self,

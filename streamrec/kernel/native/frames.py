@@ -1,4 +1,4 @@
-"""CRC32C, TFRecord frames and the copying of records, by the extension."""
+"""CRC32C and TFRecord frames, by the extension."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
-from streamrec.kernel.native.columns import memory
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, mask
 from streamrec.kernel.native.rows import hold
-from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
-    from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 
 _FIRST_CAPACITY = 1024
 """Records for which a scan allocates arrays before it knows how long records are."""
@@ -89,16 +86,3 @@ def frame_records(rows: RecordRows) -> ByteArray:
     frames = np.empty(rows.nbytes + len(rows) * (HEADER + FOOTER), np.uint8)
     _native.frame(hold(rows), frames)
     return frames
-
-
-def gather(rows: RecordRows, allocate: Allocate = fresh) -> BytesColumn:
-    """Copy the payloads of rows into one column.
-
-    Args:
-        rows: The records.
-        allocate: The source of memory for a large column.
-    """
-    values = memory((rows.nbytes,), np.dtype(np.uint8), allocate)
-    offsets = np.empty(len(rows) + 1, np.int64)
-    _native.gather(hold(rows), values, offsets)
-    return BytesColumn(values, offsets)

@@ -11,11 +11,10 @@ from streamrec.kernel.reference.frames import (
     corrupt_row,
     crc32c,
     frame_records,
-    gather,
     masked_crc32c,
     scan_frames,
 )
-from streamrec.kernel.reference.interleaving import interleave
+from streamrec.kernel.reference.rows import gather, interleave
 
 __all__ = [
     "Parser",

@@ -12,7 +12,7 @@ from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, 
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -24,7 +24,19 @@ __all__ = ["Parser"]
 
 
 class Parser:
-    """The parser in Python; see :class:`streamrec.kernel.contract.Parser`."""
+    """A parser of serialized messages into columns, for any number of threads.
+
+    It accepts what protobuf accepts: a record that protobuf's parser refuses is ``MALFORMED``, even
+    if the fault is in a feature that no plan names. Those features are checked and skipped. If a
+    feature occurs twice, the last one counts. A feature without a list is absent.
+
+    Args:
+        plans: The columns of an Example's features, or of a SequenceExample's context: ``FIXED``,
+            ``VARLEN`` or ``RAW``. No two have the same name.
+        lists: The columns of a SequenceExample's feature lists: ``STEPS``. No two have the same
+            name. ``None``: the records are Examples.
+        allocate: A source of memory for large columns, which the kernel in C uses.
+    """
 
     def __init__(
         self,
@@ -34,10 +46,21 @@ class Parser:
     ) -> None:
         self._plans = tuple(plans)
         self._lists = tuple(lists or ())
-        self._parse = _example if lists is None else _sequence_example
+        self._of_sequences = lists is not None
 
     def parse(self, rows: RecordRows) -> list[Column]:
-        """Parse records into columns, as the contract specifies."""
+        """Parse records into columns.
+
+        Args:
+            rows: The serialized messages.
+
+        Returns:
+            One column for each of ``plans``, then one for each of ``lists``.
+
+        Raises:
+            KernelFault: For the first row that does not fit: the fault of its bytes as a whole,
+                else of the first of ``plans`` that it breaks, else of the first of ``lists``.
+        """
         plans = (*self._plans, *self._lists)
         builders = [_BUILDERS[plan.kind](plan, len(rows)) for plan in plans]
         split = len(self._plans)
@@ -50,34 +73,21 @@ class Parser:
         """Yield the number, the features and the feature lists of each row."""
         from google.protobuf.message import DecodeError
 
-        parse = self._parse()
+        from streamrec.kernel.messages import MESSAGES
+
+        parse = MESSAGES["SequenceExample" if self._of_sequences else "Example"].FromString
         sizes = rows.lengths.tolist()
         for row, payload in enumerate(rows.payloads()):
             if sizes[row] > contract.LARGEST_MESSAGE:
                 raise KernelFault(Fault.TOO_LARGE, row)
             try:
-                yield row, *parse(payload)
+                message = parse(payload)
             except DecodeError:
                 raise KernelFault(Fault.MALFORMED, row) from None
-
-
-def _example() -> Callable[[memoryview], tuple[Any, Any]]:
-    from streamrec.kernel.messages import MESSAGES
-
-    parse = MESSAGES["Example"].FromString
-    return lambda payload: (parse(payload).features.feature, None)
-
-
-def _sequence_example() -> Callable[[memoryview], tuple[Any, Any]]:
-    from streamrec.kernel.messages import MESSAGES
-
-    parse = MESSAGES["SequenceExample"].FromString
-
-    def parts(payload: memoryview) -> tuple[Any, Any]:
-        message = parse(payload)
-        return message.context.feature, message.feature_lists.feature_list
-
-    return parts
+            if self._of_sequences:
+                yield row, message.context.feature, message.feature_lists.feature_list
+            else:
+                yield row, message.features.feature, None
 
 
 def _add(builders: Sequence[_Builder], values: Any, row: int) -> None:

@@ -1,4 +1,4 @@
-"""CRC32C, TFRecord frames and the copying of records, in Python."""
+"""CRC32C and TFRecord frames, in Python."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import crc32c as _crc32c
 import numpy as np
 
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh, mask
-from streamrec.values.columns import BytesColumn
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, mask
 
 if TYPE_CHECKING:
-    from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes
     from streamrec.values.records import RecordRows
 
-__all__ = ["corrupt_row", "crc32c", "frame_records", "gather", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -108,16 +106,3 @@ def frame_records(rows: RecordRows) -> ByteArray:
         parts += (length, _CRC.pack(masked_crc32c(length)))
         parts += (payload, _CRC.pack(masked_crc32c(payload)))
     return np.frombuffer(bytearray().join(parts), np.uint8)
-
-
-def gather(
-    rows: RecordRows,
-    allocate: Allocate = fresh,  # noqa: ARG001 - joining brings its own memory
-) -> BytesColumn:
-    """Copy the payloads of rows into one column.
-
-    Args:
-        rows: The records.
-        allocate: Not used: joining brings its own memory.
-    """
-    return BytesColumn.of(list(rows.payloads()))

@@ -10,9 +10,9 @@ import numpy as np
 from streamrec import kernel
 from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import BatchMemory
+from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import one_by_one
-from streamrec.formats.examples.sequences import parser_of
 from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions

@@ -17,7 +17,7 @@ import numpy as np
 from streamrec import kernel
 from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.examples.descriptions import is_pair
-from streamrec.formats.examples.sequences import parser_of
+from streamrec.formats.examples.features import parser_of
 from streamrec.plan.coordinates import Coordinates
 from streamrec.values.batch import Origin
 from streamrec.values.records import RecordRows

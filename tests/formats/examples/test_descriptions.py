@@ -14,7 +14,6 @@ from streamrec.formats.examples.descriptions import (
     describe,
     from_description,
     is_pair,
-    pair_from_description,
 )
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
@@ -128,7 +127,7 @@ class TestPairs:
     def test_round_trip(self, context: Any, sequence: Any) -> None:
         plain = json.loads(json.dumps(describe((context, sequence))))
         assert is_pair(plain)
-        assert pair_from_description(plain) == (context, sequence)
+        assert from_description(plain) == (context, sequence)
 
     @given(features=FEATURES)
     def test_features_are_never_taken_for_a_pair(self, features: dict[str, Any]) -> None:
@@ -152,7 +151,7 @@ class TestPairs:
             """
         )
         assert is_pair(plain)
-        assert pair_from_description(plain) == (
+        assert from_description(plain) == (
             {"dtype": FixedLenFeature((), bytes)},
             {"frames": FixedLenSequenceFeature((), float)},
         )
@@ -166,7 +165,7 @@ class TestPairs:
     def test_either_part_may_lack(self) -> None:
         assert describe((None, {})) == {"context": {}, "sequence": {}}
         assert is_pair({"sequence": {}})
-        assert pair_from_description({"sequence": {}}) == ({}, {})
+        assert from_description({"sequence": {}}) == ({}, {})
 
     @pytest.mark.parametrize(
         ("context", "sequence", "name"),
@@ -180,7 +179,7 @@ class TestPairs:
             describe(({"a": context}, sequence))
         plain = {"context": describe({"a": context}), "sequence": describe(sequence)}
         with pytest.raises(ConfigError, match="leave one of them out"):
-            pair_from_description(plain)
+            from_description(plain)
 
     def test_the_lengths_have_a_name_too(self) -> None:
         pair = ({"a/length": VarLenFeature(int)}, {"a": FixedLenSequenceFeature((), int)})
@@ -194,7 +193,7 @@ class TestPairs:
 
     def test_faults_name_the_feature(self) -> None:
         with pytest.raises(ConfigError, match="feature 'x': there is no kind"):
-            pair_from_description({"sequence": {"x": {"kind": "steps", "dtype": "int64"}}})
+            from_description({"sequence": {"x": {"kind": "steps", "dtype": "int64"}}})
 
 
 class TestAsPython:

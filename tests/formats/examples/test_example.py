@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 
 from streamrec.errors import WrongFeatureType
 from streamrec.formats.examples.example import (
-    BytesList,
     Example,
     Feature,
-    FeatureList,
-    FeatureLists,
     Features,
-    FloatList,
-    Int64List,
     SequenceExample,
     encode_example,
 )
 from streamrec.formats.shards.tfrecord import FrameScanner
+from streamrec.kernel.messages import MESSAGES
 from tests.data.expected import SHARDS, decode_feature, shard_bytes
 
 pytestmark = pytest.mark.both_kernels
 
+BytesList, FloatList, Int64List = (MESSAGES[f"{kind}List"] for kind in ("Bytes", "Float", "Int64"))
+FeatureList, FeatureLists = MESSAGES["FeatureList"], MESSAGES["FeatureLists"]
 EXAMPLE_SHARDS = [name for name in SHARDS if not name.startswith("sizes")]
 
 

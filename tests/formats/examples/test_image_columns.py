@@ -15,12 +15,14 @@ from streamrec.formats.examples.example import (
     encode_example,
     encode_sequence_example,
 )
-from streamrec.formats.examples.features import FeatureParser, parse_example, parse_single_example
-from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
-from streamrec.formats.examples.sequences import (
+from streamrec.formats.examples.features import (
+    FeatureParser,
+    parse_example,
     parse_sequence_example,
+    parse_single_example,
     parse_single_sequence_example,
 )
+from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeature
 from streamrec.formats.images.image import encode_png
 from streamrec.values.columns import Pictures, Ragged

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.examples.padding import as_items, padded
+from streamrec.formats.examples.spec_columns import as_items, padded
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 pytestmark = pytest.mark.both_kernels

@@ -10,7 +10,7 @@ from streamrec.errors import ConfigError, DataError, MalformedExample, MissingFe
 from streamrec.errors import WrongFeatureType as Wrong
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import SequenceExample
-from streamrec.formats.examples.sequences import SequenceFeatureParser, parser_of
+from streamrec.formats.examples.features import FeatureParser, parser_of
 from streamrec.values.records import RecordRows
 
 pytestmark = pytest.mark.both_kernels
@@ -195,7 +195,7 @@ class TestErrors:
             sr.parse_sequence_example([record({"a": [b"x"]}, a=[[1.0]])], *features)
 
     def test_junk(self) -> None:
-        parser = SequenceFeatureParser((CONTEXT, None))
+        parser = FeatureParser((CONTEXT, None))
         rows = RecordRows.of([RECORDS[0], b"\xff"])
         with pytest.raises(MalformedExample, match=r"tf\.train\.SequenceExample") as caught:
             parser.parse(rows, url_of=lambda shard: f"s3://b/{shard}")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.formats.examples import wire_format
-from streamrec.formats.examples.example import Int64List
 from streamrec.formats.examples.wire_format import FIRST, framed, varint, varints
+from streamrec.kernel.messages import MESSAGES
 
 pytestmark = pytest.mark.both_kernels
 
@@ -34,7 +34,7 @@ def test_a_varint(value: int, octets: bytes) -> None:
 def test_varints_are_what_protobuf_reads(values: list[int]) -> None:
     column = varints(np.array(values, np.int64))
     packed = FIRST + framed(column.values.tobytes())
-    assert list(Int64List.FromString(packed).value) == values
+    assert list(MESSAGES["Int64List"].FromString(packed).value) == values
     assert column.to_list() == [varint(value % 2**64) for value in values]
 
 

@@ -10,9 +10,16 @@ import pytest
 from streamrec.errors import MalformedImage
 from streamrec.formats.images import png
 from streamrec.formats.images.image import encode_png
-from tests.formats.pictures.made import header, noise, of_chunks, random_png, saved, transparency
+from tests.formats.pictures.made import (
+    PNG_KINDS,
+    header,
+    noise,
+    of_chunks,
+    random_png,
+    saved,
+    transparency,
+)
 
-KINDS = [(kind, depth) for kind, depths in png._DEPTHS.items() for depth in depths]
 END = (b"IEND", b"")
 
 
@@ -30,7 +37,7 @@ def small(kind: int, depth: int, rows: list[bytes], *chunks: tuple[bytes, bytes]
     return of_chunks((b"IHDR", header(2, len(rows), depth, kind)), *chunks, (b"IDAT", data), END)
 
 
-@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize(("kind", "depth"), PNG_KINDS)
 @pytest.mark.parametrize("interlaced", [False, True])
 def test_every_kind_has_a_shape(kind: int, depth: int, interlaced: bool) -> None:
     contents = random_png(kind, depth, interlaced=interlaced)
@@ -78,11 +85,11 @@ class TestPalettes:
 
     @pytest.mark.parametrize("body", [b"", b"ab", bytes(771)])
     def test_a_corrupt_one(self, body: bytes) -> None:
-        with pytest.raises(MalformedImage, match="palette is corrupt"):
+        with pytest.raises(MalformedImage, match="palette is corrupt, or is not there"):
             read(small(3, 8, [b"\0\0"], (b"PLTE", body)))
 
     def test_none(self) -> None:
-        with pytest.raises(MalformedImage, match="lacks its header, its palette"):
+        with pytest.raises(MalformedImage, match="palette is corrupt, or is not there"):
             read(small(3, 8, [b"\0\0"]))
 
     def test_of_other_kinds_it_says_nothing(self) -> None:
@@ -99,11 +106,13 @@ class TestTransparency:
         contents = small(0, 16, [b"\1\2\1\3"], (b"tRNS", b"\1\2"))
         assert read(contents, 4)[0, :, 3].tolist() == [0, 255]
 
-    def test_what_does_not_fit_says_nothing(self) -> None:
-        contents = small(0, 8, [b"ab"], (b"tRNS", b"\0"))
-        assert read(contents, 4)[0, :, 3].tolist() == [255, 255]
+    def test_a_corrupt_one(self) -> None:
+        with pytest.raises(MalformedImage, match="tRNS is corrupt"):
+            read(small(0, 8, [b"ab"], (b"tRNS", b"\0")), 4)
 
-    @pytest.mark.parametrize(("kind", "depth"), [each for each in KINDS if each[0] in (0, 2, 3)])
+    @pytest.mark.parametrize(
+        ("kind", "depth"), [each for each in PNG_KINDS if each[0] in (0, 2, 3)]
+    )
     def test_every_kind(self, kind: int, depth: int) -> None:
         contents = random_png(kind, depth, extra=[transparency(kind, depth)])
         assert read(contents, 4).shape == (9, 11, 4)
@@ -175,6 +184,22 @@ class TestChunks:
     def test_what_is_refused(self, chunks: list[tuple[bytes, bytes]]) -> None:
         with pytest.raises(MalformedImage):
             read(of_chunks(*chunks))
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [(b"PLTE", b"abc"), (b"sRGB", b"\0")],
+            [(b"tRNS", bytes(6)), (b"PLTE", b"abc")],
+            [(b"gAMA", bytes(4)), (b"gAMA", bytes(4))],
+            [(b"sRGB", b"\4")],
+            [(b"gAMA", b"\0")],
+        ],
+    )
+    def test_what_would_change_colours_and_is_corrupt_or_misplaced(
+        self, chunks: list[tuple[bytes, bytes]]
+    ) -> None:
+        with pytest.raises(MalformedImage, match=r"stands too late, or twice|is corrupt"):
+            read(small(2, 8, [b"abcdef"], *chunks))
 
     def test_a_size_that_the_bytes_cannot_hold(self) -> None:
         data = zlib.compress(bytes(1000))

@@ -84,7 +84,7 @@ def test_channels_that_are_not_given(kind: str, channels: int) -> None:
 
 
 def test_an_unknown_chunk() -> None:
-    with pytest.raises(MalformedImage, match="begins with a chunk b'VP9 '"):
+    with pytest.raises(MalformedImage, match="cannot be decoded"):
         read(LOSSY[:12] + b"VP9 " + LOSSY[16:])
 
 

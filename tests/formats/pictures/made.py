@@ -19,6 +19,14 @@ ADAM7 = (
 """First column and row of each pass, and the steps between them."""
 
 
+PNG_KINDS = [
+    *((0, depth) for depth in (1, 2, 4, 8, 16)),
+    *((3, depth) for depth in (1, 2, 4, 8)),
+    *((kind, depth) for kind in (2, 4, 6) for depth in (8, 16)),
+]
+"""Colour types, and the bits of a channel that each may have."""
+
+
 def noise(shape: tuple[int, ...], seed: int = 0, most: int = 255) -> Any:
     return np.random.default_rng(seed).integers(0, most + 1, shape)
 

@@ -25,7 +25,7 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.shards.compression import Compressor, Decompressor, Limits
+from streamrec.formats.shards.compression import Compressor, Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
@@ -327,9 +327,10 @@ class TestFaults:
     @pytest.mark.parametrize("kind", PACKED)
     @asynchronous
     async def test_a_bomb(self, kind: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
-        limits = Limits(ratio=50, free=1 << 20)
         monkeypatch.setattr(
-            module, "Decompressor", lambda kind, url: Decompressor(kind, url=url, limits=limits)
+            module,
+            "Decompressor",
+            lambda kind, url: Decompressor(kind, url=url, ratio=50, free=1 << 20),
         )
         store = ScriptedStore({"s": pack(kind, frame(bytes(30 << 20)))})
         _, error = await failure_of(dataset_of(store, max_record_bytes="30MiB"))

@@ -1,4 +1,4 @@
-"""The rows of several lanes in one order, in Python."""
+"""Rows of records: their copying, and those of several lanes in one order, in Python."""
 
 from __future__ import annotations
 
@@ -6,16 +6,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec.kernel.contract import Interleaved
+from streamrec.kernel.contract import Interleaved, fresh
+from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.kernel.contract import Run
+    from streamrec.kernel.contract import Allocate, Run
     from streamrec.values.columns import Indices
 
-__all__ = ["interleave"]
+__all__ = ["gather", "interleave"]
+
+
+def gather(
+    rows: RecordRows,
+    allocate: Allocate = fresh,  # noqa: ARG001 - joining brings its own memory
+) -> BytesColumn:
+    """Copy the payloads of rows into one column.
+
+    Args:
+        rows: The records.
+        allocate: Not used: joining brings its own memory.
+    """
+    return BytesColumn.of(list(rows.payloads()))
 
 
 def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> Interleaved:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.formats.examples.partitions import MOST_EMPTY_ROWS, Misfit, partitioned
+from streamrec.formats.examples.composite import MOST_EMPTY_ROWS, Misfit, partitioned
 from streamrec.formats.examples.specs import (
     RowLengths,
     RowLimits,
