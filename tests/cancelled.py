@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 TURNS = 20
-"""Of the loop, that a cleanup takes here."""
+"""Turns of the loop that a cleanup takes here."""
 
 
 class Stubborn:

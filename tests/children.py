@@ -1,4 +1,4 @@
-"""Forked children, and what they say."""
+"""Forked children, and the results that they send."""
 
 from __future__ import annotations
 

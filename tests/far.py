@@ -34,10 +34,10 @@ class Far:
     """The URL under which objects are found."""
     options: dict[str, Any] = field(default_factory=dict)
     pins: bool = True
-    """Whether the store says which version it sends."""
+    """True where the store says which version it sends."""
 
     def url(self, name: str) -> str:
-        """Of an object, or of a range of them."""
+        """Return the URL of an object, or of a range of objects."""
         return f"{self.root}/{name}"
 
 

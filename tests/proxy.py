@@ -45,12 +45,12 @@ class FaultProxy:
         self._thread = StoreThread(_Running(self))
 
     def fail(self, *rules: Fault) -> None:
-        """From now on these go wrong."""
+        """Apply these rules from now on."""
         self._faults = Faults(rules)
 
     @property
     def applied(self) -> int:
-        """How many requests were changed."""
+        """Return the number of requests that were changed."""
         return sum(self._faults.applied)
 
     def __enter__(self) -> Self:

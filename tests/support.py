@@ -1,4 +1,4 @@
-"""What tests of several parts need."""
+"""Helpers of the tests of several rooms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
 FEWEST_EXAMPLES = 5
-"""By day a property that has few examples keeps as many as this."""
+"""Least number of examples that a property keeps in the daily profile."""
 
 
 def examples(number: int) -> int:
@@ -49,7 +49,7 @@ def no_switching() -> Iterator[None]:
 
 
 def another_ran_within(work: Callable[[], object]) -> bool:
-    """Whether this thread ran while another one did its work; under :func:`no_switching`."""
+    """Return whether another thread ran during the work; under :func:`no_switching`."""
     begun, done = threading.Event(), threading.Event()
 
     def begin() -> None:

@@ -63,7 +63,7 @@ class Block(NamedTuple):
     info: str
     body: str
     line: int
-    """Of its first line of code, from 1."""
+    """Number of its first line of code, from 1."""
     after: str
     """The text between the block before and this one."""
 
@@ -89,13 +89,13 @@ def runs(block: Block) -> bool:
 
 
 def files(page: Path) -> dict[str, str]:
-    """The programs that a tutorial has its reader save, by name: their first line is the name."""
+    """Return the programs that a tutorial tells to save, by the names in their first lines."""
     found = ((_FILE.match(block.body), block.body) for block in blocks(page))
     return {match["name"]: body for match, body in found if match}
 
 
 def scripts(page: Path) -> tuple[str, str]:
-    """The page's code: before anything connects to a feeder, and from there on.
+    """Return the page's code, split where it first connects to a feeder.
 
     The lines have the page's numbers.
     """
@@ -107,27 +107,27 @@ def scripts(page: Path) -> tuple[str, str]:
 
 
 def shown_output(page: Path) -> str:
-    """What the page says that its code prints: plain blocks right behind those of Python."""
+    """Return the output that the page shows: plain blocks right after those of Python."""
     found = blocks(page)
     pairs = itertools.pairwise(found)
     return "".join(b.body for a, b in pairs if runs(a) and not b.info and not b.after)
 
 
 def commands(page: Path) -> list[tuple[list[str], str]]:
-    """Each ``$ streamrec`` of the page, as arguments, and the output that it shows."""
+    """Return each ``$ streamrec`` of the page, as arguments, and the output that it shows."""
     shown = "".join(block.body for block in blocks(page) if block.info == "console")
     found = re.findall(r"^\$ streamrec (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
     return [(shlex.split(line), output) for line, output in found]
 
 
 def transcript(page: Path) -> list[tuple[str, str]]:
-    """Each command of the page, whatever it is, and the output that it shows."""
+    """Return each command of the page, and the output that it shows."""
     shown = "".join(block.body for block in blocks(page) if block.info == "console")
     return re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Where only this very package is found, and files are left where they are noticed."""
+    """Return variables that find only this package, and leave files where they are noticed."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)}
 
 
@@ -212,7 +212,7 @@ def in_a_shell(commands: list[str], directory: Path) -> list[str]:
 
 
 def section(page: Path, heading: str) -> str:
-    """What stands below a heading, up to the next one of its level."""
+    """Return the text below a heading, up to the next heading of its level."""
     level = heading.partition(" ")[0]
     _, _, rest = f"\n{page.read_text()}".partition(f"\n{heading}\n")
     assert rest, f"{name_of(page)} has no {heading!r}"
@@ -220,7 +220,7 @@ def section(page: Path, heading: str) -> str:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The cells of all table rows that begin with a name in backquotes, by that name."""
+    """Return the cells of all table rows that begin with a name in backquotes, by that name."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line[1:-1].split("|")]
@@ -231,7 +231,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def defaults_of(model: type[BaseModel], table: dict[str, list[str]]) -> dict[str, Any]:
-    """What the table says, as plain values; required settings have none."""
+    """Return the table's defaults as plain values; required settings have none."""
     written = {name: cells[0].strip("`") for name, cells in table.items()}
     assert {name for name, text in written.items() if not text} == {
         name for name, field in model.model_fields.items() if field.is_required()
@@ -428,7 +428,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes of headings."""
     text = _FENCE.sub("", page.read_text())
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)

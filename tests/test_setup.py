@@ -1,4 +1,4 @@
-"""Installing builds the kernel in C, or goes without it, as it is told."""
+"""Installing builds the kernel in C, or does without it, as the variable says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """What a build reads, the image's too, where it may leave its own files."""
+    """Return a copy of the files that a build reads, where it may leave its own."""
     copy = tmp_path / "sources"
     for name in copied():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def collective(others: list[str]) -> Callable[[Any], Any]:
-    """What JAX's does, where the other processes have these texts."""
+    """Return JAX's collective where the other processes give these texts."""
     rows = [np.frombuffer(text.encode(), np.uint8) for text in others]
 
     def allgather(array: np.ndarray[Any, Any]) -> Any:

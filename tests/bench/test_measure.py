@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is not compiled anew: that is for the sake of timings."""
+    """Skip compiling the package, which only timings need."""
     monkeypatch.setattr(compileall, "compile_dir", lambda *_, **__: True)
 
 

@@ -1,4 +1,4 @@
-"""A demo that takes no time, and who watches it."""
+"""A demo that takes no time, and its observer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def objects(templates: list[Path]) -> SyntheticObjects:
 
 
 def read_all(objects: SyntheticObjects, key: str, start: int, stop: int) -> bytes:
-    """As the server reads: again from where the last piece ended."""
+    """Read as the server does: each time from the end of the last piece."""
     content = objects.open("b", key)
     pieces = []
     while start < stop:

@@ -60,7 +60,7 @@ def batch(step: int, *, size: int = 100, rank: int = 0, world_size: int = 1) -> 
 
 
 def received(message: BatchMessage) -> BatchMessage:
-    """A message as it comes from a socket: one aligned, writable buffer."""
+    """Return the message as a socket gives it, in one aligned, writable buffer."""
     if not message.payload_size:
         return BatchMessage(message.metadata)
     memory = aligned(message.payload_size)
@@ -69,7 +69,7 @@ def received(message: BatchMessage) -> BatchMessage:
 
 
 def decoded(message: BatchMessage) -> Batch:
-    """The batch of a received message of the only rank."""
+    """Return the batch of a received message of the only rank."""
     return payload.decode(message, fingerprint(), 0, 1)
 
 

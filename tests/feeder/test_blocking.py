@@ -206,7 +206,7 @@ class Interrupted(Exception):
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[], None]]:
-    """Sends a signal in the middle of whatever waits, as Ctrl-C is."""
+    """Yield a function that interrupts any wait with a signal, as Ctrl-C does."""
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted

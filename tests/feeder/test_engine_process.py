@@ -15,7 +15,7 @@ HEAVY = ("aiohttp", "asyncio", "numpy", "pydantic", "streamrec.config")
 
 
 def said(code: str, order: object = None) -> str:
-    """What an interpreter of its own prints."""
+    """Return the output of a new interpreter."""
     command, order = [sys.executable, "-c", code], json.dumps(order)
     done = subprocess.run(command, input=order, capture_output=True, text=True, check=True)
     return done.stdout.strip()

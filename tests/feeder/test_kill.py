@@ -45,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A few MB, so that several batches of each rank are on their way at any time."""
+    """Write a few MB, so that several batches of each rank are in flight at any time."""
     directory = tmp_path_factory.mktemp("kill")
     blobs = np.random.default_rng(1)
     for shard in range(16):
@@ -81,7 +81,7 @@ class Feeders:
         self._addresses: list[str | None] = [None, None]
 
     def address(self, turn: int) -> str:
-        """Where a client that has failed so often is to go; the other one may be down."""
+        """Return the address for a client's next attempt; the other feeder may be down."""
         number = turn % 2
         if self._addresses[number] is None:
             self._addresses[number] = self._children[number].ready()["listen"][0]

@@ -39,7 +39,7 @@ async def opened(feeder: Feeder, **options: Any) -> AsyncFeed:
 
 
 async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
-    """What a feeder says to some bytes, until it closes the connection."""
+    """Return a feeder's answers to some bytes, until it closes the connection."""
     ours, theirs = socket.socketpair()
     serving = asyncio.create_task(feeder.serve_socket(theirs))
     ours.setblocking(False)
@@ -349,7 +349,7 @@ class TestSilentCrowds:
 
 
 class TestObstacle:
-    """What keeps a feeder from being ready, by what it says."""
+    """The reasons why a feeder is not ready, and their texts."""
 
     @on_both_loops
     async def test_as_many_clients_as_may_be(self) -> None:

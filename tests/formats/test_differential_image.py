@@ -64,7 +64,7 @@ OTHERS = {
 
 
 def compare(theirs: Any, ours: Any) -> None:
-    """That both give the same, or both refuse."""
+    """Check that both give the same picture, or both refuse."""
     try:
         expected = theirs().numpy()
     except refusals():

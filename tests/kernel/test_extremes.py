@@ -74,7 +74,7 @@ def is_twin(kernel: Any) -> bool:
 
 
 def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:
-    """What it gives, and the most memory that it held, in bytes."""
+    """Return the result of a call, and the most memory that it held, in bytes."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]
@@ -235,7 +235,7 @@ class TestManyFeatures:
 
 
 class TestARecordOfThreeGibibytes:
-    """Of zeros that the system keeps no memory for, as long as nobody writes to them."""
+    """A record of 3 GiB of zeros, for which the system keeps no memory until it is written."""
 
     SIZE = 3 * GIBIBYTE
 

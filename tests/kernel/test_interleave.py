@@ -27,7 +27,7 @@ def int64(*values: int) -> Any:
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run[RecordRows]:
-    """Some of some rows, whose columns hold anything: they are moved, not looked at."""
+    """Draw some of some rows, whose columns hold anything: they are moved, not read."""
     n = draw(st.integers(0, 6))
     first, last = sorted(draw(st.tuples(*[st.integers(0, n)] * 2)))
     buffers = tuple(np.empty(k, np.uint8) for k in range(draw(st.integers(0, 3))))
@@ -74,7 +74,7 @@ def one_by_one(lanes: Lanes, keys: list[int]) -> list[tuple[int, ...]]:
 
 
 def listed(run: Run[RecordRows]) -> list[tuple[int, ...]]:
-    """The columns of each of the run's rows."""
+    """Return the columns of each of the run's rows."""
     columns = [column[run.first : run.last].tolist() for column in columns_of(run.rows)]
     return list(zip(*columns, strict=True))
 

@@ -54,7 +54,7 @@ class Oracle:
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[tuple[int, int, int]]:
-        """What one rank delivers, in order."""
+        """Return what one rank delivers, in order."""
         keyed = [
             ((number, lane), record)
             for lane in range(rank, self.order.lanes, world_size)
@@ -63,7 +63,7 @@ class Oracle:
         return [record for _, record in sorted(keyed)]
 
     def _lane_epoch(self, lane: int, epoch: int) -> list[Record]:
-        """What the lane's windows are filled with: of each of its open shards in turn, and kept."""
+        """Return the records that fill a lane's windows, one of each of its open shards in turn."""
         left = [
             self._open_shard_epoch(open_shard, lane, epoch)
             for open_shard in self.order.divided(self.open_shards)
@@ -93,11 +93,11 @@ class Oracle:
 
     @property
     def open_shards(self) -> int:
-        """How many shards each lane has open at once."""
+        """Return the number of shards that each lane has open at once."""
         return 1 if self.windows is None else self.windows.open_shards
 
     def _left(self, lane: int, epoch: int, number: int, shards: list[int]) -> list[int]:
-        """The order in which records of these shards leave a window."""
+        """Return the order in which records of these shards leave a window."""
         assert self.windows is not None
         if self.open_shards == 1:
             own = np.array(shards, np.int32)
@@ -162,7 +162,7 @@ class RecordOracle:
         return sum(self.shards[shard][record] + 16 for shard, record in records)
 
     def lane_epoch(self, lane: int, epoch: int) -> list[tuple[list[tuple[int, int]], int]]:
-        """What the lane has of each chunk in an epoch, and about how many bytes that is."""
+        """Return the lane's records of each chunk of an epoch, and about how many bytes."""
         chunks = self.chunks()
         if self.shuffle:
             order = permutation(len(chunks), seed_of(CHUNKS, self.seed, epoch))
@@ -193,7 +193,7 @@ class RecordOracle:
     def _order(
         self, window: list[tuple[int, int]], lane: int, epoch: int, number: int, first: int
     ) -> list[int]:
-        """The order in which a window's records leave it."""
+        """Return the order in which a window's records leave it."""
         if self.windows is None:
             return list(range(len(window)))
         if self.keep is None and self.shuffle:
@@ -239,7 +239,7 @@ class RecordOracle:
         return out
 
     def rank(self, rank: int, world_size: int, epochs: range) -> list[Record]:
-        """What one rank delivers, in order."""
+        """Return what one rank delivers, in order."""
         keyed = [
             ((number, lane), record)
             for lane in range(rank, self.lanes, world_size)
@@ -271,7 +271,7 @@ def plainly_stratified(chunks: Sequence[int], seed: int) -> list[int]:
 def plainly_bucketed(
     buckets: Buckets, lane: int, first: int, lengths: Sequence[int], drawn: list[int]
 ) -> list[int]:
-    """The order in which a window's records leave it, as docs/explanation/order.md says it."""
+    """Return the order in which a window's records leave it, as docs/explanation/order.md says."""
     places = range(first, first + len(lengths))
     wanted = [bucket_of(buckets, (i * buckets.lanes + lane) // buckets.rows) for i in places]
     by_length = sorted(drawn, key=lambda record: lengths[record])
@@ -284,7 +284,7 @@ def plainly_bucketed(
 
 
 def bucket_of(buckets: Buckets, batch: int) -> int:
-    """The bucket of a global batch."""
+    """Return the bucket of a global batch."""
     cycle, place = divmod(batch, buckets.count)
     seed, first = seed_of(BUCKETS, buckets.seed), cycle * buckets.count
     return sorted(range(buckets.count), key=lambda k: number(first + k, seed))[place]

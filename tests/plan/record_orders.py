@@ -20,7 +20,7 @@ SHARDS = (
 
 
 def entry(name: str, lengths: tuple[int, ...], chunk_bytes: int) -> ShardEntry:
-    """What the index says of a shard whose records have these lengths."""
+    """Return the index's entry of a shard whose records have these lengths."""
     finder = ChunkFinder(chunk_bytes)
     sizes = np.array(lengths, np.int64)
     ends = np.cumsum(sizes + HEADER + FOOTER)

@@ -102,7 +102,7 @@ def test_cuts_lie_between_the_page_and_the_end(
 
 
 def rounds(names: Sequence[str], size: int = 1000) -> tuple[int, int]:
-    """How many round trips it takes if all that are on their way answer at once; and requests."""
+    """Return the round trips, if all requests in flight answer at once, and the requests."""
     store, space = Store(names, size), KeySpace("")
     reading, taken = deque(space.spans), 0
     while reading:

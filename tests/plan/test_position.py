@@ -45,7 +45,7 @@ def positions(
     rank: int | None = None,
     components: int | None = None,
 ) -> Position:
-    """Of a mix of so many components; of none where there are 0."""
+    """Draw a position of a mix of so many components, or of no mix where there are 0."""
     world_size = world_size or draw(st.sampled_from([1, 2, 3, 4, 6, 12]))
     rank = draw(st.integers(0, world_size - 1)) if rank is None else rank
     owned = 12 // world_size

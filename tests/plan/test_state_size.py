@@ -1,4 +1,4 @@
-"""How long a state is: less than 4 KB of JSON for 64 lanes, whatever they have come to."""
+"""The size of states: less than 4 KB of JSON for 64 lanes, at any position."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_by_record_it_takes_little_for_any_number_of_lanes() -> None:
 
 
 def mixed(components: int, seed: int, *, shard: int, records: int) -> Position:
-    """Of components whose shards are as long; each of its lanes is somewhere in one of ten.
+    """Return a position of a mix of such shards; each lane is somewhere in one of ten.
 
     Rows of a window, records of a lane between two windows, packs of a group: as many as there
     are in the default window of 256 MiB, and in a hundred of them.

@@ -67,7 +67,7 @@ def content(place: Any) -> bytes:
 
 
 def files(place: Any) -> dict[str, bytes]:
-    """What there is in the directory of the shard, hidden files too."""
+    """Return the files in the directory of the shard, hidden ones too."""
     if isinstance(place, str) and place.startswith("memory://"):
         filesystem = fsspec.filesystem("memory")
         directory = place.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""As ``test_elasticity``, by record as well as by shard, with filters and packs in the lanes."""
+"""Elasticity by record as well as by shard, with filters and packs in the lanes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARDS = (
     .map(tuple)
     .filter(any)
 )
-"""Of records with so many tokens each."""
+"""Shards of records with so many tokens each."""
 STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "filter": {"filter": own.has_even_number},
@@ -75,7 +75,7 @@ def rows_of(batch: Batch) -> list[str]:
 async def global_batches(
     reading: Reading, world_size: int, global_batch: int, starts: Sequence[ResumePoint], most: int
 ) -> tuple[list[list[str]], list[ResumePoint]]:
-    """What all ranks deliver in each step, as one, and where each rank goes on."""
+    """Return what all ranks deliver in each step, as one, and each rank's resume point."""
     ranks: list[list[Batch]] = []
     for rank in range(world_size):
         start = for_rank(starts, rank, world_size)

@@ -96,7 +96,7 @@ def damages(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def changed(position: Position, row: int, number: int) -> dict[str, Any]:
-    """A state in which one number of its first lane is another."""
+    """Return a state with one number of its first lane changed."""
     lanes = position.lanes.copy()
     lanes[row, 0] = number
     return replace(position, lanes=lanes).to_dict()
@@ -209,7 +209,7 @@ STAGES = {
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_of_other_stages(mode: Mode, tmp_path: Path, stage: str) -> None:
-    """What lanes do to records is named, be it new or gone."""
+    """The refusal names the stage that only the position or only the stream has."""
     value, words = STAGES[stage]
     source = write_tokens(tmp_path, ((3, 2, 5, 1, 4, 2),) * 4)
     features = FEATURES if mode.name.startswith("feeder") else TOKENS

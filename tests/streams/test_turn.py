@@ -124,7 +124,7 @@ async def test_a_task_that_is_cancelled_leaves_its_turn(source: str, gate: Gate)
 
 def test_a_record_that_another_thread_took(source: str) -> None:
     class Emptied(deque[Any]):
-        """As rows are for a thread that looks just before the last one is taken."""
+        """Rows that still look as they did before another thread took the last one."""
 
         def __len__(self) -> int:
             return 1

@@ -58,7 +58,7 @@ def answers_at(monkeypatch: pytest.MonkeyPatch, look: int) -> None:
 
 
 def settings(source: str, **values: Any) -> DatasetSettings:
-    """With little ahead: what a thread has ready to the end of a run, it delivers itself."""
+    """Return settings with little read ahead: the thread delivers to the end what it has ready."""
     plain = {"source": source, "batch_size": 4, "prefetch": 1, **values}
     return DatasetSettings.model_validate(plain)
 
@@ -81,7 +81,7 @@ def run_of(session: WarmStartSession) -> list[Batch]:
 
 
 def alone(source: str, runs: int = 1, **values: Any) -> list[list[Batch]]:
-    """What a thread alone delivers."""
+    """Return the batches that a thread alone delivers."""
     stream = sr.open(source, engine="thread", rank=0, world_size=1, batch_size=4, **values)
     with stream:
         return [list(stream) for _ in range(runs)]
@@ -181,7 +181,7 @@ def test_the_process_imports_nothing_until_the_second_batch_is_asked_for(
 def test_the_process_reads_what_the_thread_has_found(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lists nothing again, so a shard that comes meanwhile changes no order."""
+    """The process lists nothing again, so a new shard does not change the order."""
     (whole,) = alone(source)
     answers_at(monkeypatch, 2)
     with contextlib.closing(opened(source)) as session:
@@ -358,7 +358,7 @@ def test_whoever_asks_for_the_process_has_it_alone(
 
 
 def test_the_thread_takes_records_as_long_as_the_process() -> None:
-    """By default it would not, with a budget of its own."""
+    """A thread's own, smaller budget would not allow such records."""
     settings = validate(DatasetSettings, {"source": "x", "memory_budget": "256MiB"})
     assert record_limit(_small(settings)) == 256 << 20
     assert memory_budget(_small(settings)) == BUDGET

@@ -1,4 +1,4 @@
-"""With fakes of PyTorch and Accelerate; tests/adapters/test_torch_workers.py has the real ones."""
+"""Tests with fakes of PyTorch and Accelerate; tests/adapters has tests with the real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., sr.Stream]]:
-    """Makes streams, which are closed behind the test."""
+    """Yield a function that opens streams; close them after the test."""
     source = write(tmp_path / "raw", ((40,) * 4, (30,) * 4))
     with contextlib.ExitStack() as streams:
 
@@ -83,7 +83,7 @@ class TestWorkers:
 
 
 class DataLoaderDispatcher:
-    """As Accelerate's: it iterates what one process reads, and sends each its part."""
+    """A fake of Accelerate's dispatcher: one process reads, and sends each process its part."""
 
     def __init__(self, stream: Any, count: int) -> None:
         self.stream = stream
@@ -94,7 +94,7 @@ class DataLoaderDispatcher:
 
 
 class IterableDatasetShard:
-    """As Accelerate's: each process iterates everything, and keeps its part."""
+    """A fake of Accelerate's dataset: each process reads everything, and keeps its part."""
 
     def __init__(self, stream: Any, count: int) -> None:
         self.stream = stream

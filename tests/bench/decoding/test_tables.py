@@ -10,7 +10,7 @@ READERS = ["sr.open, async for", *PIPELINES.values()]
 
 
 def result(group: str, name: str, *rates: float, against: tuple[Comparison, ...] = ()) -> Result:
-    """Of records of 1 KB: as many of them a second as these."""
+    """Return a result with these rates, of records of 1 KB."""
     case = Case(group, name, "bench.readers.none", {}, comparisons=against)
     measured = [
         {"records_per_second": rate, "megabytes_per_second": rate / 1e3, "seconds": 1.0}

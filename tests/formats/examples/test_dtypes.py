@@ -25,7 +25,7 @@ INTEGERS = [name for name, held in HELD_AS.items() if held is DataType.INT64]
 
 
 class DType:
-    """What a ``tf.DType`` looks like."""
+    """A stand-in for ``tf.DType``."""
 
     def __init__(self, name: str, as_numpy_dtype: Any) -> None:
         self.name = name

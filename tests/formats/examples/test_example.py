@@ -39,14 +39,14 @@ class Level(enum.IntEnum):
 
 
 def encoded(value: Any) -> tuple[str | None, list[Any]]:
-    """The kind and the values that a feature gets."""
+    """Return the kind and the values of an encoded feature."""
     feature = Example.FromString(encode_example({"x": value})).features.feature["x"]
     kind = feature.WhichOneof("kind")
     return kind, list(getattr(feature, kind).value) if kind else []
 
 
 class Tensor:
-    """What a tensor of another library looks like."""
+    """A stand-in for another library's tensor."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
@@ -230,7 +230,7 @@ class TestTensorFlow:
 
 
 def again(content: dict[str, Any]) -> Any:
-    """A value that encodes to a list; a list without values needs its type said."""
+    """Return a value that encodes to a list; a list without values needs its type."""
     values = decode_feature(content)
     return values if len(values) or isinstance(values, np.ndarray) else Feature(bytes_list={})
 

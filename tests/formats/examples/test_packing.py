@@ -63,7 +63,7 @@ def packed(packer: Packer, parts: list[Documents]) -> tuple[list[Any], list[tupl
 
 
 def pieces_of(rows: list[Any]) -> list[list[int]]:
-    """What belongs together, in the order of the packs."""
+    """Return the records that belong together, in the order of the packs."""
     pieces: list[list[int]] = []
     for values, segments, positions in rows:
         for value, segment, position in zip(values, segments, positions, strict=True):

@@ -30,7 +30,7 @@ def ragged(rows: list[list[int]]) -> Ragged:
 
 
 def counted(lengths: list[list[int]]) -> Ragged:
-    """Of each record the values 0, 1, … that rows of these lengths take."""
+    """Return the values 0, 1, … of each record in rows of these lengths."""
     return ragged([list(range(sum(record))) for record in lengths])
 
 

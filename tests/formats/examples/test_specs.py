@@ -18,7 +18,7 @@ from streamrec.formats.examples.specs import (
 
 
 class DType:
-    """What a ``tf.DType`` looks like."""
+    """A stand-in for ``tf.DType``."""
 
     def __init__(self, name: str, as_numpy_dtype: Any) -> None:
         self.name = name
@@ -29,7 +29,7 @@ INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
 
 
 def foreign(name: str, **fields: Any) -> Any:
-    """A spec of another library's class of the same name."""
+    """Return a spec of another library's class of the same name."""
     return type(name, (), fields)()
 
 

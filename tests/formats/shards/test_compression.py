@@ -43,7 +43,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def compress(kind: Compression, data: bytes) -> bytes:
-    """As other programs do it."""
+    """Compress as other programs do."""
     if kind == "gzip":
         return gzip.compress(data, mtime=0)
     return zlib.compress(data) if kind == "zlib" else zstd.compress(data)
@@ -73,7 +73,7 @@ def feed(stream: Decompressor, piece: bytes, room: int, found: bytearray) -> Non
 
 
 def outcome(kind: Compression, pieces: Iterable[bytes], room: int) -> tuple[bytes, str, Any]:
-    """What came out, and why no more did."""
+    """Return the decompressed bytes, and the reason why there are no more."""
     stream, found = Decompressor(kind, url=URL), bytearray()
     try:
         for piece in pieces:

@@ -19,7 +19,7 @@ LENGTHS = st.lists(st.integers(0, 60), max_size=30)
 
 
 def scanned(lengths: list[int], chunk_bytes: int, cuts: list[int]) -> tuple[ChunkFinder, bytes]:
-    """What is found of a shard of records of these lengths, whose bytes come in pieces."""
+    """Scan a shard of records of these lengths, whose bytes arrive in pieces."""
     data = b"".join(frame(b"x" * length) for length in lengths)
     finder, scanner = ChunkFinder(chunk_bytes), FrameScanner(url="shard")
     bounds = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})

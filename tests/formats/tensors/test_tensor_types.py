@@ -11,7 +11,7 @@ from streamrec.formats.tensors.tensor_types import as_tensor_type, name_of_numbe
 
 
 class Tf:
-    """What a ``tf.DType`` looks like."""
+    """A stand-in for ``tf.DType``."""
 
     def __init__(self, name: str) -> None:
         self.name = name

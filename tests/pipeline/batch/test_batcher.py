@@ -95,7 +95,7 @@ def test_the_coordinates_of_a_batch_are_its_own() -> None:
 def test_a_lane_that_is_said_to_be_far_ahead_does_not_go_back(
     counts: list[int], ahead: list[int], size: int
 ) -> None:
-    """As a hostile position may say."""
+    """A hostile position may say that a lane is far ahead."""
     taken = np.array(ahead[: len(counts)], np.int64)
     batcher = Batcher([lane_of(i, n) for i, n in enumerate(counts)], taken)
     before, out = taken.tolist(), 0

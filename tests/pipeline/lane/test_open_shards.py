@@ -137,7 +137,7 @@ class TestARun:
         sizes: list[int],
         filtered: bool,
     ) -> None:
-        """For instance 4 ranks, then 2, then 1, in the middle of an epoch."""
+        """The world size changes in the middle of an epoch, for instance from 4 to 2, then to 1."""
         shards = tuple((*shard, 10) for shard in (*shards, (), (), ()))
         source = write(tmp_path / str(hash((shards, str(order)))), shards)
         values = {"steps_per_epoch": 9, "filter": own.is_short if filtered else None}
@@ -257,7 +257,7 @@ class TestARun:
 class TestRefusals:
     @asynchronous
     async def test_a_state_of_lanes_with_one_shard_open(self, tmp_path: Path) -> None:
-        """As they were saved before there were open shards, by default of 96 lanes."""
+        """The states were saved before there were open shards, by default of 96 lanes."""
         dataset = await opened(tmp_path, UNEVEN, lanes=2, batch_size=4)
         fingerprint = dataset.fingerprint(4, 1)
         for lanes, remedy in [(96, r"lanes=96 have 1 shards open"), (2, "go on with that version")]:

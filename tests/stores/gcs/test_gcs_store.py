@@ -54,7 +54,7 @@ async def opened(options: dict[str, Any], **settings: Any) -> AsyncIterator[GCSS
 
 
 def in_use(store: GCSStore) -> int:
-    """Connections that no range gave back."""
+    """Return the number of connections that no range has given back."""
     session = store._service.client._session if store._service else None
     return len(session.connector._acquired) if session and session.connector else 0
 
@@ -77,7 +77,7 @@ async def devstore_bench(**settings: Any) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def issued_bench(**settings: Any) -> AsyncIterator[tuple[GCSStore, DevStore]]:
-    """A store whose tokens are given out by devstore, and end after an hour."""
+    """Yield a store whose tokens devstore issues, and which end after an hour."""
     clock = {"now": settings["clock"]} if "clock" in settings else {}
     async with DevStore(**clock) as devstore:
         devstore.tokens.clear()
