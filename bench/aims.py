@@ -1,4 +1,4 @@
-"""What a benchmark is to show, and whether it does."""
+"""Aims of a benchmark, and whether they are met."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["Target", "targets_as_markdown"]
 
 @dataclass(frozen=True)
 class Target:
-    """One aim."""
+    """An aim, and what was measured."""
 
     name: str
     unit: str
     aim: float
     measured: float
     least: bool = True
-    """Whether more is better."""
+    """True where more is better."""
 
     @property
     def met(self) -> bool:
-        """Whether it is reached."""
+        """Return whether the aim is met."""
         return self.measured >= self.aim if self.least else self.measured <= self.aim
 
     def facts(self) -> dict[str, Any]:
-        """Plain values for the results."""
+        """Return plain values for the results."""
         return {**asdict(self), "met": self.met}
 
 
 def targets_as_markdown(found: Sequence[Target]) -> str:
-    """Each aim beside what was measured."""
+    """Return a table of the aims beside what was measured."""
     rows = [
         [
             target.name,

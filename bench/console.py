@@ -1,34 +1,77 @@
-"""What the benchmarks' commands have in common."""
+"""Options and output that the benchmarks' commands share."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 from rich.console import Console
 
 from bench.measure import Case, Judge, Result, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["complain", "default_data", "run", "wanted"]
+F = TypeVar("F", bound="Callable[..., Any]")
+
+__all__ = [
+    "data_option",
+    "json_option",
+    "only_option",
+    "output_option",
+    "print_failures",
+    "repeat_option",
+    "run",
+    "selected",
+]
 
 
 def default_data() -> Path:
-    """Where datasets are kept between runs."""
+    """Return the directory that keeps the datasets from run to run."""
     return Path(tempfile.gettempdir(), f"streamrec-bench-{os.getuid()}")
 
 
-def wanted(case: Case, only: Sequence[str]) -> bool:
-    """Whether the command line asks for the case."""
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=default_data,
+    help="Directory where the datasets are kept.",
+)
+json_option = click.option(
+    "--json",
+    "target",
+    type=click.Path(path_type=Path),
+    help="File that the results are written to.",
+)
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Directory that the results are written to.",
+)
+only_option = click.option(
+    "--only",
+    multiple=True,
+    help="Text in the titles of the cases to measure; all cases by default.",
+)
+
+
+def repeat_option(
+    default: int, text: str = "Number of rounds; each case runs once a round."
+) -> Callable[[F], F]:
+    """Return the option for the number of rounds, with a help text."""
+    return click.option("--repeat", default=default, show_default=True, help=text)
+
+
+def selected(case: Case, only: Sequence[str]) -> bool:
+    """Return whether ``--only`` selects the case; without the option all cases are selected."""
     return not only or any(part in case.title for part in only)
 
 
 def run(cases: Sequence[Case], judge: Judge, repeat: int) -> list[Result]:
-    """Measure, and say on a terminal how far it is."""
+    """Measure the cases, and show the progress on a terminal."""
     console = Console(stderr=True)
     with console.status("") as status:
         done = 0
@@ -41,10 +84,10 @@ def run(cases: Sequence[Case], judge: Judge, repeat: int) -> list[Result]:
         return measure(cases, judge, repeat, progress)
 
 
-def complain(results: Sequence[Result], console: Console) -> None:
-    """Print what went wrong: of a traceback its last line. The JSON has the rest."""
+def print_failures(results: Sequence[Result]) -> None:
+    """Print each failure on a line, of a traceback its last line; the JSON has the whole text."""
     for result in results:
         for failure in result.failures:
             first, *more = failure.splitlines()
             line = f"{first.partition(':')[0]}: {more[-1]}" if more else first
-            console.print(f"{result.case.title}: {line}", markup=False)
+            click.echo(f"{result.case.title}: {line}")

@@ -1,4 +1,4 @@
-"""The shards that are read: written once, and kept for the next run."""
+"""The datasets that are read: written once, and kept for the next run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RAW_SHAPE = (224, 224, 3)
 SEQUENCE = 512
 VOCABULARY = 50_000
 FLATNESS = 0.6
-"""Token ids are drawn as ``rank ** (FLATNESS - 1)`` says: most take two or three bytes."""
+"""Token ids have the density ``rank ** (FLATNESS - 1)``: most take two or three bytes."""
 CATEGORIES = (100, 1_000, 10_000, 100_000, 1_000_000)
-"""How many values a categorical feature has; the features take turns."""
+"""Numbers of values of the categorical features, which take turns."""
 CATEGORICAL = [f"c{number:02}" for number in range(26)]
 DENSE = 13
 
@@ -43,13 +43,13 @@ class Dataset:
     """Shards in one directory, which is a bucket for a store that serves its parent.
 
     Args:
-        root: The directory above.
-        name: Of the directory; says everything that determines its contents.
-        shards: How many.
-        records: In all shards.
-        nbytes: Of all shards, frames included.
-        label_sum: Of all records: what shows that each was read once.
-        features: What a record holds.
+        root: Directory that holds the dataset's directory.
+        name: Name of the directory, which says everything that determines its contents.
+        shards: Number of shards.
+        records: Number of records in all shards.
+        nbytes: Size of all shards, frames included.
+        label_sum: Sum of all labels: it shows that each record was read once.
+        features: Features of a record.
     """
 
     root: Path
@@ -62,44 +62,44 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """The name without the sizes."""
+        """Return the name without the sizes."""
         return self.name.rpartition("-")[0]
 
     @property
     def pattern(self) -> str:
-        """The glob of the local files."""
+        """Return the glob of the local files."""
         return f"{self.root}/{self.name}/*.tfrecord"
 
     @property
     def url(self) -> str:
-        """The glob of the objects."""
+        """Return the glob of the objects."""
         return f"s3://{self.name}/*.tfrecord"
 
     @property
     def paths(self) -> list[Path]:
-        """The local files, sorted."""
+        """Return the local files, sorted."""
         return sorted((self.root / self.name).glob("*.tfrecord"))
 
     def facts(self) -> dict[str, Any]:
-        """Plain values for the results: where it lies is nobody's concern."""
-        unsaid = ("root", "features")
-        return {name: value for name, value in asdict(self).items() if name not in unsaid}
+        """Return plain values for the results, without the directory of this machine."""
+        left_out = ("root", "features")
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     def labels_of(self, records: int, shards: int) -> int:
-        """The sum of the labels of so many records, if the first shards are read in turn."""
+        """Return the sum of the first labels, if the first shards are read again and again."""
         cycle = self.records // self.shards * shards
         passes, rest = divmod(records, cycle)
         return passes * _label_sum(cycle) + _label_sum(rest)
 
 
 def images(root: Path, megabytes: float) -> Dataset:
-    """*Images*: 110 KB of bytes that do not compress, and an int64 label.
+    """Make *images*: records of 110 KB that do not compress, and an int64 label.
 
     Shards hold 134 MB, or an eighth of the whole where that is less.
 
     Args:
-        root: Where datasets are kept.
-        megabytes: The size of the whole, in 10^6 bytes.
+        root: Directory that keeps the datasets.
+        megabytes: Size of the dataset in 10^6 bytes.
     """
     features = {"image": {"shape": [], "dtype": "bytes"}, **LABEL}
     return _kept(root, "images", megabytes, _image, features)
@@ -110,7 +110,7 @@ def _image(number: int) -> dict[str, Any]:
 
 
 def raw_images(root: Path, megabytes: float) -> Dataset:
-    """*Raw images*: 224 x 224 x 3 uint8 as the bytes of an array, and an int64 label."""
+    """Make *raw images*: 224 x 224 x 3 uint8 as the bytes of an array, and an int64 label."""
     features = {"image": {"shape": list(RAW_SHAPE), "dtype": "uint8", "raw": True}, **LABEL}
     return _kept(root, "raw-images", megabytes, _raw_image, features)
 
@@ -121,7 +121,7 @@ def _raw_image(number: int) -> dict[str, Any]:
 
 
 def tokens(root: Path, megabytes: float) -> Dataset:
-    """*Tokens*: 512 int64, ids of a vocabulary of 50,000, and an int64 label: 1.3 KB."""
+    """Make *tokens*: 512 int64, ids of a vocabulary of 50,000, and an int64 label: 1.3 KB."""
     features = {"tokens": {"shape": [SEQUENCE], "dtype": "int64"}, **LABEL}
     return _kept(root, "tokens", megabytes, _sequence, features)
 
@@ -132,7 +132,7 @@ def _sequence(number: int) -> dict[str, Any]:
 
 
 def recsys(root: Path, megabytes: float) -> Dataset:
-    """*Recsys*: 26 features of one int64, one of 13 floats, and an int64 label: 0.5 KB."""
+    """Make *recsys*: 26 features of one int64, one of 13 floats, and an int64 label: 0.5 KB."""
     features: Plain = {name: {"shape": [], "dtype": "int64"} for name in CATEGORICAL}
     features["dense"] = {"shape": [DENSE], "dtype": "float32"}
     return _kept(root, "recsys", megabytes, _click, {**features, **LABEL})
@@ -159,7 +159,7 @@ def _kept(
     record: Callable[[int], Mapping[str, Any]],
     features: Plain,
 ) -> Dataset:
-    """The dataset from an earlier run, or written now; one that was broken off is not kept."""
+    """Return the dataset of an earlier run, or write it; an unfinished one is not kept."""
     size = len(frame(encode_example(record(0))))
     shards = max(FEWEST_SHARDS, round(megabytes * 1e6 / SHARD_BYTES))
     per_shard = max(1, round(megabytes * 1e6 / shards / size))

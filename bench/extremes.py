@@ -1,4 +1,4 @@
-"""Whether anything takes more than twice as long for twice as much: input of extreme sizes.
+"""Measures whether time grows no faster than the input, up to extreme sizes.
 
 ::
 
@@ -12,20 +12,18 @@ takes longer the exit code is 1. It measures the kernel that ``STREAMREC_KERNEL`
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from bench import machine
+from bench.console import json_option, only_option, repeat_option
 from bench.markdown import table
+from bench.results import facts, write_json
 from streamrec import kernel
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.formats.examples.specs import FixedLenFeature, FixedLenSequenceFeature
@@ -47,11 +45,12 @@ from tests.kernel.wire_bytes import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from streamrec.values.columns import ByteArray
 
 MOST = 3.0
-"""Times as long for twice as much. Quadratic work takes 4 times as long."""
+"""Most times as long that twice as much may take; quadratic work takes 4 times as long."""
 DOUBLINGS = 2
 MANY = 100_000
 
@@ -64,13 +63,13 @@ STRINGS = ColumnPlan("a", Kind.VARLEN, BYTES)
 
 @dataclass(frozen=True)
 class Case:
-    """Something of which there may be much."""
+    """A kind of input that may be large."""
 
     name: str
     size: int
-    """How much of it at first."""
+    """Number of items in the smallest input."""
     prepare: Callable[[int], Callable[[], object]]
-    """Makes the work for that much, which is measured then."""
+    """Makes the input of a size, and returns the work on it that is measured."""
 
 
 def scanning(shard: ByteArray) -> Callable[[], object]:
@@ -185,32 +184,25 @@ CASES = (
 
 
 @click.command()
-@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the results here.")
-@click.option("--repeat", default=5, show_default=True, help="Rounds; each size once in each.")
-@click.option("--size", default=1.0, show_default=True, help="Of the input: 1 is the full size.")
-@click.option("--only", multiple=True, help="Cases whose name holds this. [all]")
-@click.option("--date", help="For the results. [now]")
-def main(
-    *, target: Path | None, repeat: int, size: float, only: tuple[str, ...], date: str | None
-) -> None:
+@json_option
+@repeat_option(5, "Number of rounds; each size runs once a round.")
+@click.option(
+    "--size", default=1.0, show_default=True, help="Size of the input; 1 is the full size."
+)
+@only_option
+def main(*, target: Path | None, repeat: int, size: float, only: tuple[str, ...]) -> None:
     """Measure, print a table, and write JSON."""
     chosen = [case for case in CASES if not only or any(part in case.name for part in only)]
     results = [measured(case, max(int(case.size * size), 1), repeat) for case in chosen]
     click.echo(as_markdown(results))
     if target is not None:
-        facts = {
-            "benchmark": "extremes",
-            "date": date or datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine.describe(),
-            "settings": {"rounds": repeat, "size": size, "most": MOST},
-            "cases": results,
-        }
-        target.write_text(json.dumps(facts, indent=2) + "\n")
+        settings = {"rounds": repeat, "size": size, "most": MOST}
+        write_json(target, facts("extremes", settings=settings, cases=results))
     sys.exit(not all(result["linear"] for result in results))
 
 
 def measured(case: Case, size: int, repeat: int) -> dict[str, Any]:
-    """The least time of each size; sizes take turns, so that drift hits all alike."""
+    """Return the least time of each size; the sizes take turns, so that drift hits all alike."""
     sizes = [size << doubling for doubling in range(DOUBLINGS + 1)]
     work = [case.prepare(each) for each in sizes]
     times = [[seconds(each) for each in work] for _ in range(repeat + 1)][1:]
@@ -232,7 +224,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def as_markdown(results: Sequence[dict[str, Any]]) -> str:
-    """Times of n, 2n and 4n, and what each doubling multiplied them by."""
+    """Return a table of the times of n, 2n and 4n, and the factor of each doubling."""
     head = ("how many", "n", "ms", "ms of 2n", "ms of 4n", "2n / n", "4n / 2n")
     return table(head, [_cells(result) for result in results])
 

@@ -1,4 +1,4 @@
-"""What an index costs to write, to load and to start from, and how fast the order by record reads.
+"""Measures what an index costs to write, load and start from, and the rate of reading by record.
 
 ::
 
@@ -10,7 +10,6 @@ Local files, in the page cache: 1,000 shards of a MB each by default.
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 import time
 from functools import partial
@@ -21,7 +20,8 @@ import click
 import numpy as np
 from rich.console import Console
 
-from bench import machine
+from bench.console import json_option
+from bench.results import facts, write_json
 from streamrec.config import DatasetSettings, validate
 from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.index import Index, ShardEntry, index_url
@@ -39,33 +39,32 @@ WINDOW = 256 << 20
 
 
 @click.command()
-@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the results here.")
-@click.option("--shards", default=1000, show_default=True)
-@click.option("--records", default=256, show_default=True, help="Of 4 KiB, in each shard.")
-@click.option("--chunks", default=10_000_000, show_default=True, help="Of the large index.")
+@json_option
+@click.option("--shards", default=1000, show_default=True, help="Number of shards.")
+@click.option("--records", default=256, show_default=True, help="Records of 4 KiB in a shard.")
+@click.option("--chunks", default=10_000_000, show_default=True, help="Chunks of the large index.")
 def main(*, target: Path | None, shards: int, records: int, chunks: int) -> None:
     """Measure an index of real shards, and one as large as that of 10 TB."""
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), shards, records)
-        cases = [of_shards(f"{directory}/part-*"), *reading(f"{directory}/part-*")]
-    cases.append(of_many_chunks(chunks))
+        cases = [written_index(f"{directory}/part-*"), *epochs(f"{directory}/part-*")]
+    cases.append(large_index(chunks))
     Console().print_json(data=cases)
     if target is not None:
         settings = {"shards": shards, "records": records, "chunks": chunks}
-        facts = {"machine": machine.describe(), "settings": settings, "cases": cases}
-        target.write_text(json.dumps(facts, indent=1) + "\n")
+        write_json(target, facts("index", settings=settings, cases=cases))
 
 
 def write(directory: Path, shards: int, records: int) -> None:
-    """Shards of records that do not compress."""
+    """Write shards of records that do not compress."""
     payloads = [np.random.default_rng(i).bytes(4096) for i in range(records)]
     for shard in range(shards):
         with TFRecordWriter(directory / f"part-{shard:05}") as writer:
             writer.write_many(payloads)
 
 
-def of_shards(source: str) -> dict[str, Any]:
-    """Reading every byte, and what comes of it."""
+def written_index(source: str) -> dict[str, Any]:
+    """Check every byte of the shards, and write their index."""
     reports, checking = timed(lambda: asyncio.run(check([source])))
     index = index_of(reports)
     size = sum(report.size for report in reports)
@@ -83,8 +82,8 @@ def of_shards(source: str) -> dict[str, Any]:
     }
 
 
-def reading(source: str) -> list[dict[str, Any]]:
-    """One epoch of raw batches, shuffled, in both orders."""
+def epochs(source: str) -> list[dict[str, Any]]:
+    """Read an epoch of raw batches, shuffled, in both orders."""
     cases = []
     for index in (None, True):
         values = {"source": source, "index": index, "shuffle": True, "batch_size": 256}
@@ -103,7 +102,7 @@ def reading(source: str) -> list[dict[str, Any]]:
 
 
 async def epoch(settings: DatasetSettings) -> tuple[float, int]:
-    """Seconds to the first batch, from opening on, and how many records there were."""
+    """Return the seconds from opening to the first batch, and the number of records."""
     began, first, records = time.perf_counter(), 0.0, 0
     dataset = await Dataset.open(settings)
     try:
@@ -117,8 +116,8 @@ async def epoch(settings: DatasetSettings) -> tuple[float, int]:
         await dataset.aclose()
 
 
-def of_many_chunks(count: int) -> dict[str, Any]:
-    """An index as large as that of 10 TB in chunks of a MiB: none of its shards is read."""
+def large_index(count: int) -> dict[str, Any]:
+    """Make and load an index as large as that of 10 TB in chunks of a MiB, without any shards."""
     shards = 10_000
     each = count // shards
     begins = np.arange(each, dtype=np.int64) << 20
@@ -149,7 +148,7 @@ def of_many_chunks(count: int) -> dict[str, Any]:
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """The result, and the seconds it took."""
+    """Call a function; return its result, and the seconds that it took."""
     began = time.perf_counter()
     result = function()
     return result, time.perf_counter() - began

@@ -14,28 +14,35 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from bench import datasets, machine
-from bench.aims import Target, targets_as_markdown
-from bench.console import complain, default_data, run, wanted
-from bench.decoding.cases import Scene, all_cases, memory_cases
-from bench.decoding.picture import draw
+from bench.aims import targets_as_markdown
+from bench.console import (
+    data_option,
+    only_option,
+    output_option,
+    print_failures,
+    repeat_option,
+    run,
+    selected,
+)
+from bench.decoding.cases import Setup, all_cases, memory_cases
+from bench.decoding.chart import draw
 from bench.decoding.rates import rates
 from bench.decoding.tables import as_markdown
 from bench.decoding.targets import targets
-from bench.table import write_json
+from bench.results import facts, rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from bench.aims import Target
     from bench.datasets import Dataset
     from bench.measure import Case, Result
 
@@ -45,12 +52,12 @@ SIZES: dict[str, tuple[Callable[[Path, float], Dataset], float]] = {
     "images": (datasets.images, 8 * 134.0),
     "raw-images": (datasets.raw_images, 8 * 134.0),
 }
-"""Makes each dataset, and its size in 10^6 bytes where ``--size`` is 1."""
+"""Function that makes each dataset, and its size in 10^6 bytes where ``--size`` is 1."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """The options of the command line."""
 
     size: float
     repeat: int
@@ -62,43 +69,51 @@ class Settings:
 
 
 @click.command()
-@click.option("--output", type=click.Path(path_type=Path), help="Directory for the results.")
-@click.option("--size", default=0.3, show_default=True, help="Of the data: 1 is 2.5 GB.")
-@click.option("--repeat", default=3, show_default=True, help="Rounds; each case once in each.")
-@click.option("--seconds", default=0.5, show_default=True, help="That a reader decodes, at least.")
-@click.option("--epochs", default=4, show_default=True, help="That a stream reads.")
-@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="For shards.")
-@click.option("--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Of data. [all]")
-@click.option("--tensorflow-python", default=sys.executable, help="Has TensorFlow. [this one]")
-@click.option("--only", multiple=True, help="Cases whose title holds this. [all]")
-@click.option("--date", help="For the results. [now]")
-def main(*, output: Path | None, data: Path, date: str | None, **options: Any) -> None:
-    """Measure, print tables, and write JSON, Markdown and a picture."""
+@output_option
+@click.option("--size", default=0.3, show_default=True, help="Size of the data; 1 is 2.5 GB.")
+@repeat_option(3)
+@click.option(
+    "--seconds", default=0.5, show_default=True, help="Seconds that a reader decodes, at least."
+)
+@click.option("--epochs", default=4, show_default=True, help="Epochs that a stream reads.")
+@data_option
+@click.option(
+    "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
+)
+@click.option(
+    "--tensorflow-python",
+    default=sys.executable,
+    help="Python interpreter that has TensorFlow; this one by default.",
+)
+@only_option
+def main(*, output: Path | None, data: Path, **options: Any) -> None:
+    """Measure, print tables, and write JSON, Markdown and a chart."""
     settings = Settings(**options)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
     tensorflow = machine.tensorflow_version(settings.tensorflow_python)
-    scene = prepare(settings, data.absolute(), has_tensorflow=tensorflow is not None)
-    results = measured(settings, scene)
-    found = targets(results, scene.kernels[0])
-    report = f"{as_markdown(results)}\n### aims\n\n{targets_as_markdown(found)}\n"
-    console.print(report)
-    for line in skipped(settings, scene):
-        console.print(line)
-    complain(results, console)
+    setup = prepare(settings, data.absolute(), has_tensorflow=tensorflow is not None)
+    results = measured(settings, setup)
+    found = targets(results, setup.kernels[0])
+    report = f"{as_markdown(results)}\n### aims\n\n{targets_as_markdown(found)}"
+    click.echo(report)
+    for line in skipped(settings, setup):
+        click.echo(line)
+    print_failures(results)
     if output is not None:
-        facts = describe(settings, scene, found, date)
-        facts["machine"]["libraries"]["tensorflow"] = tensorflow
-        write(output, results, facts, report, console)
+        content = facts("kernel", **describe(settings, setup, found), rows=rows(results))
+        content["machine"]["libraries"]["tensorflow"] = tensorflow
+        title = f"Records/s on {machine.title()}"
+        kinds = list(content["datasets"])
+        write(output, "kernel", content, report, partial(draw, results, kinds, title))
     sys.exit(any(result.failures for result in results))
 
 
-def prepare(settings: Settings, data: Path, *, has_tensorflow: bool) -> Scene:
-    """Make the data, and see what there is to compare with."""
+def prepare(settings: Settings, data: Path, *, has_tensorflow: bool) -> Setup:
+    """Make the data, and find what there is to compare with."""
     kinds = settings.kinds or tuple(SIZES)
     made = [make(data, size * settings.size) for make, size in (SIZES[kind] for kind in kinds)]
     for path in (path for dataset in made for path in dataset.paths):
         path.read_bytes()  # into the page cache
-    return Scene(
+    return Setup(
         datasets=tuple(made),
         kernels=tuple(machine.kernels()),
         tensorflow_python=settings.tensorflow_python if has_tensorflow else None,
@@ -108,61 +123,42 @@ def prepare(settings: Settings, data: Path, *, has_tensorflow: bool) -> Scene:
     )
 
 
-def measured(settings: Settings, scene: Scene) -> list[Result]:
-    """All rounds, and the memory once."""
-    by_kind = {dataset.kind: dataset for dataset in scene.datasets}
+def measured(settings: Settings, setup: Setup) -> list[Result]:
+    """Measure the cases in all rounds, and the memory once."""
+    by_kind = {dataset.kind: dataset for dataset in setup.datasets}
 
     def judge(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
-        return rates(case, report, by_kind[case.order["kind"]])
+        return rates(case, report, by_kind[case.arguments["kind"]])
 
-    chosen = partial(filter, lambda case: wanted(case, settings.only))
+    chosen = partial(filter, lambda case: selected(case, settings.only))
     return [
-        *run(list(chosen(all_cases(scene))), judge, settings.repeat),
-        *run(list(chosen(memory_cases(scene))), judge, 1),
+        *run(list(chosen(all_cases(setup))), judge, settings.repeat),
+        *run(list(chosen(memory_cases(setup))), judge, 1),
     ]
 
 
-def skipped(settings: Settings, scene: Scene) -> list[str]:
-    """What could not be measured, and what to do about it."""
+def skipped(settings: Settings, setup: Setup) -> list[str]:
+    """Return a line for each thing that cannot be measured here, with a remedy."""
     lines = []
-    if scene.tensorflow_python is None:
+    if setup.tensorflow_python is None:
         python = settings.tensorflow_python
         lines.append(f"Skipped: {python} has no TensorFlow; name one with --tensorflow-python.")
-    if not scene.tfrecord:
+    if not setup.tfrecord:
         lines.append("Skipped: no tfrecord package; pip install 'streamrec[bench]'.")
-    if "native" not in scene.kernels:
+    if "native" not in setup.kernels:
         lines.append("Skipped: the native kernel cannot be loaded; build it with a C compiler.")
     return lines
 
 
-def describe(
-    settings: Settings, scene: Scene, found: Sequence[Target], date: str | None
-) -> dict[str, Any]:
-    """What else belongs to the results."""
-    unsaid = ("tensorflow_python", "kinds", "only")
+def describe(settings: Settings, setup: Setup, found: Sequence[Target]) -> dict[str, Any]:
+    """Return what the results depend on, and the aims."""
+    left_out = ("tensorflow_python", "kinds", "only")
     return {
-        "benchmark": "kernel",
-        "date": date or datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "kernels": scene.kernels,
-        "datasets": {dataset.kind: dataset.facts() for dataset in scene.datasets},
-        "settings": {key: one for key, one in asdict(settings).items() if key not in unsaid},
+        "kernels": setup.kernels,
+        "datasets": {dataset.kind: dataset.facts() for dataset in setup.datasets},
+        "settings": {key: one for key, one in asdict(settings).items() if key not in left_out},
         "aims": [target.facts() for target in found],
     }
-
-
-def write(
-    output: Path, results: Sequence[Result], facts: Mapping[str, Any], report: str, console: Console
-) -> None:
-    """JSON, the tables, and the picture where matplotlib is installed."""
-    write_json(output / "kernel.json", results, facts)
-    (output / "kernel.md").write_text(report)
-    on = facts["machine"]
-    title = f"Records/s on {on['cpu']}, {on['cores']} cores, {on['python']}, medians"
-    try:
-        draw(results, list(facts["datasets"]), title, output / "kernel.svg")
-    except ImportError:
-        console.print("No picture: matplotlib is missing; pip install 'streamrec[bench]'.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""Describes the machine and the software that a result was measured on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamrec import __version__, kernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ROOT", "describe", "kernels", "tensorflow_version", "versions_in"]
+__all__ = ["ROOT", "describe", "kernels", "tensorflow_version", "title", "versions_in"]
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = (
@@ -32,7 +32,7 @@ LIBRARIES = (
 
 
 def describe() -> dict[str, Any]:
-    """The machine, the interpreter, and the versions of what takes part."""
+    """Return the machine, the interpreter, and the versions of the libraries that take part."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),
@@ -47,6 +47,12 @@ def describe() -> dict[str, Any]:
         },
         "libraries": {name: _version(name) for name in LIBRARIES},
     }
+
+
+def title() -> str:
+    """Return the machine and the interpreter as the end of a chart's title."""
+    on = describe()
+    return f"{on['cpu']}, {on['cores']} cores, {on['python']}, medians"
 
 
 def _cpu_model() -> str:
@@ -64,7 +70,7 @@ def _version(name: str) -> str | None:
 
 
 def _revision() -> str | None:
-    """The commit of this checkout, with a plus sign where files differ from it."""
+    """Return the commit of this checkout, with a plus sign where files differ from it."""
     describe = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
         found = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -74,7 +80,7 @@ def _revision() -> str | None:
 
 
 def tensorflow_version(python: str) -> str | None:
-    """The version of TensorFlow that an interpreter has; ``None``: it has none."""
+    """Return the version of TensorFlow that an interpreter has, or ``None`` if it has none."""
     # The distribution may be called tensorflow-cpu or otherwise; importing it takes seconds.
     program = (
         "from importlib.metadata import packages_distributions as found, version;"
@@ -88,7 +94,7 @@ def tensorflow_version(python: str) -> str | None:
 
 
 def versions_in(python: str, names: Sequence[str]) -> dict[str, str | None]:
-    """The versions of distributions that an interpreter has; ``None`` for what it lacks."""
+    """Return the versions of distributions that an interpreter has; ``None`` for what it lacks."""
     program = (
         "import json, sys; from importlib.metadata import distributions as found;"
         "have = {one.name.lower(): one.version for one in found()};"
@@ -105,7 +111,7 @@ def versions_in(python: str, names: Sequence[str]) -> dict[str, str | None]:
 
 
 def kernels() -> list[str]:
-    """The implementations of the kernel that run here, the faster one first."""
+    """Return the implementations of the kernel that run here, the faster one first."""
     return [name for name in ("native", "python") if _runs(name)]
 
 

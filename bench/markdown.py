@@ -1,4 +1,4 @@
-"""Tables in Markdown, aligned to be read as plain text as well."""
+"""Tables in Markdown, aligned so that they can be read as plain text, too."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MISSING = "-"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, the others to the right.
+    """Return a table, its first column aligned to the left, the others to the right.
 
     Args:
-        head: The columns' names.
-        rows: As many cells each.
+        head: Names of the columns.
+        rows: Rows of as many cells each.
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     rule = ["-" * widths[0], *("-" * (max(width, 2) - 1) + ":" for width in widths[1:])]
@@ -31,7 +31,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits at least."""
+    """Format a number with at least three digits."""
     if value is None:
         return MISSING
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "Comparison",
+    "Counters",
     "Failure",
     "Judge",
-    "Ledger",
     "Result",
     "measure",
     "no_service",
@@ -34,101 +34,101 @@ __all__ = [
     "ratio",
 ]
 
-PATIENCE = 900.0
-"""Seconds for one reading; the slowest case here takes a few minutes."""
+READING_TIMEOUT = 900.0
+"""Seconds that one reading may take; the slowest case takes a few minutes."""
 TAIL = 1500
-"""Characters of a reader's standard error that a failure shows."""
+"""Number of characters of a reader's standard error that a failure shows."""
 
 
 class Failure(Exception):
-    """A reader ended badly, or did not read what there is."""
+    """A reader failed, or did not read exactly the dataset."""
 
 
 class Comparison(NamedTuple):
-    """What a case's rate is held against: the best of some cases of the same run, by title."""
+    """The cases, by title, whose best rate in the same run a case's rate is compared with."""
 
     label: str
     cases: tuple[str, ...]
 
 
-class Ledger(Protocol):
-    """What the other side has counted."""
+class Counters(Protocol):
+    """The counters of a store."""
 
     def clear(self) -> None:
-        """Count from now on."""
+        """Set the counters to zero."""
         ...
 
     def statistics(self) -> Mapping[str, Any]:
-        """Since then; plain."""
+        """Return the counters as plain values."""
         ...
 
 
 Judge = Callable[["Case", Mapping[str, Any]], dict[str, float]]
 
-Help = tuple[Mapping[str, Any], Mapping[str, int]]
-"""What a service adds to the order, and its processes by name."""
+ServiceInfo = tuple[Mapping[str, Any], Mapping[str, int]]
+"""Arguments that a service adds to the reader's, and the ids of its processes by name."""
 
 
 @contextlib.contextmanager
-def no_service() -> Iterator[Help]:
-    """The reader needs nobody else."""
+def no_service() -> Iterator[ServiceInfo]:
+    """Start nothing: the reader needs no service."""
     yield {}, {}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row.
+    """A row of a table: a reader and its arguments.
 
     Args:
-        group: The heading that it stands under.
-        name: Unique in its group.
-        module: The reader: what runs as ``python -m``.
-        order: What it is to do, plain.
-        python: The interpreter that runs it.
-        environment: What it has besides this process's.
-        service: Started anew for each measurement, before the reader.
-        companions: Processes that work for it, by name: their ids.
-        ledger: Cleared before the measurement, and asked after it: ``store`` of the report.
-        comparisons: In the table.
+        group: Heading of the table.
+        name: Name of the row, unique in its group.
+        module: Module of the reader, run with ``python -m``.
+        arguments: Arguments of the reader, plain values.
+        python: Interpreter that runs the reader.
+        environment: Variables that the reader has besides those of this process.
+        service: Service that starts before each measurement, and ends after it.
+        companions: Ids of the other processes that work for the reader, by name.
+        counters: Counters of one measurement, which become ``store`` of the report.
+        comparisons: Comparisons that the table shows.
     """
 
     group: str
     name: str
     module: str
-    order: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
-    service: Callable[[], AbstractContextManager[Help]] = no_service
+    service: Callable[[], AbstractContextManager[ServiceInfo]] = no_service
     companions: Mapping[str, int] = field(default_factory=dict)
-    ledger: Ledger | None = None
+    counters: Counters | None = None
     comparisons: tuple[Comparison, ...] = ()
 
     @property
     def title(self) -> str:
-        """Unique."""
+        """Return the group and the name, which no other case has."""
         return f"{self.group}: {self.name}"
 
 
 @dataclass
 class Result:
-    """What was measured of one case."""
+    """The measurements and failures of one case."""
 
     case: Case
     measurements: list[dict[str, float]] = field(default_factory=list)
-    """One mapping from quantity to value for each round."""
+    """A mapping from quantity to value for each round."""
     failures: list[str] = field(default_factory=list)
 
     def values(self, quantity: str) -> list[float]:
-        """Of all rounds; empty where the case has no such quantity."""
+        """Return the values of all rounds, none where the case has no such quantity."""
         return [found[quantity] for found in self.measurements if quantity in found]
 
     def median(self, quantity: str) -> float | None:
-        """Of all rounds."""
+        """Return the median of all rounds, ``None`` where the case has no such quantity."""
         values = self.values(quantity)
         return median(values) if values else None
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Median, least and largest of each quantity."""
+        """Return the median, the least and the largest value of each quantity."""
         quantities = self.measurements[0] if self.measurements else {}
         summaries = {}
         for name in quantities:
@@ -146,12 +146,12 @@ def measure(
     """Measure every case once a round, in another order each time.
 
     Args:
-        cases: In the order of the table.
-        judge: Makes quantities of a case's report, or raises :class:`Failure`.
-        rounds: How often.
-        progress: Called with a case's title before each measurement.
+        cases: Cases in the order of the table.
+        judge: Makes quantities from a case's report, or raises :class:`Failure`.
+        rounds: Number of rounds.
+        progress: Function called with a case's title before each measurement.
     """
-    # As an installer does. Else, with PYTHONDONTWRITEBYTECODE, each process compiles it anew.
+    # An installer does this, too. With PYTHONDONTWRITEBYTECODE each process would compile it anew.
     compileall.compile_dir(ROOT / "streamrec", quiet=2)
     results = [Result(case) for case in cases]
     for number in range(rounds):
@@ -165,14 +165,14 @@ def measure(
 
 
 def quantities(report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
-    """A reader's report as numbers that can be compared, once it is seen to have read everything.
+    """Check that the reader has read exactly the dataset, and return its report as quantities.
 
     Args:
-        report: As :class:`bench.stopwatch.Stopwatch` prints it.
-        dataset: What there was to read.
+        report: Report that :class:`bench.stopwatch.Stopwatch` prints.
+        dataset: Dataset that the reader was given.
 
     Raises:
-        Failure: It did not read just that.
+        Failure: It has read something else.
     """
     _check(report, dataset)
     seconds, first = report["seconds"], report["first_batch_seconds"]
@@ -205,16 +205,16 @@ def _check(report: Mapping[str, Any], dataset: Dataset) -> None:
 
 def _run(case: Case) -> dict[str, Any]:
     with case.service() as (more, helpers):
-        order = {**case.order, **more, "companions": {**case.companions, **helpers}}
-        command = [case.python, "-m", case.module, json.dumps(order)]
+        arguments = {**case.arguments, **more, "companions": {**case.companions, **helpers}}
+        command = [case.python, "-m", case.module, json.dumps(arguments)]
         environment = {
             **os.environ,
             **case.environment,
             "AWS_EC2_METADATA_DISABLED": "true",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        if case.ledger is not None:
-            case.ledger.clear()
+        if case.counters is not None:
+            case.counters.clear()
         try:
             done = subprocess.run(
                 command,
@@ -222,22 +222,22 @@ def _run(case: Case) -> dict[str, Any]:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=READING_TIMEOUT,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Failure(f"not done after {PATIENCE:g} s") from None
+            raise Failure(f"not done after {READING_TIMEOUT:g} s") from None
     if done.returncode:
         said = without_folders(done.stderr, ROOT)
         raise Failure(f"exit code {done.returncode}: {said[-TAIL:].strip()}")
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if case.ledger is not None:
-        report["store"] = case.ledger.statistics()
+    if case.counters is not None:
+        report["store"] = case.counters.statistics()
     return report
 
 
 def ratio(result: Result, comparison: Comparison, results: Sequence[Result]) -> float | None:
-    """The case's rate to the best rate of those that it is held against, medians all."""
+    """Return the case's median rate over the best median rate of the compared cases."""
     rate = "megabytes_per_second"
     rates = [one.median(rate) for one in results if one.case.title in comparison.cases]
     best = max((found for found in rates if found is not None), default=None)

@@ -1,11 +1,11 @@
-"""A store that goes away in mid-epoch: Ceph's gateway, killed and started again.
+"""Reads through an outage: Ceph's gateway is killed in mid-epoch, and started again.
 
 ::
 
     export STREAMREC_TEST_S3_ENDPOINT=$(.ci/ceph.sh start)
     python -m bench.outage --seconds 20
 
-Prints one JSON object; fails where a record is lost, repeated or out of order.
+It prints one JSON object. The exit code is 1 where a record is lost, repeated or out of order.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 KEYS = {"key": "test", "secret": "testsecret"}
 SHARDS, RECORDS, SIZE = 32, 200, 64 << 10
-"""420 MB: seconds of reading, beyond what is read ahead."""
+"""420 MB: they take seconds, and are more than is read ahead."""
 BATCH_SIZE = 64
 BEFORE = 10
-"""Batches that are taken before the gateway is killed."""
+"""Number of batches that are taken before the gateway is killed."""
 
 
 @dataclass
 class Reading:
-    """What the loop over the stream sees."""
+    """The records that a loop over the stream has taken, and its longest wait."""
 
     numbers: list[int] = field(default_factory=list)
     longest_wait: float = 0.0
     batches: int = 0
 
     def take(self, stream: Iterator[sr.Batch]) -> bool:
-        """Take a batch; whether there was one."""
+        """Take a batch; return whether there was one."""
         began = time.perf_counter()
         batch = next(stream, None)
         self.longest_wait = max(self.longest_wait, time.perf_counter() - began)
@@ -59,10 +59,10 @@ class Reading:
 
 
 @click.command()
-@click.option("--seconds", default=20.0, show_default=True, help="Without the gateway.")
-@click.option("--engine", default="process", show_default=True)
+@click.option("--seconds", default=20.0, show_default=True, help="Seconds without the gateway.")
+@click.option("--engine", default="process", show_default=True, help="Engine of the stream.")
 def main(seconds: float, engine: str) -> None:
-    """Read through an outage, and say what it was like."""
+    """Read through an outage, and print the longest wait and the statistics."""
     endpoint = os.environ["STREAMREC_TEST_S3_ENDPOINT"]
     bucket = fill(endpoint)
     options = {**KEYS, "endpoint_url": endpoint}
@@ -80,7 +80,7 @@ def main(seconds: float, engine: str) -> None:
 
 
 def fill(endpoint: str) -> str:
-    """Write the shards to a bucket of their own; its name."""
+    """Write the shards to a new bucket, and return its name."""
     bucket = f"outage-{uuid.uuid4().hex[:12]}"
     client = botocore.session.Session().create_client(
         "s3",
@@ -98,17 +98,17 @@ def fill(endpoint: str) -> str:
 
 
 def record(shard: int, number: int) -> bytes:
-    """A record that begins with what identifies it."""
+    """Return a record that begins with its number."""
     return np.full(SIZE // 8, shard * RECORDS + number, "<u8").tobytes()
 
 
 def expected() -> list[int]:
-    """All records, in their order."""
+    """Return the numbers of all records in their order."""
     return [shard * RECORDS + n for n in range(RECORDS) for shard in range(SHARDS)]
 
 
 def read(stream: Iterator[sr.Batch], seconds: float) -> Reading:
-    """Take batches, the gateway being killed on the way."""
+    """Take all batches, and kill the gateway after the first ones."""
     reading = Reading()
     while reading.batches < BEFORE:
         reading.take(stream)

@@ -1,20 +1,18 @@
-"""How much padding buckets of records of like length save.
+"""Measures the padding that buckets of records of similar length save.
 
 ::
 
     python -m bench.padding --output bench/results
 
-Sequences of lognormal lengths are written into shards and streamed; what is measured is which part
-of dense batches, each as wide as its longest row, would be padding. The streams are shuffled, and
-windows hold a part of the data, so that lanes close them at different records.
+Sequences of lognormal lengths are written into shards and streamed; the result is the part
+of dense batches, each as wide as its longest row, that would be padding. The streams are shuffled,
+and a window holds a part of the data, so that lanes close their windows at different records.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,19 +21,20 @@ import click
 import numpy as np
 
 import streamrec as sr
-from bench import machine
+from bench.console import output_option
 from bench.markdown import table
+from bench.results import facts, write
 from streamrec.formats.shards.index import index_url
 from streamrec.shards.verify import check, index_of
 
 SHARDS, RECORDS, LANES = 112, 430, 48
-"""By shard 16 of the lanes have three shards, and the others two."""
+"""Numbers of shards, of records in each, and of lanes: 16 of them have three shards, others two."""
 MEAN, SPREAD = 6.0, 0.7
-"""Of the lengths' logarithms: half of them are below 403 bytes, one of 20 is above 1,275."""
+"""Mean and deviation of the logarithms of lengths: half are below 403, one of 20 above 1,275."""
 BUCKETS = (None, 4, 8, 16, 32, 64)
 BATCHES = (64, 256)
 WINDOWS = ("2MiB", "16MiB")
-"""A twelfth of the data, and two thirds."""
+"""Shuffle windows that hold a twelfth of the data, and two thirds."""
 ENDS: dict[str, dict[str, Any]] = {
     "by record": {"index": True},
     "by shard, with steps_per_epoch": {"steps_per_epoch": 0},
@@ -44,34 +43,26 @@ ENDS: dict[str, dict[str, Any]] = {
 
 
 @click.command()
-@click.option("--output", type=click.Path(path_type=Path), help="Directory for JSON and Markdown.")
+@output_option
 def main(*, output: Path | None) -> None:
     """Write shards, stream them, print a table, and write JSON and Markdown."""
     with tempfile.TemporaryDirectory() as directory:
-        source = written(Path(directory))
+        source = write_shards(Path(directory))
         results = {
             f"{ends}, batches of {size}, windows of {window}": {
-                str(buckets or "none"): measured(source, size, window, buckets, ENDS[ends])
+                str(buckets or "none"): padding(source, size, window, buckets, ENDS[ends])
                 for buckets in BUCKETS
             }
             for ends, size, window in product(ENDS, BATCHES, WINDOWS)
         }
     text = as_markdown(results)
     click.echo(text)
-    if output is None:
-        return
-    facts = {
-        "benchmark": "padding",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "padding": results,
-    }
-    (output / "padding.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (output / "padding.md").write_text(text + "\n")
+    if output is not None:
+        write(output, "padding", facts("padding", padding=results), text)
 
 
-def written(directory: Path) -> str:
-    """The glob of shards with drawn lengths, and an index beside them."""
+def write_shards(directory: Path) -> str:
+    """Write shards of records with random lengths, and their index; return the glob."""
     random = np.random.default_rng(0)
     for shard in range(SHARDS):
         lengths = random.lognormal(MEAN, SPREAD, RECORDS).astype(int).tolist()
@@ -83,10 +74,10 @@ def written(directory: Path) -> str:
     return source
 
 
-def measured(
+def padding(
     source: str, size: int, window: str, buckets: int | None, ends: dict[str, Any]
 ) -> float:
-    """Which part of an epoch's dense batches would be padding."""
+    """Return the part of an epoch's dense batches that would be padding."""
     if "steps_per_epoch" in ends:
         ends = {"steps_per_epoch": SHARDS * RECORDS // size}
     stream = sr.open(
@@ -109,7 +100,7 @@ def measured(
 
 
 def as_markdown(results: dict[str, dict[str, float]]) -> str:
-    """A row for each stream, a column for each number of buckets."""
+    """Return a table with a row for each stream, and a column for each number of buckets."""
     head = ("padding, per cent", *(f"{buckets or 'no'} buckets" for buckets in BUCKETS))
     rows = [(name, *(f"{100 * part:.1f}" for part in of.values())) for name, of in results.items()]
     return table(head, rows)

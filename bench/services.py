@@ -1,4 +1,4 @@
-"""The processes on the other side: object stores, a web server, the feeder daemon."""
+"""Starts the servers that readers read from: object stores, nginx, a feeder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,25 +26,22 @@ __all__ = [
     "feeder",
     "nginx",
     "self_signed",
-    "serves_tls",
     "store",
 ]
 
 STORE_KEYS = {"key": "bench", "secret": "bench-secret"}
-TLS_OPTION = "--tls"
-"""Of devstore's command line."""
 START = 10.0
-"""Seconds that nginx gets to listen; it takes a hundredth."""
+"""Seconds after which nginx must listen; it takes a hundredth of one."""
 
 
 class Certificate(NamedTuple):
-    """Of a server on this machine, and its key, in one PEM file."""
+    """A certificate of a server on this machine, and its key, in one PEM file."""
 
     path: Path
 
     @property
     def trust(self) -> dict[str, str]:
-        """The variables by which clients come to trust it: OpenSSL's, botocore's, and curl's."""
+        """Return the variables by which OpenSSL, botocore and curl trust the certificate."""
         names = ("SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
         return dict.fromkeys(names, str(self.path))
 
@@ -57,15 +53,15 @@ class Served(NamedTuple):
     pid: int
 
     def clear(self) -> None:
-        """Count from now on."""
+        """Set the counters to zero."""
         self._control("DELETE", "statistics")
 
     def statistics(self) -> dict[str, Any]:
-        """What has been asked of it since."""
+        """Return the counters of requests and bytes."""
         return self._control("GET", "statistics")
 
     def requests(self) -> list[dict[str, Any]]:
-        """The last 100,000 of them, one by one."""
+        """Return the last 100,000 requests."""
         found: list[dict[str, Any]] = self._control("GET", "statistics?records")["records"]
         return found
 
@@ -87,18 +83,18 @@ def store(
     faults: Sequence[Mapping[str, Any]] = (),
     certificate: Certificate | None = None,
 ) -> Iterator[Served]:
-    """Serve the datasets below ``root``, or made ones; gives the endpoint and the process's id.
+    """Run an object store of the datasets below ``root``, or of synthetic objects.
 
-    It has read every shard once before it listens, so that all of them are in the page cache.
-    Requests without a signature are answered as well.
+    It reads every shard once before it listens, so that all of them are in the page cache. Requests
+    without a signature are answered, too.
 
     Args:
-        root: Its directories are buckets.
+        root: Directory whose directories are buckets.
         latency: Seconds to the first byte of each answer.
-        bandwidth: Bytes a second for each connection; ``None``: all there is.
-        recipes: Of :class:`streamrec.devstore.SyntheticObjects`, plain, instead of ``root``.
-        faults: Of :class:`streamrec.devstore.Fault`, plain.
-        certificate: It speaks TLS, with this.
+        bandwidth: Bytes a second of a connection, or ``None`` for no limit.
+        recipes: Plain values of :class:`streamrec.devstore.SyntheticObjects`, instead of ``root``.
+        faults: Plain values of :class:`streamrec.devstore.Fault`.
+        certificate: Certificate of the store, which speaks TLS if there is one.
     """
     options: dict[str, Any] = {"latency": latency, **STORE_KEYS}
     options |= {} if bandwidth is None else {"bandwidth": bandwidth}
@@ -111,32 +107,20 @@ def store(
         options |= {} if root is None else {"root": root}
         arguments = [f"--{name}={value}" for name, value in options.items()]
         if certificate is not None:
-            arguments.append(f"{TLS_OPTION}={certificate.path}")
+            arguments.append(f"--tls={certificate.path}")
         command = ["streamrec.devstore", *arguments, "--anonymous", "--warm", "--until-eof"]
         with Child("store", command, Path(directory, "store.log")) as child:
             yield Served(child.ready()["endpoint"], child.process.pid)
 
 
-@cache
-def serves_tls() -> bool:
-    """Whether this devstore speaks TLS."""
-    command = [sys.executable, "-m", "streamrec.devstore", "--help"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=True)
-    return TLS_OPTION in asked.stdout
-
-
 @contextlib.contextmanager
 def self_signed() -> Iterator[Certificate | None]:
-    """A certificate for loopback, made now; ``None``: there is no ``openssl`` to make it."""
+    """Make a certificate for loopback, or ``None`` where there is no ``openssl``."""
     with tempfile.TemporaryDirectory() as directory:
         made = Path(directory, "certificate-and-key.pem")
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
-        command += [
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:localhost",
-        ]
+        command += ["-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
         command += ["-out", str(made), "-keyout", str(made)]
         if shutil.which("openssl") is None:
             yield None
@@ -147,11 +131,11 @@ def self_signed() -> Iterator[Certificate | None]:
 
 @contextlib.contextmanager
 def nginx(root: Path, certificate: Certificate | None) -> Iterator[tuple[str, int]]:
-    """Serve the files below ``root`` by plain HTTP or TLS; gives the endpoint and a process's id.
+    """Serve the files below ``root``; yield the endpoint and the id of the process.
 
     Args:
-        root: Of the paths.
-        certificate: It speaks TLS, with this.
+        root: Directory that paths are relative to.
+        certificate: Certificate of the server, which speaks TLS if there is one.
     """
     port = _free_port()
     with tempfile.TemporaryDirectory() as directory:
@@ -169,7 +153,7 @@ def nginx(root: Path, certificate: Certificate | None) -> Iterator[tuple[str, in
 
 
 def _nginx_configuration(home: Path, root: Path, port: int, certificate: Certificate | None) -> str:
-    """One process, so that its CPU seconds are those of one id."""
+    """Return a configuration of one process, whose CPU seconds are those of one id."""
     pem = None if certificate is None else certificate.path
     tls = "" if pem is None else f"ssl_certificate {pem}; ssl_certificate_key {pem};"
     listen = f"127.0.0.1:{port}{' ssl' if certificate else ''} backlog=1024"
@@ -206,7 +190,7 @@ def _wait_until_it_listens(port: int) -> None:
 
 @contextlib.contextmanager
 def burner() -> Iterator[tuple[Mapping[str, Any], Mapping[str, int]]]:
-    """A process that only takes a core's time: what a loaded machine alone costs."""
+    """Run a process that only takes a core's time, to measure the cost of a loaded machine."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield {}, {}
@@ -217,11 +201,11 @@ def burner() -> Iterator[tuple[Mapping[str, Any], Mapping[str, int]]]:
 
 @contextlib.contextmanager
 def feeder(name: str, dataset: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Serve one dataset; gives its address and the process's id.
+    """Run a feeder of one dataset; yield the dataset's address and the id of the process.
 
     Args:
-        name: Of the dataset.
-        dataset: Its settings, plain; mappings in it become tables.
+        name: Name of the dataset.
+        dataset: Settings of the dataset, plain values; mappings in it become tables.
     """
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory, "feeder.toml")
@@ -233,7 +217,7 @@ def feeder(name: str, dataset: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def toml(tables: Mapping[str, Any], above: str = "") -> str:
-    """Tables of plain values; of these kinds JSON writes the same as TOML."""
+    """Return tables of plain values as TOML, which writes values of these kinds as JSON does."""
     text = ""
     for name, value in tables.items():
         path = f"{above}{name}"

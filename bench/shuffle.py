@@ -1,4 +1,4 @@
-"""How well streams are shuffled, beside tf.data's shuffle buffer and Grain's window shuffle.
+"""Compares streamrec's shuffle with tf.data's shuffle buffer and Grain's window shuffle.
 
 ::
 
@@ -20,9 +20,7 @@ by class, which is the worst that a shuffle is given.
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
@@ -31,10 +29,10 @@ from typing import Any
 import click
 
 import streamrec as sr
-from bench import machine
-from bench.console import default_data
+from bench.console import data_option, output_option, repeat_option
 from bench.datasets import images
 from bench.markdown import table
+from bench.results import facts, write
 from bench.services import STORE_KEYS, store
 from bench.shuffling.orders import ORDERS, Data
 from bench.shuffling.quality import quality
@@ -51,17 +49,19 @@ DATA = (
 FIGURES = ("chi_square", "displacement", "neighbours", "neighbours_most")
 HEAD = ("", "chi-square", "displacement", "neighbours", "most of 128")
 SHARDS = 128
-"""From which the first batch is read: more than there are lanes."""
+"""Number of shards that the first batch is read from: more than there are lanes."""
 SOURCE = "s3://pictures/*.tfrecord"
 
 
 @click.command()
-@click.option("--output", type=click.Path(path_type=Path), help="Directory for JSON and Markdown.")
+@output_option
 @click.option("--seeds", default=3, show_default=True, help="Epochs of each order.")
 @click.option("--first-batch", is_flag=True, help="Measure the time to the first batch, too.")
-@click.option("--data", type=click.Path(path_type=Path), default=default_data, help="For shards.")
-@click.option("--megabytes", default=1072.0, show_default=True, help="Of them, for --first-batch.")
-@click.option("--repeat", default=5, show_default=True, help="Rounds of --first-batch.")
+@data_option
+@click.option(
+    "--megabytes", default=1072.0, show_default=True, help="Megabytes of data for --first-batch."
+)
+@repeat_option(5, "Number of rounds of --first-batch.")
 def main(
     *,
     output: Path | None,
@@ -72,32 +72,25 @@ def main(
     repeat: int,
 ) -> None:
     """Compute, print tables, and write JSON and Markdown."""
-    results: dict[str, Any] = {one.name: measured(one, seeds) for one in DATA}
+    results: dict[str, Any] = {one.name: mean_figures(one, seeds) for one in DATA}
     seconds = first_batches(data.absolute(), megabytes, repeat) if first_batch else None
     text = as_markdown(results, seconds)
     click.echo(text)
     if output is None:
         return
-    facts = {
-        "benchmark": "shuffle",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "settings": {
-            "batch_size": BATCH_SIZE,
-            "window": WINDOW,
-            "seeds": seeds,
-            "first_batch_megabytes": megabytes,
-            "first_batch_rounds": repeat,
-        },
-        "orders": results,
-        "first_batch_seconds": seconds,
+    settings = {
+        "batch_size": BATCH_SIZE,
+        "window": WINDOW,
+        "seeds": seeds,
+        "first_batch_megabytes": megabytes,
+        "first_batch_rounds": repeat,
     }
-    (output / "shuffle.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (output / "shuffle.md").write_text(text + "\n")
+    found = facts("shuffle", settings=settings, orders=results, first_batch_seconds=seconds)
+    write(output, "shuffle", found, text)
 
 
-def measured(data: Data, seeds: int) -> dict[str, dict[str, float]]:
-    """The mean figures of each order over several seeds."""
+def mean_figures(data: Data, seeds: int) -> dict[str, dict[str, float]]:
+    """Return the mean figures of each order over several seeds."""
     found = {}
     for title, order in ORDERS.items():
         epochs = [
@@ -108,7 +101,7 @@ def measured(data: Data, seeds: int) -> dict[str, dict[str, float]]:
 
 
 def first_batches(root: Path, megabytes: float, repeat: int) -> dict[str, list[float]]:
-    """Seconds to the first batch, each round with and without the shuffle, in either order."""
+    """Return the seconds to the first batch of each round, shuffled and not, in both orders."""
     paths = [str(path) for path in images(root, megabytes).paths]
     recipe = {"templates": paths, "name": "shard-{:05}.tfrecord", "objects": SHARDS}
     with (
@@ -140,7 +133,7 @@ async def _first(options: dict[str, Any], settings: dict[str, Any]) -> float:
 
 
 def as_markdown(results: dict[str, Any], seconds: dict[str, list[float]] | None) -> str:
-    """A table for each of the data."""
+    """Return a table for each dataset."""
     parts = []
     for name, orders in results.items():
         rows = [

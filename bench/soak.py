@@ -1,4 +1,4 @@
-"""What a feeder holds while clients come and go, a thousand of each kind.
+"""Measures what a feeder holds while clients come and go, a thousand of each kind.
 
 ::
 
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import streamrec as sr
-from bench import machine
+from bench.console import output_option
+from bench.machine import ROOT
 from bench.markdown import table
+from bench.results import facts, write
 from bench.services import STORE_KEYS, store
+from bench.soaking.chart import draw
 from bench.soaking.clients import KINDS
-from bench.soaking.picture import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,42 +44,42 @@ ORDERS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": True, "shuffle_window": "8MiB"},
 }
 POINTS = 50
-"""How often the feeder is asked."""
+"""Number of times that the feeder reports what it holds."""
 QUANTITIES = ("megabytes", "descriptors", "tasks", "threads")
 FIRST_PART = 0.1
-"""Of the clients: what the feeder holds after them is compared with what it holds in the end."""
+"""Part of the clients after which the feeder should hold no more than in the end."""
 MOST_GROWTH = 1.25
-"""Memory then may be so many times what it was: the allocator keeps some of what is freed."""
+"""Most times as much memory as after that part: the allocator keeps some of what is freed."""
 
 
 @dataclass
-class AskedFeeder:
-    """A running feeder."""
+class FeederProcess:
+    """A feeder in another process, which reports what it holds."""
 
     process: subprocess.Popen[str]
     port: int
 
-    def held(self) -> dict[str, Any]:
-        """What it has once no client is there."""
-        while (held := self._ask())["connections"]:
+    def report(self) -> dict[str, Any]:
+        """Wait until no client is connected, and return what the feeder holds then."""
+        while (report := self._ask())["connections"]:
             pass
-        return held
+        return report
 
     def _ask(self) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return said(self.process)
+        return read_line(self.process)
 
 
 @click.command()
-@click.option("--output", type=click.Path(path_type=Path), help="Directory for the results.")
-@click.option("--connects", default=1000, show_default=True, help="Clients of each kind.")
+@output_option
+@click.option("--connects", default=1000, show_default=True, help="Number of clients of each kind.")
 def main(*, output: Path | None, connects: int) -> None:
-    """Let clients come and go, print a table, and write JSON, Markdown and a picture."""
+    """Let clients come and go, print a table, and write JSON, Markdown and a chart."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        write(root / "bucket")
+        write_shards(root / "bucket")
         with store(root, latency=0.0, bandwidth=None) as served:
             options = {"endpoint_url": served.endpoint, **STORE_KEYS}
             soaks = {
@@ -87,12 +89,15 @@ def main(*, output: Path | None, connects: int) -> None:
     text = as_markdown(soaks)
     click.echo(text)
     if output is not None:
-        keep(output, soaks, text, connects)
+        settings = {"connects": connects, "memory_budget": BUDGET, "orders": ORDERS}
+        title = f"A feeder with a budget of {BUDGET}, and its clients"
+        found = facts("soak", settings=settings, soaks=soaks)
+        write(output, "soak", found, text, partial(draw, soaks, title))
     sys.exit(not all(map(is_flat, soaks.values())))
 
 
-def write(directory: Path) -> None:
-    """Shards of plain records."""
+def write_shards(directory: Path) -> None:
+    """Write shards of plain records."""
     directory.mkdir()
     for shard in range(SHARDS):
         with sr.TFRecordWriter(str(directory / f"{shard}.tfrecord")) as writer:
@@ -100,7 +105,7 @@ def write(directory: Path) -> None:
 
 
 def soak(order: str, kind: str, options: dict[str, Any], connects: int) -> list[dict[str, Any]]:
-    """What a feeder of its own holds after ever more clients of a kind."""
+    """Return what a new feeder holds after more and more clients of a kind."""
     settings = {
         "source": "s3://bucket/*.tfrecord",
         "storage_options": options,
@@ -109,41 +114,41 @@ def soak(order: str, kind: str, options: dict[str, Any], connects: int) -> list[
         "epochs": None,
         **ORDERS[order],
     }
-    with feeder(settings) as asked:
-        points = [{"clients": 0, **asked.held()}]
+    with feeder(settings) as process:
+        points = [{"clients": 0, **process.report()}]
         for number in range(1, connects + 1):
-            KINDS[kind](asked.port)
+            KINDS[kind](process.port)
             if number % max(1, connects // POINTS) == 0:
-                points.append({"clients": number, **asked.held()})
+                points.append({"clients": number, **process.report()})
     return points
 
 
 @contextlib.contextmanager
-def feeder(settings: dict[str, Any]) -> Iterator[AskedFeeder]:
-    """Serve a dataset in another process, which ends with the block."""
+def feeder(settings: dict[str, Any]) -> Iterator[FeederProcess]:
+    """Serve a dataset in another process, which ends with the ``with`` block."""
     command = [sys.executable, "-m", "bench.soaking.feeder", json.dumps(settings)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=machine.ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
-        yield AskedFeeder(process, said(process)["port"])
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
+        yield FeederProcess(process, read_line(process)["port"])
 
 
-def said(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next line of a feeder's."""
+def read_line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Read the next line that the feeder prints."""
     assert process.stdout is not None
     answer: dict[str, Any] = json.loads(process.stdout.readline())
     return answer
 
 
 def early(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """The point behind the first part of the clients."""
+    """Return the point after the first part of the clients."""
     clients = FIRST_PART * points[-1]["clients"]
     return next(point for point in points if point["clients"] >= clients)
 
 
 def is_flat(points: list[dict[str, Any]]) -> bool:
-    """Whether the feeder holds in the end what it held after the first part of the clients.
+    """Return whether the feeder holds no more in the end than after the first part of the clients.
 
-    The most descriptors count: in the beginning connections to the store are open for the listing.
+    Of descriptors the most count: in the beginning the listing keeps connections to the store open.
     """
     then, now = early(points), points[-1]
     first = [point["descriptors"] for point in points if point["clients"] <= then["clients"]]
@@ -157,7 +162,7 @@ def is_flat(points: list[dict[str, Any]]) -> bool:
 
 
 def as_markdown(soaks: dict[str, list[dict[str, Any]]]) -> str:
-    """A row for each soak: before any client, after a tenth of them, and in the end."""
+    """Return a table of what was held at first, after a tenth of the clients, and in the end."""
     [clients] = {points[-1]["clients"] for points in soaks.values()}
     after = f"after 0 / {round(FIRST_PART * clients):,} / {clients:,}"
     rows = []
@@ -166,20 +171,6 @@ def as_markdown(soaks: dict[str, list[dict[str, Any]]]) -> str:
         cells = (" / ".join(f"{point[one]:,.0f}" for point in three) for one in QUANTITIES)
         rows.append((name, *cells))
     return table((f"clients, {after}", *QUANTITIES), rows)
-
-
-def keep(output: Path, soaks: dict[str, list[dict[str, Any]]], text: str, connects: int) -> None:
-    """Write the results."""
-    facts = {
-        "benchmark": "soak",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "settings": {"connects": connects, "memory_budget": BUDGET, "orders": ORDERS},
-        "soaks": soaks,
-    }
-    (output / "soak.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (output / "soak.md").write_text(text + "\n")
-    draw(soaks, f"A feeder with a budget of {BUDGET}, and its clients", output / "soak.svg")
 
 
 if __name__ == "__main__":

@@ -16,16 +16,16 @@ __all__ = ["Done", "Stopwatch", "repeat"]
 
 
 class Stopwatch:
-    """From before the dataset is opened to its last batch.
+    """Measures from before the dataset is opened to its last batch.
 
     Args:
-        companions: Other processes that work for this reading, by name: their ids.
+        companions: Ids of the other processes that work for this reading, by name.
     """
 
     def __init__(self, companions: Mapping[str, int]) -> None:
         self.records = self.label_sum = 0
         self.nbytes: int | None = None
-        """Bytes of the shards, where the reader knows them itself."""
+        """Size of the shards, where the reader knows it itself."""
         self._pids = {"client": os.getpid(), **companions}
         self._first: float | None = None
         self._first_records = 0
@@ -35,13 +35,13 @@ class Stopwatch:
         self._after: dict[str, Usage] = {}
 
     def start(self) -> None:
-        """The next call opens the dataset; all modules are imported."""
+        """Start, right before the dataset is opened and after all modules are imported."""
         self._before = {name: usage(pid) for name, pid in self._pids.items()}
         self._helpers_before = helpers_usage(os.getpid()).cpu_seconds
         self._started = time.perf_counter()
 
     def take(self, records: int, label_sum: int) -> None:
-        """A batch has come."""
+        """Count a batch that has arrived."""
         now = time.perf_counter()
         if self._first is None:
             self._first, self._first_records = now, records
@@ -52,9 +52,9 @@ class Stopwatch:
         self.label_sum += label_sum
 
     def stop(self) -> None:
-        """The last batch has been taken; processes that were started meanwhile may still run.
+        """Stop, after the last batch and while the processes that were started still run.
 
-        Those are counted as the engine's, whole: starting them is part of the cost.
+        Those count as the engine, start included, since that is part of the cost.
         """
         self._stopped = time.perf_counter()
         self._after = {name: usage(pid) for name, pid in self._pids.items()}
@@ -67,7 +67,7 @@ class Stopwatch:
         """Print what was measured as one JSON line.
 
         Args:
-            more: What else the reader has to say, plain.
+            more: More plain values for the report.
         """
         report = {
             "seconds": self._stopped - self._started,
@@ -89,21 +89,21 @@ class Stopwatch:
 
 
 class Done(NamedTuple):
-    """A piece of work."""
+    """A piece of work that a reader has done."""
 
     records: int
     label_sum: int | None = None
-    """Of the records, where they were parsed."""
+    """Sum of the labels, where the records were parsed."""
     nbytes: int | None = None
-    """Of their frames, where they were not."""
+    """Size of the frames, where the records were not parsed."""
 
 
 def repeat(work: Callable[[], Iterator[Done]], seconds: float) -> None:
-    """Time work without end for a while, and print the report.
+    """Time endless work for a while, and print the report.
 
     Args:
-        work: Begins anew with each call. Its first piece is done once before, untimed.
-        seconds: How long at least; the piece that is in hand then is finished.
+        work: Function that begins the work; its first piece is done once before, untimed.
+        seconds: Least time; the piece of work that runs then is finished.
     """
     next(work())
     watch = Stopwatch({})

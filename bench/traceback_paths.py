@@ -1,4 +1,4 @@
-"""Tracebacks that say where in the code, and nothing about the machine."""
+"""Removes the folders of this machine from tracebacks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["without_folders"]
 
 _LIBRARIES = r"(?:(?:site|dist)-packages|lib(?:64)?/python[23][\d.]*t?|bin)/"
 _FOLDER = re.compile(rf'(?:(?<=")/(?:[^"\n]*/)?|/(?:[^\s"\':]*/)?){_LIBRARIES}')
-"""What comes before a package's files, the standard library's, or a program. Traceback's own quotes
-may hold spaces."""
+"""The folders before the files of a package, of the standard library, or of a program. Paths in the
+quotes of a traceback may hold spaces."""
 
 
 def without_folders(text: str, checkout: Path) -> str:
-    """A reader's standard error, with paths as they would be on any machine.
+    """Return a reader's standard error with paths as they would be on any machine.
 
     Args:
-        text: Such as a traceback, of whichever interpreter.
-        checkout: Paths under it become relative to it; those of installed packages and of the
-            standard library to the folder that holds them, and programs keep their names alone.
+        text: Text such as a traceback, of any interpreter.
+        checkout: Directory of the repository. Paths in it become relative to it, those of packages
+            and of the standard library relative to their folder; of programs the name remains.
     """
     text = _FOLDER.sub("", text)
     for folder in {checkout, checkout.resolve()}:

@@ -1,4 +1,4 @@
-"""What processes have used of the machine so far, from Linux's ``/proc``; standard library only."""
+"""CPU time and memory of processes, from Linux's ``/proc``; standard library only."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Of one process, all its threads included."""
+    """CPU time and memory of a process, all its threads included."""
 
     cpu_seconds: float
     """User and system time, in ticks of usually 10 ms."""
     peak_megabytes: float
-    """The largest resident set. Not ``ru_maxrss``: that one begins with the parent's."""
+    """Largest resident set; ``ru_maxrss`` would begin with the parent's."""
 
 
 def usage(pid: int) -> Usage:
-    """What a running process has used since its start."""
+    """Return the usage of a running process since its start."""
     fields = _stat(pid)
     return Usage((int(fields[11]) + int(fields[12])) / TICKS, _status_megabytes(pid, "VmHWM:"))
 
 
 def helpers_usage(pid: int) -> Usage:
-    """What the processes that a process has started have used, those that have ended included.
+    """Return the usage of all processes that a process has started.
 
-    Ended ones count once they have been waited for; only running ones count for the memory, which
-    is the sum of their peaks: what they share after a fork counts for each.
+    Processes that have ended count once they have been waited for, and only for the CPU time. The
+    memory is the sum of the peaks: memory that is shared after a fork counts for each process.
     """
     found = children(pid)
     usages = [usage(child) for child in found]
@@ -44,7 +44,7 @@ def _reaped_cpu_seconds(pid: int) -> float:
 
 
 def resident_megabytes(pid: int) -> float:
-    """What a running process has in memory now."""
+    """Return the resident set of a running process."""
     return _status_megabytes(pid, "VmRSS:")
 
 
@@ -55,7 +55,7 @@ def _status_megabytes(pid: int, name: str) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """The running processes that a process has started."""
+    """Return the ids of the running processes that a process has started."""
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _parent(entry.name) == pid]
 
 
@@ -67,5 +67,5 @@ def _parent(pid: str) -> int | None:
 
 
 def _stat(pid: int | str) -> list[str]:
-    """The fields of proc_pid_stat(5) from the third on: the second may hold spaces."""
+    """Return the fields of proc_pid_stat(5) from the third on; the second may hold spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

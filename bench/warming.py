@@ -1,4 +1,4 @@
-"""Memory that the machine has at hand, before a reading is timed; standard library only."""
+"""Gives the machine free memory before a reading is timed; standard library only."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from pathlib import Path
 __all__ = ["warm_memory"]
 
 GIGABYTES = 2
-"""Of small and of huge pages, each: more than any of the readers takes while it reads."""
+"""Size of small and of huge pages, each: more than any reader takes while it reads."""
 
 
 def warm_memory() -> None:
-    """Touch memory in another process, and let go of it: who needs some next gets this.
+    """Touch memory in another process and free it, so that the reader gets that memory.
 
-    A virtual machine's host may have taken free memory back, and gives it again at 2 to 5 s of CPU
-    time a GB. That is measured otherwise: of a reader that takes a gigabyte, more than half a
-    second to several, now and then.
+    A virtual machine's host may have taken free memory back, and returns it at 2 to 5 s of CPU time
+    a GB. A reader that takes a gigabyte would be slower by up to several seconds now and then.
     """
     command = [sys.executable, "-m", "bench.warming", str(GIGABYTES)]
     subprocess.run(command, cwd=Path(__file__).parents[1], check=True)
 
 
 def touch(size: int) -> None:
-    """Write to each page of so many bytes, small ones, and as many in huge ones."""
+    """Write to each page of so many bytes of small pages, and of as many of huge ones."""
     small, huge = (
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)
     )

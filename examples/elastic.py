@@ -1,8 +1,8 @@
 """Four hosts become two, then eight, in the middle of an epoch: the global batches stay the same.
 
-So it is by shard and by record, and where a filter leaves records out. Run it with
+This holds by shard, by record, and where a filter leaves records out. Run it with
 ``python examples/elastic.py``; it works in a temporary directory. Here the hosts are streams of one
-process; they read as hosts do: each its own rank, without talking to each other.
+process, which read as hosts do: each reads its own rank, and none talks to another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import streamrec as sr
 LANES = 8
 GLOBAL_BATCH = 24
 STEPS = 12
-PLAN = [(4, 4), (2, 3), (8, 5)]  # so many hosts for so many steps
+PLAN = [(4, 4), (2, 3), (8, 5)]  # hosts, and the steps that they train
 
 ORDERS: dict[str, dict[str, Any]] = {
     "by shard": {},
@@ -29,11 +29,11 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 
 Records = list[tuple[int, int]]
-"""(shard, number in the shard) of each."""
+"""The records of a batch: the shard of each, and its number in the shard."""
 
 
 def write_shards(directory: Path) -> None:
-    """Ten shards of 10 to 55 records, and their index."""
+    """Write ten shards of 10 to 55 records, and their index."""
     for shard in range(10):
         with sr.TFRecordWriter(directory / f"train-{shard:05}-of-00010.tfrecord") as writer:
             writer.write_many({"id": 100 * shard + i} for i in range(10 + 5 * shard))
@@ -42,7 +42,7 @@ def write_shards(directory: Path) -> None:
 
 
 def open_rank(directory: Path, order: str, rank: int, world_size: int) -> sr.Stream:
-    """What each host opens. Its batch is its share of the global one."""
+    """Open the stream of a host, whose batch is its share of the global batch."""
     return sr.open(
         f"{directory}/train-*",
         {"id": sr.FixedLenFeature((), "int64")},
@@ -62,7 +62,7 @@ def open_rank(directory: Path, order: str, rank: int, world_size: int) -> sr.Str
 def train(
     directory: Path, order: str, world_size: int, steps: int, saved: str
 ) -> tuple[list[Records], str]:
-    """Some steps on so many hosts: the global batches, and the checkpoint behind them."""
+    """Train some steps on some hosts; return the global batches and the checkpoint after them."""
     ranks, states = [], []
     for rank in range(world_size):
         stream = open_rank(directory, order, rank, world_size)
@@ -78,7 +78,7 @@ def records(batch: Any) -> Records:
 
 
 def resize(directory: Path, order: str) -> None:
-    """Print each global batch, and whether it is that of one host alone."""
+    """Print each global batch, and whether it is the same as on one host alone."""
     beginning = json.dumps([{"version": 2}])
     whole, _ = train(directory, order, 1, STEPS, beginning)
     resized: list[Records] = []

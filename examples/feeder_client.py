@@ -34,7 +34,7 @@ features.text = {{ dtype = "bytes" }}
 
 
 def write(directory: Path) -> Path:
-    """Shards of 10,000 records, and the feeder's configuration; gives the latter."""
+    """Write shards of 10,000 records and the feeder's configuration; return the latter."""
     for shard in range(4):
         with sr.TFRecordWriter(directory / f"numbers-{shard:05}-of-00004.tfrecord") as writer:
             numbers = range(shard * 2500, (shard + 1) * 2500)
@@ -46,7 +46,7 @@ def write(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def feeder(configuration: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a feeder; gives the address of its dataset, and its process."""
+    """Run a feeder; yield the address of its dataset, and its process."""
     command = [sys.executable, "-m", "streamrec", "serve", str(configuration), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -57,7 +57,7 @@ def feeder(configuration: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def read(address: str, state: Any) -> Iterator[sr.Batch]:
-    """Batches from a feeder, from a state on."""
+    """Yield batches from a feeder, from a state on."""
     stream = sr.connect(address, rank=0, world_size=1)
     if state is not None:
         stream.load_state_dict(state)

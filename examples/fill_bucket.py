@@ -1,9 +1,9 @@
-"""Write a few shards into a bucket of S3, or of what speaks S3.
+"""Write a few shards into a bucket of S3, or of a store that speaks S3.
 
 ``python examples/fill_bucket.py --endpoint-url http://127.0.0.1:9000 s3://bucket/train``
 
 Credentials come from the environment (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``) or from
-wherever else s3fs finds them. The bucket is made if it is not there.
+another place where s3fs finds them. The bucket is made if it does not exist.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SHARDS, RECORDS = 4, 256
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write shards of numbers into a bucket.")
-    parser.add_argument("url", help="what the shards' names begin with: s3://bucket/train")
-    parser.add_argument("--endpoint-url", help="where the store answers, if it is not AWS")
+    parser.add_argument("url", help="prefix of the shards' names: s3://bucket/train")
+    parser.add_argument("--endpoint-url", help="URL of the store, if it is not AWS")
     given = parser.parse_args()
 
     options = {"endpoint_url": given.endpoint_url} if given.endpoint_url else {}

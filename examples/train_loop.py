@@ -20,7 +20,7 @@ FEATURES = {
 
 
 def write_shards(directory: Path) -> np.ndarray:
-    """Eight shards of a linear problem; gives its solution."""
+    """Write eight shards of a linear problem, and return its solution."""
     random = np.random.default_rng(1)
     solution = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
     for shard in range(8):
@@ -32,7 +32,7 @@ def write_shards(directory: Path) -> np.ndarray:
 
 
 def open_stream(directory: Path) -> sr.Stream:
-    """Three shuffled epochs in batches of 32."""
+    """Open a stream of three shuffled epochs in batches of 32."""
     return sr.open(
         str(directory / "train-*.tfrecord"),
         FEATURES,
@@ -45,7 +45,7 @@ def open_stream(directory: Path) -> sr.Stream:
 
 
 def step(weights: np.ndarray, batch: sr.Batch) -> np.ndarray:
-    """One step of gradient descent."""
+    """Return the weights after a step of gradient descent."""
     x, y = np.asarray(batch["x"]), np.asarray(batch["y"])
     return weights - 0.05 * x.T @ (x @ weights - y) / len(batch)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
 FEWEST_EXAMPLES = 5
-"""By day a property that has few examples keeps as many as this."""
+"""Least number of examples that a property keeps in the daily profile."""
 
 
 def examples(number: int) -> int:

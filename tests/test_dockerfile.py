@@ -13,7 +13,7 @@ STEPS = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
 
 
 def step(word: str) -> list[list[str]]:
-    """The steps of that word, in pieces."""
+    """Return the steps of that word, split into pieces."""
     return [shlex.split(line)[1:] for line in STEPS if line.startswith(f"{word} ")]
 
 
@@ -33,7 +33,7 @@ def is_ignored(path: str) -> bool:
 
 
 def copied() -> list[str]:
-    """The files that the build's steps copy, relative to the root."""
+    """Return the files that the build's steps copy, relative to the root."""
     names = [name for *sources, _ in step("COPY") for name in sources]
     paths = [ROOT / name for name in names]
     assert all(path.exists() for path in paths), names

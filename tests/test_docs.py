@@ -64,7 +64,7 @@ class Block(NamedTuple):
     info: str
     body: str
     line: int
-    """Of its first line of code, from 1."""
+    """Number of its first line of code, from 1."""
     after: str
     """The text between the block before and this one."""
 
@@ -90,13 +90,13 @@ def runs(block: Block) -> bool:
 
 
 def files(page: Path) -> dict[str, str]:
-    """The programs that a tutorial has its reader save, by name: their first line is the name."""
+    """Return the programs that a tutorial tells to save, by the names in their first lines."""
     found = ((_FILE.match(block.body), block.body) for block in blocks(page))
     return {match["name"]: body for match, body in found if match}
 
 
 def scripts(page: Path) -> tuple[str, str]:
-    """The page's code: before anything connects to a feeder, and from there on.
+    """Return the page's code, split where it first connects to a feeder.
 
     The lines have the page's numbers.
     """
@@ -115,14 +115,14 @@ def shown_output(page: Path) -> str:
 
 
 def commands(page: Path) -> list[tuple[list[str], str]]:
-    """Each ``$ streamrec`` of the page, as arguments, and the output that it shows."""
+    """Return each ``$ streamrec`` of the page, as arguments, and the output that it shows."""
     shown = "".join(block.body for block in blocks(page) if block.info == "console")
     found = re.findall(r"^\$ streamrec (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
     return [(shlex.split(line), output) for line, output in found]
 
 
 def transcript(page: Path) -> list[tuple[str, str]]:
-    """Each command of the page, whatever it is, and the output that it shows."""
+    """Return each command of the page, and the output that it shows."""
     shown = "".join(block.body for block in blocks(page) if block.info == "console")
     return re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", shown, re.MULTILINE)
 
@@ -221,7 +221,7 @@ def section(page: Path, heading: str) -> str:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The cells of all table rows that begin with a name in backquotes, by that name."""
+    """Return the cells of all table rows that begin with a name in backquotes, by that name."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line[1:-1].split("|")]

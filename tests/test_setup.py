@@ -1,4 +1,4 @@
-"""Installing builds the kernel in C, or goes without it, as it is told."""
+"""Installing builds the kernel in C, or does without it, as the variable says."""
 
 from __future__ import annotations
 

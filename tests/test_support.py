@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def the_profile_as_it_was() -> Iterator[None]:
-    """A test here loads another profile."""
+    """Restore the profile after a test that loads another one."""
     before = settings.get_current_profile_name()
     yield
     settings.load_profile(before)

@@ -1,1 +1,1 @@
-"""What :mod:`bench.kernel` measures, and how it is shown."""
+"""The cases, tables and chart of :mod:`bench.kernel`."""

@@ -1,4 +1,4 @@
-"""A reader's report as numbers that can be compared, once it is seen to have read just that."""
+"""Makes quantities of a reader's report, and checks that it has read exactly its dataset."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ __all__ = ["rates"]
 
 
 def rates(case: Case, report: Mapping[str, Any], dataset: Dataset) -> dict[str, float]:
-    """Quantities by name.
+    """Return a reader's report as quantities.
 
     Args:
-        case: What was to be read, and by what it shows: ``labels``, ``bytes``, or the ``records``
-            alone.
-        report: As :class:`bench.stopwatch.Stopwatch` prints it.
-        dataset: What there was to read.
+        case: Case whose arguments say what is checked: ``labels``, ``bytes``, or ``records`` alone.
+        report: Report that :class:`bench.stopwatch.Stopwatch` prints.
+        dataset: Dataset that the reader was given.
 
     Raises:
-        Failure: It did not read just that.
+        Failure: It has read something else.
     """
     records = report["records"]
-    _check(case.order, report, dataset)
+    _check(case.arguments, report, dataset)
     seconds, cpu = report["seconds"], sum(report["cpu_seconds"].values())
     nbytes = report["nbytes"] or records * dataset.nbytes / dataset.records
     found = {
@@ -40,7 +39,7 @@ def rates(case: Case, report: Mapping[str, Any], dataset: Dataset) -> dict[str, 
     }
     for name, peak in report["peak_megabytes"].items():
         found[f"{name}_peak_megabytes"] = peak
-    if "epochs" in case.order:
+    if "epochs" in case.arguments:
         found |= _of_stream(report)
     for number, megabytes in enumerate(report.get("resident_megabytes", ()), 1):
         found[f"resident_megabytes_{number:02}"] = megabytes
@@ -57,18 +56,18 @@ def _of_stream(report: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _check(order: Mapping[str, Any], report: Mapping[str, Any], dataset: Dataset) -> None:
+def _check(arguments: Mapping[str, Any], report: Mapping[str, Any], dataset: Dataset) -> None:
     records = report["records"]
-    cycle = dataset.records // dataset.shards * len(order["paths"])
-    if order["check"] == "labels":
-        _expect("labels", report["label_sum"], dataset.labels_of(records, len(order["paths"])))
+    cycle = dataset.records // dataset.shards * len(arguments["paths"])
+    if arguments["check"] == "labels":
+        _expect("labels", report["label_sum"], dataset.labels_of(records, len(arguments["paths"])))
     else:
         _expect("records", records % cycle, 0)
-    if order["check"] == "bytes":
-        sizes = [path.stat().st_size for path in dataset.paths[: len(order["paths"])]]
+    if arguments["check"] == "bytes":
+        sizes = [path.stat().st_size for path in dataset.paths[: len(arguments["paths"])]]
         _expect("bytes", report["nbytes"], records // cycle * sum(sizes))
-    if "epochs" in order:
-        _expect("records", records, dataset.records * order["epochs"])
+    if "epochs" in arguments:
+        _expect("records", records, dataset.records * arguments["epochs"])
 
 
 def _expect(what: str, came: int, there: int) -> None:

@@ -1,4 +1,4 @@
-"""Results as tables in Markdown."""
+"""Writes the results as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.markdown import MISSING, number, table
 from bench.measure import Result, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["as_markdown"]
 
@@ -29,20 +29,18 @@ STREAM_COLUMNS = (
 
 
 def as_markdown(results: Sequence[Result]) -> str:
-    """A table for each group; medians, and the least and largest rate."""
+    """Return a table for each group, of medians, and of the least and the largest rate."""
     decoded = [result for result in results if not result.case.group.startswith(MEMORY)]
     parts = [
-        f"### {group}\n\n{_table_of(group)(list(members), results)}\n"
+        f"### {group}\n\n{_table(group, list(members), results)}\n"
         for group, members in groupby(decoded, lambda result: result.case.group)
     ]
     return "\n".join([*parts, _memory_table(results)])
 
 
-def _table_of(group: str) -> Callable[[Sequence[Result], Sequence[Result]], str]:
-    return _size_table if group.startswith(BY_SIZE) else _table
-
-
-def _table(members: Sequence[Result], results: Sequence[Result]) -> str:
+def _table(group: str, members: Sequence[Result], results: Sequence[Result]) -> str:
+    if group.startswith(BY_SIZE):
+        return _size_table(members, results)
     streams = any(result.median("first_batch_seconds") is not None for result in members)
     columns = COLUMNS + (STREAM_COLUMNS if streams else ())
     comparisons = members[0].case.comparisons
@@ -67,7 +65,7 @@ def _scaled(result: Result, quantity: str, scale: float) -> str:
 
 
 def _size_table(members: Sequence[Result], results: Sequence[Result]) -> str:
-    """A row for each batch size: how the rates grow, and their ratios."""
+    """Return a table with the rates and their ratios for each batch size."""
     named = {result.case.name: result for result in members}
     readers = [f"sr.open, {BY_SIZE_WAY}", *PIPELINES.values()]
     labels = [comparison.label for comparison in members[0].case.comparisons]
@@ -85,7 +83,7 @@ def _ratios(result: Result | None, results: Sequence[Result]) -> list[float | No
 
 
 def _rate(result: Result | None) -> str:
-    """The median, and between which it lies."""
+    """Return the median, and the least and the largest rate."""
     if result is None:
         return MISSING
     rates = [rate / 1e3 for rate in result.values("records_per_second")]

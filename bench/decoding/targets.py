@@ -1,4 +1,4 @@
-"""What the kernel is to reach, and whether it does."""
+"""The aims of the kernel."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PARSED = ("tf.io.parse_example", "tf.io.parse_example in a tf.function")
 
 
 def targets(results: Sequence[Result], kernel: str) -> list[Target]:
-    """Those that could be measured.
+    """Return the aims that could be measured.
 
     Args:
-        results: Of this run.
-        kernel: The implementation that is judged.
+        results: Results of this run.
+        kernel: Implementation that the aims are for.
     """
     found = [
         *_frames(results, f"streamrec, {kernel}"),

@@ -1,1 +1,1 @@
-"""Streams from object stores, side by side with other ways: see :mod:`bench.remote`."""
+"""The parts of :mod:`bench.remote`: streams from object stores, beside other readers."""

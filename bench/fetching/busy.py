@@ -1,11 +1,11 @@
-"""The rows of streams beside busy trainers."""
+"""The cases of streams beside busy trainers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.fetching.scene import BATCH_SIZE, FOR, WAYS, stream_order
+from bench.fetching.images import BATCH_SIZE, FOR, WAYS, stream_arguments
 from bench.measure import Case, Comparison, no_service
 from bench.services import burner
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from bench.fetching.scene import Pictures, Place, Way
-    from bench.measure import Help
+    from bench.fetching.images import Images, Place, Way
+    from bench.measure import ServiceInfo
 
 __all__ = ["BURNING", "HELD", "IDLE", "MATRICES", "STEPS", "beside_trainers"]
 
@@ -29,24 +29,24 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THRE
 
 @dataclass(frozen=True)
 class Load:
-    """What the stream runs beside."""
+    """A load that a stream runs beside."""
 
     group: str
     work: Mapping[str, Any] = field(default_factory=dict)
-    service: Callable[[], AbstractContextManager[Help]] = no_service
+    service: Callable[[], AbstractContextManager[ServiceInfo]] = no_service
 
 
 def beside_trainers(
-    pictures: Pictures, place: Place, iterations: int, *, passes: int, few: int
+    images: Images, place: Place, iterations: int, *, passes: int, few: int
 ) -> list[Case]:
-    """Each load with each way to iterate.
+    """Return a case for each load and each way to iterate, and the trainer without data.
 
     Args:
-        pictures: What is read.
-        place: Where from; its group does not matter.
-        iterations: Of the trainer's loop in 10 ms.
-        passes: That a plain ``for`` reads.
-        few: That ``async for`` reads, which shares the trainer's interpreter.
+        images: Images that are read.
+        place: Place that they are read from; its group does not matter.
+        iterations: Iterations of the trainer's loop in 10 ms.
+        passes: Passes that a plain ``for`` reads.
+        few: Passes that ``async for`` reads, which shares the trainer's interpreter.
     """
     steps = {"iterations": iterations}
     loads = (
@@ -57,28 +57,28 @@ def beside_trainers(
         Load(BURNING, service=burner),
     )
     ways = {FOR: passes, WAYS[0]: few}
-    rows = [_case(pictures, place, load, way, n) for load in loads for way, n in ways.items()]
-    counts = pictures.part(passes)
+    rows = [_case(images, place, load, way, n) for load in loads for way, n in ways.items()]
+    counts = images.part(passes)
     alone = {"records": counts.records, "label_sum": counts.label_sum, "batch_size": BATCH_SIZE}
-    order = {**alone, **steps, "beside": None, "passes": passes}
-    rows.insert(2 * len(ways), Case(STEPS, ALONE, "bench.readers.trainer", order))
+    arguments = {**alone, **steps, "beside": None, "passes": passes}
+    rows.insert(2 * len(ways), Case(STEPS, ALONE, "bench.readers.trainer", arguments))
     return rows
 
 
-def _case(pictures: Pictures, place: Place, load: Load, way: Way, passes: int) -> Case:
+def _case(images: Images, place: Place, load: Load, way: Way, passes: int) -> Case:
     options = {"storage_options": place.storage_options}
     of_idle = Comparison("of idle", (f"{IDLE}: {way.name}",))
     of_burning = Comparison("of a machine as busy", (f"{BURNING}: {way.name}",))
     of_alone = Comparison("of no data", (f"{load.group}: {ALONE}",))
-    held_against = {IDLE: (), BURNING: (of_idle,), STEPS: (of_idle, of_alone)}
+    comparisons = {IDLE: (), BURNING: (of_idle,), STEPS: (of_idle, of_alone)}
     return Case(
         load.group,
         way.name,
         "bench.readers.stream",
-        stream_order(pictures, passes, way, **options, **load.work),
+        stream_arguments(images, passes, way, **options, **load.work),
         environment={**place.environment, **ONE_THREAD},
         service=load.service,
         companions={"store": place.served.pid},
-        ledger=place.served,
-        comparisons=held_against.get(load.group, (of_idle, of_burning)),
+        counters=place.served,
+        comparisons=comparisons.get(load.group, (of_idle, of_burning)),
     )

@@ -1,4 +1,4 @@
-"""Streams over more and more shards, and their memory over settings and shards of all sizes."""
+"""The cases of more and more shards, and of memory over settings and sizes of shards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.datasets import LABELS
-from bench.fetching.scene import BATCH_SIZE, FOR, WAYS
+from bench.fetching.images import BATCH_SIZE, FOR, WAYS
 from bench.measure import Case, Failure
 from bench.services import STORE_KEYS
 from streamrec.config import DatasetSettings, validate
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bench.datasets import Dataset
-    from bench.fetching.scene import Way
+    from bench.fetching.images import Way
     from bench.services import Served
 
 __all__ = ["COUNTS", "GROWTH", "MEMORY", "Shards", "footprints", "growing", "judge_footprint"]
@@ -26,21 +26,21 @@ GROWTH = "many shards"
 MEMORY = "memory"
 COUNTS = (10, 1_000, 100_000)
 WINDOWS = {"64MiB": "8MiB", "256MiB": "32MiB", "1GiB": "128MiB"}
-"""The shuffle window for each budget."""
+"""Shuffle window for each memory budget."""
 LANES = (1, 48, 192)
 TIMES_BUDGET = 4
-"""A stream reads so many times its budget while its memory is watched."""
+"""Number of times its budget that a stream reads at most while its memory is measured."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """A bucket of made shards.
+    """A bucket of shards that the store makes.
 
     Args:
-        bucket: Its name.
-        template: What the bytes are of.
-        objects: How many shards.
-        copies: How often a file of the template stands in each; more than once: only the first.
+        bucket: Name of the bucket.
+        template: Dataset whose files the shards are made of.
+        objects: Number of shards.
+        copies: Copies of a file of the template in each shard; where more than one, of the first.
     """
 
     bucket: str
@@ -50,38 +50,38 @@ class Shards:
 
     @property
     def name(self) -> str:
-        """Of each shard, to be formatted with its number."""
+        """Return the format of a shard's name, which takes its number."""
         return "shard-{:06}.tfrecord"
 
     @property
     def templates(self) -> int:
-        """How many of the template's files are used."""
+        """Return the number of the template's files that are used."""
         return self.template.shards if self.copies == 1 else 1
 
     @property
     def shard_bytes(self) -> int:
-        """Of one."""
+        """Return the size of a shard."""
         return self.template.nbytes // self.template.shards * self.copies
 
     @property
     def per_template(self) -> int:
-        """Records of a file of the template."""
+        """Return the number of records in a file of the template."""
         return self.template.records // self.template.shards
 
     @property
     def records(self) -> int:
-        """Of all shards."""
+        """Return the number of records in all shards."""
         return self.per_template * self.copies * self.objects
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """For the store."""
+        """Return the recipe by which the store makes the shards."""
         paths = [str(path) for path in self.template.paths[: self.templates]]
         name = {"name": self.name, "objects": self.objects, "copies": self.copies}
         return {"templates": paths, **name}
 
-    def order(self, way: Way, most_records: int | None, *, listed: bool) -> dict[str, Any]:
-        """For the reader; ``listed``: by a glob, or else by their names."""
+    def arguments(self, way: Way, most_records: int | None, *, listed: bool) -> dict[str, Any]:
+        """Return the reader's arguments: a glob of the shards if ``listed``, else their names."""
         url = f"s3://{self.bucket}/"
         return {
             "source": f"{url}*",
@@ -100,15 +100,15 @@ class Shards:
 
 
 def growing(buckets: list[Shards], store: Served) -> Iterator[Case]:
-    """The first batch of ever more shards, found by listing or named."""
+    """Yield cases that take the first batch of more and more shards, listed or named."""
     for way, listed, shards in itertools.product((WAYS[0], FOR), (True, False), buckets):
-        order = shards.order(way, 1, listed=listed)
+        arguments = shards.arguments(way, 1, listed=listed)
         group = f"{GROWTH}, {way.name}, {'a glob' if listed else 'a list of names'}"
-        yield _case(group, f"{shards.objects:,}", order, store)
+        yield _case(group, f"{shards.objects:,}", arguments, store)
 
 
 def footprints(buckets: list[Shards], store: Served, most_bytes: float) -> Iterator[Case]:
-    """All budgets, lanes and sizes of shards, shuffled and not; and the defaults, with ``for``."""
+    """Yield all budgets, lanes and sizes of shards, shuffled and not, and defaults with ``for``."""
     for shards in buckets:
         for budget, lanes, shuffle in itertools.product(WINDOWS, LANES, (False, True)):
             settings = {"memory_budget": budget, "lanes": lanes, "shuffle": shuffle}
@@ -129,26 +129,26 @@ def _footprint(
     plain = memory_budget(validate(DatasetSettings, {"source": "s3://x", **settings}))
     most_bytes = min(most_bytes, TIMES_BUDGET * plain)
     most = round(most_bytes / shards.shard_bytes * shards.per_template * shards.copies)
-    order = shards.order(way, min(most, shards.records), listed=True)
-    order = {**order, "settings": settings, "budget": plain}
-    return _case(MEMORY, name, order, store)
+    arguments = shards.arguments(way, min(most, shards.records), listed=True)
+    arguments = {**arguments, "settings": settings, "budget": plain}
+    return _case(MEMORY, name, arguments, store)
 
 
-def _case(group: str, name: str, order: Mapping[str, Any], store: Served) -> Case:
+def _case(group: str, name: str, arguments: Mapping[str, Any], store: Served) -> Case:
     options = {"endpoint_url": store.endpoint, **STORE_KEYS}
     return Case(
         group,
         name,
         "bench.readers.footprint",
-        {**order, "storage_options": options},
+        {**arguments, "storage_options": options},
         companions={"store": store.pid},
-        ledger=_WithRanges(store),
+        counters=_CountersWithRanges(store),
     )
 
 
 @dataclass(frozen=True)
-class _WithRanges:
-    """Counts like the store, and finds the largest range that was asked for."""
+class _CountersWithRanges:
+    """The counters of a store, with the largest range that was requested."""
 
     store: Served
 
@@ -166,15 +166,15 @@ def _size(header: str) -> int:
 
 
 def judge_footprint(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
-    """Quantities by name; the reader itself has checked every row.
+    """Return the reader's report as quantities; the reader itself has checked every row.
 
     Raises:
         Failure: It read less than it should.
     """
-    order = case.order
-    wanted = BATCH_SIZE if order["most_records"] == 1 else order["most_records"]
-    if report["records"] < wanted:
-        raise Failure(f"read {report['records']} records of {wanted}")
+    arguments = case.arguments
+    expected = BATCH_SIZE if arguments["most_records"] == 1 else arguments["most_records"]
+    if report["records"] < expected:
+        raise Failure(f"read {report['records']} records of {expected}")
     peaks = report["peak_megabytes"]
     client = max(peaks["client"], peaks.get("engine", 0.0))
     found = {
@@ -186,6 +186,6 @@ def judge_footprint(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
         "client_peak_megabytes": peaks["client"],
         "peak_megabytes": client,
     }
-    if "budget" in order:
-        found["beyond_budget_megabytes"] = client - order["budget"] / 1e6
+    if "budget" in arguments:
+        found["beyond_budget_megabytes"] = client - arguments["budget"] / 1e6
     return found

@@ -1,4 +1,4 @@
-"""The same images in the formats of other loaders: tar shards, and MosaicML's MDS shards."""
+"""Other loaders: the images in their formats, tar and MosaicML's MDS, and their cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.datasets import IMAGE_BYTES, LABELS
 from bench.fetching.cases import of_download
-from bench.fetching.scene import BATCH_SIZE, BUCKET
+from bench.fetching.images import BATCH_SIZE, BUCKET
 from bench.machine import ROOT, versions_in
 from bench.measure import Case
 from bench.services import STORE_KEYS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.datasets import Dataset
-    from bench.fetching.scene import Place
+    from bench.fetching.images import Place
 
 __all__ = ["Peers", "find_peers", "slow_peers"]
 
@@ -31,12 +31,12 @@ PACKAGES = ("torch", "webdataset", "mosaicml-streaming")
 
 @dataclass(frozen=True)
 class Peers:
-    """Who takes part.
+    """The other loaders that take part.
 
     Args:
-        python: The interpreter that has them.
-        versions: Of their packages; ``None`` for what is missing.
-        root: A directory of buckets for their shards.
+        python: Interpreter that has their packages.
+        versions: Versions of their packages; ``None`` for what is missing.
+        root: Directory of buckets for their shards.
     """
 
     python: str
@@ -45,23 +45,23 @@ class Peers:
 
     @property
     def has_web_dataset(self) -> bool:
-        """Whether it can be measured."""
+        """Return whether WebDataset can be measured."""
         return None not in (self.versions["torch"], self.versions["webdataset"])
 
     @property
     def has_mosaic(self) -> bool:
-        """Whether it can be measured."""
+        """Return whether MosaicML Streaming can be measured."""
         return None not in (self.versions["torch"], self.versions["mosaicml-streaming"])
 
     def missing(self) -> list[str]:
-        """Who is not, and what to do about it."""
+        """Return a line for each loader that is missing, with a remedy."""
         parts = {"WebDataset": self.has_web_dataset, "MosaicML Streaming": self.has_mosaic}
         advice = f"{self.python} lacks it or torch; pip install 'streamrec[bench]', or name "
         advice += "another interpreter with --peers-python."
         return [f"{name}: {advice}" for name, has in parts.items() if not has]
 
     def make(self, template: Dataset) -> None:
-        """Write the shards of those that take part, unless they are there."""
+        """Write the shards of the loaders that take part, unless they are there."""
         self.root.mkdir(parents=True, exist_ok=True)
         if self.has_web_dataset and not self.tars(template).is_dir():
             _write_tars(template, self.tars(template))
@@ -69,25 +69,25 @@ class Peers:
             self._write_mds(template, self.mds(template))
 
     def tars(self, template: Dataset) -> Path:
-        """The directory of tar shards, as many as TFRecord ones."""
+        """Return the directory of the tar shards, which are as many as the TFRecord shards."""
         return self.root / f"tars-{template.name}"
 
     def mds(self, template: Dataset) -> Path:
-        """The directory of MDS shards."""
+        """Return the directory of the MDS shards."""
         return self.root / f"mds-{template.name}"
 
     def _write_mds(self, template: Dataset, target: Path) -> None:
         unfinished = target.with_name(f".{target.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         what = {"records": template.records, "image_bytes": IMAGE_BYTES, "labels": LABELS}
-        order = {"write": {"directory": str(unfinished), **what}}
-        command = [self.python, "-m", "bench.readers.mosaic", json.dumps(order)]
+        arguments = {"write": {"directory": str(unfinished), **what}}
+        command = [self.python, "-m", "bench.readers.mosaic", json.dumps(arguments)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         unfinished.rename(target)
 
 
 def find_peers(python: str, root: Path) -> Peers:
-    """See what an interpreter has."""
+    """Return the loaders that an interpreter has."""
     return Peers(python, versions_in(python, PACKAGES), root)
 
 
@@ -111,7 +111,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
-    """Other loaders, over one pass of the images, in their own formats; and a loop over s3fs."""
+    """Return cases of other loaders, over one pass of the images, and of a loop over s3fs."""
     assert place.peers is not None
     endpoint = place.peers.endpoint
     environment = {
@@ -132,36 +132,40 @@ def slow_peers(template: Dataset, place: Place, peers: Peers) -> list[Case]:
                 place.group,
                 name,
                 module,
-                order,
+                arguments,
                 python=peers.python,
                 environment=environment,
                 companions={"store": place.peers.pid},
-                ledger=place.peers,
+                counters=place.peers,
                 comparisons=of_download(place.group),
             )
-            for name, module, order in rows
+            for name, module, arguments in rows
         ),
     ]
 
 
 Row = tuple[str, str, dict[str, Any]]
-"""Name, module and order."""
+"""Name, module and arguments of a case."""
 
 
 def _web_dataset(directory: Path, endpoint: str) -> list[Row]:
     paths = sorted(directory.iterdir())
     urls = [f"{endpoint}/{directory.name}/{path.name}" for path in paths]
-    order = {**_common(paths), "urls": urls}
+    arguments = {**_common(paths), "urls": urls}
     return [
-        (f"WebDataset over curl, {n} workers", "bench.readers.web_dataset", {**order, "workers": n})
+        (
+            f"WebDataset over curl, {n} workers",
+            "bench.readers.web_dataset",
+            {**arguments, "workers": n},
+        )
         for n in (0, 2, 4)
     ]
 
 
 def _mosaic(directory: Path) -> list[Row]:
-    order = {**_common(list(directory.iterdir())), "remote": f"s3://{directory.name}"}
+    arguments = {**_common(list(directory.iterdir())), "remote": f"s3://{directory.name}"}
     return [
-        (f"MosaicML Streaming, {n} workers", "bench.readers.mosaic", {**order, "workers": n})
+        (f"MosaicML Streaming, {n} workers", "bench.readers.mosaic", {**arguments, "workers": n})
         for n in (0, 2)
     ]
 
@@ -172,14 +176,14 @@ def _common(paths: list[Path]) -> dict[str, Any]:
 
 
 def _s3fs(template: Dataset, place: Place) -> Case:
-    order = {"bucket": BUCKET, "shards": template.shards, "passes": 1, "batch_size": BATCH_SIZE}
+    arguments = {"bucket": BUCKET, "shards": template.shards, "passes": 1, "batch_size": BATCH_SIZE}
     return Case(
         place.group,
         "s3fs file and loop",
         "bench.readers.s3fs_loop",
-        {**order, "storage_options": place.storage_options},
+        {**arguments, "storage_options": place.storage_options},
         environment=place.environment,
         companions={"store": place.served.pid},
-        ledger=place.served,
+        counters=place.served,
         comparisons=of_download(place.group),
     )

@@ -1,4 +1,4 @@
-"""Where a client's time goes: samples of its Python stacks, by what the innermost frames do."""
+"""Profiles a client: counts samples of its Python stacks by what the innermost frames do."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("event loop, sockets, TLS", ("(asyncio/", "(ssl.py", "(uvloop/")),
     ("Python: planning, lanes, batches", ("(streamrec/",)),
 )
-"""What is done, and what its frames hold; the first kind that matches a frame counts. Under uvloop
-sockets and TLS have no frames of their own: their samples are the loop's."""
+"""Kinds of work, and parts of the frames that do it; the first kind that matches a frame counts.
+Under uvloop sockets and TLS have no frames of their own: their samples are the loop's."""
 OTHER = "other Python"
 
 
 def py_spy() -> str | None:
-    """The program, beside this interpreter or on the path."""
+    """Return the path of py-spy, beside this interpreter or on the path, or ``None``."""
     own = Path(sys.executable).with_name("py-spy")
     return str(own) if own.exists() else shutil.which("py-spy")
 
 
 def profiled(rows: Sequence[Case], gigabytes: float) -> tuple[str, list[dict[str, Any]]]:
-    """Run each case once under the profiler; a table, and the same as plain data.
+    """Run each case once under the profiler; return a table, and the same as plain data.
 
     Args:
-        rows: Streams of one group.
-        gigabytes: That each reads.
+        rows: Cases of one group that read streams.
+        gigabytes: Gigabytes that each case reads.
     """
     found = [_profile(case, gigabytes) for case in rows]
     kinds = [name for name, _ in KINDS if name not in (START, WAIT)] + [OTHER]
@@ -79,11 +79,11 @@ def _cell(one: dict[str, Any], kind: str) -> str:
 def _profile(case: Case, gigabytes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         samples = Path(directory, "samples")
-        order = json.dumps({**case.order, "companions": {}})
+        arguments = json.dumps({**case.arguments, "companions": {}})
         program = py_spy()
         assert program is not None
         command = [program, "record", "--subprocesses", "--rate", str(RATE), "--format", "raw"]
-        command += ["--output", str(samples), "--", case.python, "-m", case.module, order]
+        command += ["--output", str(samples), "--", case.python, "-m", case.module, arguments]
         environment = {**os.environ, **case.environment, "AWS_EC2_METADATA_DISABLED": "true"}
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
@@ -105,7 +105,7 @@ def _profile(case: Case, gigabytes: float) -> dict[str, Any]:
 
 
 def _by_work(lines: Iterable[str]) -> Counter[str]:
-    """Samples of each kind of work, in running threads and after the start."""
+    """Count the samples of each kind of work, in running threads and after the start."""
     counts: Counter[str] = Counter()
     for line in lines:
         stack, _, samples = line.rpartition(" ")
@@ -115,10 +115,10 @@ def _by_work(lines: Iterable[str]) -> Counter[str]:
 
 
 def work_of(frames: Sequence[str]) -> str:
-    """What a stack is doing.
+    """Return the kind of work that a stack does.
 
     Args:
-        frames: As py-spy names them, the innermost last.
+        frames: Frames as py-spy names them, the innermost last.
     """
     if any(_matches(frame, KINDS[0][1]) for frame in frames):
         return START

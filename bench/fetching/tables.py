@@ -1,4 +1,4 @@
-"""Results as tables in Markdown."""
+"""Writes the results as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ READ = (
     ("longest wait, s", "longest_wait_seconds"),
     ("client CPU s/GB", "client_cpu_seconds_per_gigabyte"),
     ("+ helpers", "engine_cpu_seconds_per_gigabyte"),
+    ("feeder CPU s/GB", "feeder_cpu_seconds_per_gigabyte"),
     ("store CPU s/GB", "store_cpu_seconds_per_gigabyte"),
     ("requests", "requests"),
     ("in flight", "peak_in_flight"),
@@ -33,6 +34,7 @@ READ = (
     ("read/used", "read_over_used"),
     ("peak MB", "client_peak_megabytes"),
     ("+ helpers'", "engine_peak_megabytes"),
+    ("feeder's", "feeder_peak_megabytes"),
 )
 GROWN = (
     ("first batch, s", "first_batch_seconds"),
@@ -49,7 +51,7 @@ REMEMBERED = (
 
 
 def as_markdown(results: Sequence[Result]) -> str:
-    """A table for each group; medians, and the least and largest rate."""
+    """Return a table for each group, of medians, and of the least and the largest rate."""
     parts = []
     for group, found in groupby(results, lambda result: result.case.group):
         members = list(found)
@@ -66,7 +68,7 @@ def as_markdown(results: Sequence[Result]) -> str:
 
 
 def _spread(members: Sequence[Result], quantity: str) -> str:
-    """Of seconds, over the rounds."""
+    """Return a table of the quartiles of seconds over the rounds."""
     rows = []
     for result in members:
         values = result.values(quantity)
@@ -112,10 +114,10 @@ def _name(result: Result) -> str:
 
 
 def _slopes(members: Sequence[Result]) -> str:
-    """What each shard more costs, between one count and the next."""
+    """Return a line for each two counts: the seconds and bytes that a shard more costs."""
     lines = []
     for few, many in pairwise(members):
-        shards = many.case.order["shards"] - few.case.order["shards"]
+        shards = many.case.arguments["shards"] - few.case.arguments["shards"]
         seconds, megabytes = (
             _difference(few, many, name) for name in ("first_batch_seconds", "peak_megabytes")
         )

@@ -1,4 +1,4 @@
-"""What streams from object stores are to show, and whether they do."""
+"""The aims of streams from object stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AHEAD = "for, engine started ahead"
 
 
 def targets(results: Sequence[Result]) -> list[Target]:
-    """Those that could be measured."""
+    """Return the aims that could be measured."""
     found = [
         *_rates(results, STORE, 0.9),
         *_rates(results, NGINX, 0.7),
@@ -73,7 +73,7 @@ def _at_most(one: Result, quantity: str, what: str, unit: str, aim: float) -> Ta
 
 
 def _waste(results: Sequence[Result]) -> list[Target | None]:
-    """Bytes read beyond those used; a hedge counts as much as the mean request, and is left out."""
+    """Return aims for the bytes read over those used, without hedges of the mean size."""
     found: list[Target | None] = []
     for one in _members(results, STORE, STREAMS):
         read, requests = one.median("read_over_used"), one.median("requests")
@@ -85,7 +85,7 @@ def _waste(results: Sequence[Result]) -> list[Target | None]:
 
 
 def _busy(results: Sequence[Result]) -> list[Target | None]:
-    """Of the idle rate; or, of a trainer that takes less than that, of what it takes."""
+    """Return aims for rates beside trainers, of the idle rate or of the trainer without data."""
     return [
         _share(one, label, 0.7, results)
         for group, label in ((HELD, "of idle"), (MATRICES, "of idle"), (STEPS, "of no data"))

@@ -1,4 +1,4 @@
-"""What is measured: programs that read a dataset once and print one JSON line about it.
+"""The readers: programs that read a dataset once, and print a line of JSON about it.
 
-Each takes its order, a JSON object, as its only argument; see :mod:`bench.measure`.
+Each takes a JSON object of arguments on its command line; see :mod:`bench.measure`.
 """

@@ -1,4 +1,4 @@
-"""Parses the records of one shard, again and again, with one core."""
+"""Parses the records of one shard again and again on one core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def batches(path: str, size: int) -> list[RecordRows]:
-    """The records of a file, in its own memory."""
+    """Return the records of a file in batches, as rows of its buffer."""
     data = np.fromfile(path, np.uint8)
     found = kernel.scan_frames(data, 0, len(data), True)
     block = RecordBlock(data, found.offsets, found.lengths, 0, 0, 0)
@@ -30,32 +30,32 @@ def batches(path: str, size: int) -> list[RecordRows]:
     return [RecordRows.from_block(block, start, start + size) for start in starts]
 
 
-def prepared(order: Mapping[str, Any]) -> Iterator[Done]:
-    """A parser, prepared once, over rows in place: what a stream does."""
-    parser = FeatureParser(specs(order["features"]))
-    for rows in itertools.cycle(batches(order["paths"][0], order["batch_size"])):
+def prepared(arguments: Mapping[str, Any]) -> Iterator[Done]:
+    """Parse rows in place with a parser that is prepared once, as a stream does."""
+    parser = FeatureParser(specs(arguments["features"]))
+    for rows in itertools.cycle(batches(arguments["paths"][0], arguments["batch_size"])):
         columns: dict[str, Any] = parser.parse(rows)
         yield Done(len(rows), int(columns["label"].sum()))
 
 
-def serialized(order: Mapping[str, Any]) -> list[list[bytes]]:
-    """The records as byte strings."""
-    parts = batches(order["paths"][0], order["batch_size"])
+def serialized(arguments: Mapping[str, Any]) -> list[list[bytes]]:
+    """Return the records of a file in batches, as byte strings."""
+    parts = batches(arguments["paths"][0], arguments["batch_size"])
     return [[bytes(payload) for payload in rows.payloads()] for rows in parts]
 
 
-def parse_example(order: Mapping[str, Any]) -> Iterator[Done]:
-    """The public function, over lists of byte strings."""
-    features = specs(order["features"])
-    for records in itertools.cycle(serialized(order)):
+def parse_example(arguments: Mapping[str, Any]) -> Iterator[Done]:
+    """Parse lists of byte strings with the public function."""
+    features = specs(arguments["features"])
+    for records in itertools.cycle(serialized(arguments)):
         columns: dict[str, Any] = sr.parse_example(records, features)
         yield Done(len(records), int(columns["label"].sum()))
 
 
-def upb(order: Mapping[str, Any]) -> Iterator[Done]:
-    """protobuf's messages to a mapping of arrays for each record, in Python."""
-    readers = {name: _reader(plain) for name, plain in order["features"].items()}
-    for records in itertools.cycle(serialized(order)):
+def upb(arguments: Mapping[str, Any]) -> Iterator[Done]:
+    """Parse each record with protobuf's messages, into a mapping of arrays."""
+    readers = {name: _reader(plain) for name, plain in arguments["features"].items()}
+    for records in itertools.cycle(serialized(arguments)):
         labels = 0
         for record in records:
             features = sr.Example.FromString(record).features.feature
@@ -75,14 +75,14 @@ def _reader(plain: Mapping[str, Any]) -> Callable[[Any], Any]:
     return lambda feature: np.array(feature.float_list.value, np.float32)
 
 
-def tfrecord_package(order: Mapping[str, Any]) -> Iterator[Done]:
-    """Its loader reads the file as well, and checks no CRC."""
+def tfrecord_package(arguments: Mapping[str, Any]) -> Iterator[Done]:
+    """Load the file with the ``tfrecord`` package, which also reads it, and checks no CRC."""
     from tfrecord.reader import tfrecord_loader
 
     types = {"int64": "int", "float32": "float", "bytes": "byte", "uint8": "byte"}
-    wanted = {name: types[plain["dtype"]] for name, plain in order["features"].items()}
+    wanted = {name: types[plain["dtype"]] for name, plain in arguments["features"].items()}
     while True:
-        for row in tfrecord_loader(order["paths"][0], None, wanted):
+        for row in tfrecord_loader(arguments["paths"][0], None, wanted):
             yield Done(1, int(row["label"][0]))
 
 
@@ -95,9 +95,9 @@ WAYS: dict[str, Callable[[Mapping[str, Any]], Iterator[Done]]] = {
 
 
 def main() -> None:
-    """Carry out the order."""
-    order: dict[str, Any] = json.loads(sys.argv[1])
-    repeat(partial(WAYS[order["way"]], order), order["seconds"])
+    """Read as the arguments say, and print the report."""
+    arguments: dict[str, Any] = json.loads(sys.argv[1])
+    repeat(partial(WAYS[arguments["way"]], arguments), arguments["seconds"])
 
 
 if __name__ == "__main__":

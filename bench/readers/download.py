@@ -1,4 +1,4 @@
-"""A plain downloader: aiohttp, presigned URLs, ranged GETs, no decoding. The bar for a stream."""
+"""Downloads objects with aiohttp, presigned URLs and ranged GETs, and decodes nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 8 << 20
 Count = Callable[[aiohttp.ClientResponse], Awaitable[int]]
-"""Receives a range and counts its bytes."""
+"""A function that receives a range and counts its bytes."""
 
 
-def found(order: dict[str, Any]) -> list[tuple[URL, int]]:
-    """Each object's URL, presigned where it is S3's, and its size in bytes."""
-    if "urls" in order:
-        return [(URL(url), size) for url, size in order["urls"]]
-    options = order["storage_options"]
+def objects_of(arguments: dict[str, Any]) -> list[tuple[URL, int]]:
+    """Return each object's URL, presigned where it is S3's, and its size in bytes."""
+    if "urls" in arguments:
+        return [(URL(url), size) for url, size in arguments["urls"]]
+    options = arguments["storage_options"]
     client = get_session().create_client(
         "s3",
         region_name="us-east-1",
@@ -46,31 +46,31 @@ def found(order: dict[str, Any]) -> list[tuple[URL, int]]:
             ),
             size,
         )
-        for bucket, key, size in order["objects"]
+        for bucket, key, size in arguments["objects"]
     ]
 
 
 def ranges(objects: list[tuple[URL, int]]) -> Iterator[tuple[URL, str]]:
-    """URL and Range header of each request."""
+    """Yield the URL and the Range header of each request."""
     for url, size in objects:
         for start in range(0, size, RANGE_BYTES):
             yield url, f"bytes={start}-{min(start + RANGE_BYTES, size) - 1}"
 
 
 async def keep(response: aiohttp.ClientResponse) -> int:
-    """Have the whole range in memory, as whoever wants to use it must."""
+    """Receive the whole range into memory, as a reader that uses it must."""
     return len(await response.read())
 
 
 async def drop(response: aiohttp.ClientResponse) -> int:
-    """Forget each piece as it comes: the most that aiohttp can receive, and of no use."""
+    """Drop each piece as it arrives, which is the most that aiohttp can receive."""
     return sum([len(piece) async for piece in response.content.iter_any()])
 
 
 async def fetch(
     session: aiohttp.ClientSession, waiting: Iterator[tuple[URL, str]], count: Count
 ) -> int:
-    """One request after the other, as long as there are any; the bytes that came."""
+    """Send one request after the other until none is left; return the bytes received."""
     received = 0
     for url, span in waiting:
         async with session.get(url, headers={"Range": span}) as response:
@@ -79,25 +79,25 @@ async def fetch(
     return received
 
 
-async def download(order: dict[str, Any], watch: Stopwatch) -> None:
-    """Keep so many requests in flight until everything is there."""
-    waiting = ranges(found(order))
-    count = keep if order["keep"] else drop
+async def download(arguments: dict[str, Any], watch: Stopwatch) -> None:
+    """Keep so many requests in flight until all bytes are received."""
+    waiting = ranges(objects_of(arguments))
+    count = keep if arguments["keep"] else drop
     warm_memory()
     watch.start()
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
-        lines = [fetch(session, waiting, count) for _ in range(order["in_flight"])]
+        lines = [fetch(session, waiting, count) for _ in range(arguments["in_flight"])]
         watch.nbytes = sum(await asyncio.gather(*lines))
         watch.stop()
 
 
 def main() -> None:
-    """Carry out the order."""
-    order = json.loads(sys.argv[1])
-    watch = Stopwatch(order["companions"])
+    """Read as the arguments say, and print the report."""
+    arguments = json.loads(sys.argv[1])
+    watch = Stopwatch(arguments["companions"])
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(download(order, watch))
+        runner.run(download(arguments, watch))
     watch.print()
 
 

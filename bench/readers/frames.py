@@ -1,4 +1,4 @@
-"""Finds and checks the records of one shard, again and again, with one core."""
+"""Finds and checks the records of one shard again and again on one core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MASK_DELTA = 0xA282EAD8
 
 
 def crc_alone(path: str, records: int) -> Iterator[Done]:
-    """The CRC of the whole file at once: what checking would take if there were no frames."""
+    """Compute the CRC of the whole file at once: the cost of checking without frames."""
     data = np.fromfile(path, np.uint8).data
     while True:
         crc32c.crc32c(data)
@@ -34,7 +34,7 @@ def crc_alone(path: str, records: int) -> Iterator[Done]:
 
 
 def python_loop(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - counts itself
-    """Frames in plain Python, each CRC with the ``crc32c`` package."""
+    """Find the frames in plain Python, and check each CRC with the ``crc32c`` package."""
     data = np.fromfile(path, np.uint8).data
     while True:
         count = at = 0
@@ -51,14 +51,14 @@ def python_loop(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - co
         yield Done(count, nbytes=at)
 
 
-def masked(data: memoryview) -> int:
-    """The CRC as TFRecord stores it."""
+def masked(data: bytes | memoryview) -> int:
+    """Return the CRC as TFRecord stores it."""
     crc = crc32c.crc32c(data)
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def scanned(data: npt.NDArray[np.uint8]) -> Done:
-    """One pass of streamrec's kernel."""
+    """Scan the frames once with streamrec's kernel."""
     found = kernel.scan_frames(data, 0, len(data), True)
     if found.fault:
         raise ValueError(f"{found.fault.name} at byte {found.stop}")
@@ -66,14 +66,14 @@ def scanned(data: npt.NDArray[np.uint8]) -> Done:
 
 
 def scan(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - counts itself
-    """The whole file in memory, as for the CRC alone."""
+    """Scan the whole file in memory, as for the CRC alone."""
     data = np.fromfile(path, np.uint8)
     while True:
         yield scanned(data)
 
 
 def read_and_scan(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - counts itself
-    """The file is read into the same memory each time: from the page cache."""
+    """Read the file from the page cache into the same memory each time, and scan it."""
     data = np.fromfile(path, np.uint8)
     while True:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as short as it gets
@@ -83,7 +83,7 @@ def read_and_scan(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - 
 
 
 def tfrecord_package(path: str, records: int) -> Iterator[Done]:  # noqa: ARG001 - counts itself
-    """Its reader checks no CRC."""
+    """Read the file with the ``tfrecord`` package, which checks no CRC."""
     from tfrecord.reader import tfrecord_iterator
 
     while True:
@@ -101,9 +101,12 @@ WAYS: dict[str, Callable[[str, int], Iterator[Done]]] = {
 
 
 def main() -> None:
-    """Carry out the order."""
-    order: dict[str, Any] = json.loads(sys.argv[1])
-    repeat(partial(WAYS[order["way"]], order["paths"][0], order["records"]), order["seconds"])
+    """Read as the arguments say, and print the report."""
+    arguments: dict[str, Any] = json.loads(sys.argv[1])
+    repeat(
+        partial(WAYS[arguments["way"]], arguments["paths"][0], arguments["records"]),
+        arguments["seconds"],
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reads a stream for some epochs, and notes the process's memory after each."""
+"""Reads a stream for some epochs, and reports the process's memory after each."""
 
 from __future__ import annotations
 
@@ -8,41 +8,33 @@ import os
 import sys
 from typing import Any
 
-import streamrec as sr
-from bench.readers.specs import specs
+from bench.readers.stream import opened
 from bench.stopwatch import Stopwatch
 from bench.usage import resident_megabytes
 from streamrec.flow.bridge import new_event_loop
 
 
-async def read(order: dict[str, Any], watch: Stopwatch) -> list[float]:
-    """The memory after each epoch, in 10^6 bytes."""
+async def read(arguments: dict[str, Any], watch: Stopwatch) -> list[float]:
+    """Return the memory after each epoch, in 10^6 bytes."""
     resident: list[float] = []
-    stream = sr.open(
-        order["source"],
-        specs(order["features"]),
-        batch_size=order["batch_size"],
-        epochs=order["epochs"],
-        rank=0,
-        world_size=1,
-    )
+    stream = opened(arguments)
     watch.start()
     async with stream:
         async for batch in stream:
             labels: Any = batch["label"]
             watch.take(len(batch), int(labels.sum()))
-            if watch.records >= order["records"] * (len(resident) + 1):
+            if watch.records >= arguments["records"] * (len(resident) + 1):
                 resident.append(resident_megabytes(os.getpid()))
         watch.stop()
     return resident
 
 
 def main() -> None:
-    """Carry out the order."""
-    order = json.loads(sys.argv[1])
+    """Read as the arguments say, and print the report."""
+    arguments = json.loads(sys.argv[1])
     watch = Stopwatch({})
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        resident = runner.run(read(order, watch))
+        resident = runner.run(read(arguments, watch))
     watch.print(resident_megabytes=resident)
 
 

@@ -1,6 +1,6 @@
 """Reads MDS shards with MosaicML Streaming, the cache cold; needs it and torch, and not streamrec.
 
-With ``"write"`` in its order it makes the shards: its own writer is the only one there is.
+With ``"write"`` in its arguments it makes the shards: there is no other writer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Sample = dict[str, Any]
 
 
 def write(directory: str, records: int, image_bytes: int, labels: int) -> None:
-    """The images of :func:`bench.datasets.images`, in shards of the writer's default size."""
+    """Write the images of :func:`bench.datasets.images`, in shards of the default size."""
     with MDSWriter(out=directory, columns={"image": "bytes", "label": "int"}) as writer:
         for number in range(records):
             image = Random(number).randbytes(image_bytes)
@@ -30,18 +30,18 @@ def write(directory: str, records: int, image_bytes: int, labels: int) -> None:
 
 
 def columns(samples: list[Sample]) -> tuple[list[bytes], torch.Tensor]:
-    """A batch."""
+    """Return a batch of samples."""
     labels = torch.tensor([sample["label"] for sample in samples])
     return [sample["image"] for sample in samples], labels
 
 
-def read(order: dict[str, Any], directory: str, watch: Stopwatch) -> None:
-    """Through an empty directory, where it keeps what it downloads."""
+def read(arguments: dict[str, Any], directory: str, watch: Stopwatch) -> None:
+    """Read through an empty directory, which keeps the downloaded shards."""
     warm_memory()
     watch.start()
-    size, workers = order["batch_size"], order["workers"]
+    size, workers = arguments["batch_size"], arguments["workers"]
     dataset = StreamingDataset(
-        remote=order["remote"], local=directory, shuffle=False, batch_size=size
+        remote=arguments["remote"], local=directory, shuffle=False, batch_size=size
     )
     batches = torch.utils.data.DataLoader(
         dataset,
@@ -56,15 +56,15 @@ def read(order: dict[str, Any], directory: str, watch: Stopwatch) -> None:
 
 
 def main() -> None:
-    """Carry out the order."""
-    order = json.loads(sys.argv[1])
-    if "write" in order:
-        write(**order["write"])
+    """Read or write as the arguments say, and print the report of the reading."""
+    arguments = json.loads(sys.argv[1])
+    if "write" in arguments:
+        write(**arguments["write"])
         return
     clean_stale_shared_memory()  # a run that was broken off leaves some
-    watch = Stopwatch(order["companions"])
+    watch = Stopwatch(arguments["companions"])
     with tempfile.TemporaryDirectory() as directory:
-        read(order, directory, watch)
+        read(arguments, directory, watch)
         watch.print()
 
 

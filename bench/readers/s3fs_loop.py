@@ -1,15 +1,14 @@
-"""A file of s3fs and a loop over its frames: what most people write first. No shuffling."""
+"""Reads files of s3fs in a loop over their frames, as most people write first, unshuffled."""
 
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 import s3fs
 
+from bench.readers.frames import FOOTER, HEADER, masked
 from bench.stopwatch import Stopwatch
 from bench.warming import warm_memory
 from streamrec.formats.examples.example import Example
@@ -17,13 +16,9 @@ from streamrec.formats.examples.example import Example
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEADER = struct.Struct("<QI")
-FOOTER = struct.Struct("<I")
-MASK_DELTA = 0xA282EAD8
-
 
 def records(filesystem: s3fs.S3FileSystem, name: str) -> Iterator[bytes]:
-    """The records of one shard, checked."""
+    """Yield the records of one shard, checked."""
     with filesystem.open(name, "rb") as file:
         while header := file.read(HEADER.size):
             length, length_crc = HEADER.unpack(header)
@@ -34,42 +29,36 @@ def records(filesystem: s3fs.S3FileSystem, name: str) -> Iterator[bytes]:
             yield payload
 
 
-def masked(data: bytes) -> int:
-    """The CRC as TFRecord stores it."""
-    crc = crc32c.crc32c(data)
-    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
-
-
-def rows(order: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
-    """Image and label of each record, with protobuf's messages."""
-    filesystem = s3fs.S3FileSystem(**order["storage_options"])
-    for name in sorted(filesystem.ls(order["bucket"]))[: order["shards"]]:
+def rows(arguments: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
+    """Yield the image and the label of each record, parsed with protobuf's messages."""
+    filesystem = s3fs.S3FileSystem(**arguments["storage_options"])
+    for name in sorted(filesystem.ls(arguments["bucket"]))[: arguments["shards"]]:
         for payload in records(filesystem, name):
             features = Example.FromString(payload).features.feature
             yield features["image"].bytes_list.value[0], features["label"].int64_list.value[0]
 
 
-def read(order: dict[str, Any], watch: Stopwatch) -> None:
-    """Batches of lists."""
-    pictures: list[bytes] = []
+def read(arguments: dict[str, Any], watch: Stopwatch) -> None:
+    """Read batches, which are lists."""
+    images: list[bytes] = []
     labels: list[int] = []
-    for image, label in rows(order):
-        pictures.append(image)
+    for image, label in rows(arguments):
+        images.append(image)
         labels.append(label)
-        if len(labels) == order["batch_size"]:
+        if len(labels) == arguments["batch_size"]:
             watch.take(len(labels), sum(labels))
-            pictures, labels = [], []
+            images, labels = [], []
     if labels:
         watch.take(len(labels), sum(labels))
 
 
 def main() -> None:
-    """Carry out the order."""
-    order: dict[str, Any] = json.loads(sys.argv[1])
-    watch = Stopwatch(order["companions"])
+    """Read as the arguments say, and print the report."""
+    arguments: dict[str, Any] = json.loads(sys.argv[1])
+    watch = Stopwatch(arguments["companions"])
     warm_memory()
     watch.start()
-    read(order, watch)
+    read(arguments, watch)
     watch.stop()
     watch.print()
 

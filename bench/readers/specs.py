@@ -1,4 +1,4 @@
-"""Features of a dataset as streamrec's specs."""
+"""Makes streamrec's specs of a dataset's features."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = ["specs"]
 
 
 def specs(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, sr.FixedLenFeature]:
-    """From the plain form of :mod:`bench.datasets`."""
+    """Return specs for features in the plain form of :mod:`bench.datasets`."""
     return {name: sr.FixedLenFeature(**arguments) for name, arguments in plain.items()}

@@ -21,13 +21,13 @@ from streamrec import stores
 from streamrec.flow.bridge import new_event_loop
 
 BUILDING = 1.5
-"""Seconds in which a trainer that has started its engine builds its model."""
+"""Seconds that a trainer takes to build its model after it has started its engine."""
 
 
 def import_all() -> None:
-    """What the first stream, and the first use of a store, would import.
+    """Import the modules that the first stream and the first use of a store would import.
 
-    An engine process imports it anew.
+    An engine process imports them again.
     """
     for name in ("aiobotocore.session", "streamrec.streams.opening", "streamrec.pipeline.dataset"):
         import_module(name)
@@ -36,81 +36,83 @@ def import_all() -> None:
             import_module(module.name)
 
 
-def opened(order: dict[str, Any]) -> sr.Stream:
-    """The stream of the order: of its own, or a feeder's."""
-    if "address" in order:
-        return sr.connect(order["address"], rank=0, world_size=1)
+def opened(arguments: dict[str, Any]) -> sr.Stream:
+    """Open the stream of the arguments: a feeder's where there is an address, or its own."""
+    if "address" in arguments:
+        return sr.connect(arguments["address"], rank=0, world_size=1)
     return sr.open(
-        order["source"],
-        specs(order["features"]),
-        batch_size=order["batch_size"],
-        ordered=order.get("ordered", True),
-        epochs=order.get("epochs", 1),
-        engine=order.get("engine"),
-        storage_options=order["storage_options"],
+        arguments["source"],
+        specs(arguments["features"]),
+        batch_size=arguments["batch_size"],
+        ordered=arguments.get("ordered", True),
+        epochs=arguments.get("epochs", 1),
+        engine=arguments.get("engine"),
+        storage_options=arguments.get("storage_options"),
         rank=0,
         world_size=1,
-        **order.get("settings", {}),
+        **arguments.get("settings", {}),
     )
 
 
 def take(batch: sr.Batch, watch: Stopwatch, trainer: Trainer) -> None:
-    """What a trainer does with a batch."""
+    """Take a batch as a trainer does."""
     labels: Any = batch["label"]
     watch.take(len(batch), int(labels.sum()))
     trainer.step()
 
 
-def read(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
-    """``for``; the stream's statistics."""
-    if order.get("ahead"):
-        sr.start_engine(order["source"])
+def read(arguments: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
+    """Read with ``for``, and return the stream's statistics."""
+    if arguments.get("ahead"):
+        sr.start_engine(arguments["source"])
         time.sleep(BUILDING)
     warm_memory()
     watch.start()
-    with opened(order) as stream:
-        for batch in islice(stream, order.get("batches")):
+    with opened(arguments) as stream:
+        for batch in islice(stream, arguments.get("batches")):
             take(batch, watch, trainer)
         watch.stop()
         return stream.statistics()
 
 
-async def read_async(order: dict[str, Any], watch: Stopwatch, trainer: Trainer) -> dict[str, Any]:
-    """``async for``; the stream's statistics."""
+async def read_async(
+    arguments: dict[str, Any], watch: Stopwatch, trainer: Trainer
+) -> dict[str, Any]:
+    """Read with ``async for``, and return the stream's statistics."""
     warm_memory()
     watch.start()
-    async with opened(order) as stream:
+    async with opened(arguments) as stream:
         taken = 0
         async for batch in stream:
             take(batch, watch, trainer)
             taken += 1
-            if taken == order.get("batches"):
+            if taken == arguments.get("batches"):
                 break
         watch.stop()
         return stream.statistics()
 
 
 def without_hedging() -> None:
-    """Let no request be hedged: there is no setting for it, since nobody should want that."""
+    """Hedge no request; no setting does this, since nobody should want it."""
     hedging: Any = import_module("streamrec.plan.hedging")
     hedging.Hedging.allows = lambda *_, **__: False
 
 
 def main() -> None:
-    """Carry out the order."""
-    order = json.loads(sys.argv[1])
+    """Read as the arguments say, and print the report."""
+    arguments = json.loads(sys.argv[1])
     import_all()
-    if not order.get("hedging", True):
+    if not arguments.get("hedging", True):
         without_hedging()
-    watch = Stopwatch(order["companions"])
-    trainer = Trainer(order["iterations"], beside=order["beside"])
+    watch = Stopwatch(arguments["companions"])
+    trainer = Trainer(arguments["iterations"], beside=arguments["beside"])
     with trainer.running():
-        if order["loop"] is None:
-            statistics = read(order, watch, trainer)
+        if arguments["loop"] is None:
+            statistics = read(arguments, watch, trainer)
         else:
-            factory = new_event_loop if order["loop"] == "uvloop" else asyncio.new_event_loop
+            factory = new_event_loop if arguments["loop"] == "uvloop" else asyncio.new_event_loop
             with asyncio.Runner(loop_factory=factory) as runner:
-                statistics = runner.run(read_async(order, watch, trainer))
+                statistics = runner.run(read_async(arguments, watch, trainer))
     watch.print(statistics=statistics)
 
 

@@ -14,15 +14,15 @@ from bench.stopwatch import Stopwatch
 __all__ = ["batches", "dataset", "parser"]
 
 READ_BYTES = 8 << 20
-"""A reader's buffer, where the order does not say; TensorFlow's default of 256 KiB is slower."""
+"""Default size of a reader's buffer; TensorFlow's default of 256 KiB is slower."""
 Parse = Callable[[Any], dict[str, Any]]
 
 
 def parser(features: dict[str, Any]) -> Parse:
-    """``parse_example``, and ``decode_raw`` where a string holds an array's bytes.
+    """Return a parser that decodes strings, too, where they hold the bytes of arrays.
 
     Args:
-        features: In the plain form of :mod:`bench.datasets`.
+        features: Features in the plain form of :mod:`bench.datasets`.
     """
     specs = {name: _spec(plain) for name, plain in features.items()}
     raw = {name: plain for name, plain in features.items() if plain.get("raw")}
@@ -43,52 +43,52 @@ def _spec(plain: dict[str, Any]) -> Any:
     return tf.io.FixedLenFeature(plain["shape"], plain["dtype"])
 
 
-def batches(order: dict[str, Any]) -> Any:
-    """Interleaved files, in batches of serialized records.
+def batches(arguments: dict[str, Any]) -> Any:
+    """Interleave the files, in batches of serialized records.
 
-    ``within_files`` batches before it interleaves: a batch is of one file, and tf.data handles
-    batches instead of records.
+    With ``within_files`` the files are batched before they are interleaved: a batch is of one file,
+    and tf.data handles batches instead of records.
     """
-    within = order.get("within_files", False)
+    within = arguments.get("within_files", False)
 
     def read(path: Any) -> Any:
-        size = order.get("read_bytes", READ_BYTES)
+        size = arguments.get("read_bytes", READ_BYTES)
         records = tf.data.TFRecordDataset(path, buffer_size=size)
-        return records.batch(order["batch_size"]) if within else records
+        return records.batch(arguments["batch_size"]) if within else records
 
     interleaved = (
-        tf.data.Dataset.from_tensor_slices(order["paths"])
-        .repeat(order.get("epochs", 1))
+        tf.data.Dataset.from_tensor_slices(arguments["paths"])
+        .repeat(arguments.get("epochs", 1))
         .interleave(
             read,
-            cycle_length=len(order["paths"]),
+            cycle_length=len(arguments["paths"]),
             num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=order["deterministic"],
+            deterministic=arguments["deterministic"],
         )
     )
-    return interleaved if within else interleaved.batch(order["batch_size"])
+    return interleaved if within else interleaved.batch(arguments["batch_size"])
 
 
-def dataset(order: dict[str, Any]) -> Any:
-    """The batches through ``parse_example``, everything AUTOTUNE."""
+def dataset(arguments: dict[str, Any]) -> Any:
+    """Parse the batches with ``parse_example``; all settings are AUTOTUNE."""
     return (
-        batches(order)
+        batches(arguments)
         .map(
-            parser(order["features"]),
+            parser(arguments["features"]),
             num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=order["deterministic"],
+            deterministic=arguments["deterministic"],
         )
         .prefetch(tf.data.AUTOTUNE)
     )
 
 
 def main() -> None:
-    """Carry out the order. Only labels become NumPy's: the rest would be copied once more."""
-    order = json.loads(sys.argv[1])
+    """Read as the arguments say; only labels become NumPy's, since that copies them."""
+    arguments = json.loads(sys.argv[1])
     tf.constant(0) + 1  # TensorFlow's own start
-    watch = Stopwatch(order["companions"])
+    watch = Stopwatch(arguments["companions"])
     watch.start()
-    for batch in dataset(order):
+    for batch in dataset(arguments):
         labels = batch["label"].numpy()
         watch.take(len(labels), int(labels.sum()))
     watch.stop()

@@ -1,4 +1,4 @@
-"""TensorFlow on records: raw, and parsed; needs TensorFlow, and not streamrec."""
+"""Reads and parses records with TensorFlow; needs TensorFlow, and not streamrec."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FRAME = 16
-"""Bytes of a frame besides its payload."""
+"""Number of bytes of a frame without its payload."""
 
 
-def one_by_one(order: dict[str, Any]) -> Iterator[Done]:
-    """One file, each record to NumPy."""
-    records = tf.data.TFRecordDataset(order["paths"][0], buffer_size=order["read_bytes"])
+def one_by_one(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Read one file, each record as NumPy's."""
+    records = tf.data.TFRecordDataset(arguments["paths"][0], buffer_size=arguments["read_bytes"])
     while True:
         sizes = [len(record.numpy()) for record in records]
         yield Done(len(sizes), nbytes=sum(sizes) + FRAME * len(sizes))
 
 
-def batched(order: dict[str, Any]) -> Iterator[Done]:
-    """All files side by side; the records stay tensors."""
-    pipeline = batches(order).prefetch(tf.data.AUTOTUNE)
+def batched(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Read all files side by side; the records stay tensors."""
+    pipeline = batches(arguments).prefetch(tf.data.AUTOTUNE)
     while True:
         yield Done(sum(int(records.shape[0]) for records in pipeline))
 
 
-def parse_example(order: dict[str, Any]) -> Iterator[Done]:
-    """``tf.io.parse_example`` on tensors that are there already."""
-    records = tf.data.TFRecordDataset(order["paths"][0], buffer_size=order["read_bytes"])
-    tensors = list(records.batch(order["batch_size"]))
-    parse = parser(order["features"])
-    if order["graph"]:
+def parse_example(arguments: dict[str, Any]) -> Iterator[Done]:
+    """Parse tensors that are in memory with ``tf.io.parse_example``."""
+    records = tf.data.TFRecordDataset(arguments["paths"][0], buffer_size=arguments["read_bytes"])
+    tensors = list(records.batch(arguments["batch_size"]))
+    parse = parser(arguments["features"])
+    if arguments["graph"]:
         parse = tf.function(parse, input_signature=[tf.TensorSpec([None], tf.string)])
     for serialized in itertools.cycle(tensors):
         labels = parse(serialized)["label"].numpy()
@@ -55,9 +55,9 @@ WAYS: dict[str, Callable[[dict[str, Any]], Iterator[Done]]] = {
 
 
 def main() -> None:
-    """Carry out the order."""
-    order: dict[str, Any] = json.loads(sys.argv[1])
-    repeat(partial(WAYS[order["way"]], order), order["seconds"])
+    """Read as the arguments say, and print the report."""
+    arguments: dict[str, Any] = json.loads(sys.argv[1])
+    repeat(partial(WAYS[arguments["way"]], arguments), arguments["seconds"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A trainer that keeps the interpreter's lock or the cores busy; alone, it shows what it allows."""
+"""A trainer that keeps the interpreter's lock or the cores busy, also alone, without data."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["Trainer", "iterations_in"]
 
 MATRIX = 512
-"""Rows and columns: a product takes some ms, and the interpreter's lock is free meanwhile."""
+"""Number of rows and columns: a product takes some ms, during which the lock is free."""
 PYTHON_ITERATIONS = 100_000
-"""Between matrix products: some ms of Python, as a training loop has between its steps."""
+"""Iterations between matrix products: some ms, as in a training loop between its steps."""
 
 
 class Trainer:
-    """Pure Python after each batch and, if asked, all the time in a thread beside it.
+    """A trainer that runs pure Python after each batch, and may keep a thread busy besides.
 
     Args:
-        iterations: Of a loop after each batch; 0: the trainer is idle.
-        beside: What a thread does all the time as well: ``"python"`` holds the lock, as a progress
-            bar or a logger would at worst, ``"matrix"`` multiplies matrices and runs Python by
-            turns; ``None``: there is no such thread.
+        iterations: Iterations of a loop after each batch; none where the trainer is idle.
+        beside: Work of a thread: ``"python"`` holds the lock, as a progress bar or a logger would
+            at worst, ``"matrix"`` multiplies matrices and runs Python by turns; ``None`` for no
+            thread.
     """
 
     def __init__(self, iterations: int, *, beside: str | None = None) -> None:
@@ -38,12 +38,12 @@ class Trainer:
         self._ended = False
 
     def step(self) -> None:
-        """What happens after each batch."""
+        """Work as after a batch."""
         spin(self._iterations)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Do meanwhile what is to be done beside."""
+        """Keep the thread busy during the ``with`` block."""
         if self._work is None:
             yield
             return
@@ -69,12 +69,12 @@ def spin(iterations: int) -> int:
 
 
 def python() -> Callable[[], object]:
-    """Work that never lets the lock go by itself."""
+    """Return work that never releases the lock by itself."""
     return lambda: spin(1000)
 
 
 def matrices() -> Callable[[], object]:
-    """Work that lets it go for about half of the time."""
+    """Return work that releases the lock for about half of the time."""
     import numpy as np
 
     factor: Any = np.random.default_rng(0).random((MATRIX, MATRIX), np.float32)
@@ -91,7 +91,7 @@ WORK: dict[str, Callable[[], Callable[[], object]]] = {"python": python, "matrix
 
 
 def iterations_in(seconds: float) -> int:
-    """How many iterations take so long on this machine when nothing disturbs them."""
+    """Return the number of iterations that take so long on this machine when it is idle."""
     trial = 100_000
     best = min(_time(trial) for _ in range(20))
     return round(trial * seconds / best)
@@ -104,14 +104,14 @@ def _time(iterations: int) -> float:
 
 
 def main() -> None:
-    """Train on nothing, as many steps as the order says."""
-    order = json.loads(sys.argv[1])
-    watch = Stopwatch(order["companions"])
-    trainer = Trainer(order["iterations"], beside=order["beside"])
-    watch.records, watch.label_sum = order["records"], order["label_sum"]
+    """Train without data, as many steps as the arguments say."""
+    arguments = json.loads(sys.argv[1])
+    watch = Stopwatch(arguments["companions"])
+    trainer = Trainer(arguments["iterations"], beside=arguments["beside"])
+    watch.records, watch.label_sum = arguments["records"], arguments["label_sum"]
     with trainer.running():
         watch.start()
-        for _ in range(-(-order["records"] // order["batch_size"])):
+        for _ in range(-(-arguments["records"] // arguments["batch_size"])):
             trainer.step()
         watch.stop()
     watch.print()

@@ -14,38 +14,38 @@ from bench.warming import warm_memory
 
 
 def parsed(sample: tuple[bytes, bytes]) -> tuple[bytes, int]:
-    """The image stays bytes, as everywhere in this benchmark; the label becomes a number."""
+    """Make the label a number; the image stays bytes, as in all readers."""
     image, label = sample
     return image, int(label)
 
 
 def columns(samples: list[tuple[bytes, int]]) -> tuple[list[bytes], torch.Tensor]:
-    """A batch."""
+    """Return a batch of samples."""
     images, labels = zip(*samples, strict=True)
     return list(images), torch.tensor(labels)
 
 
-def loader(order: dict[str, Any]) -> torch.utils.data.DataLoader[Any]:
-    """Batches, made by the workers; each worker reads shards of its own."""
+def loader(arguments: dict[str, Any]) -> torch.utils.data.DataLoader[Any]:
+    """Return a loader whose workers make batches, each of its own shards."""
     dataset = (
-        webdataset.WebDataset(order["urls"], shardshuffle=False, empty_check=False)
+        webdataset.WebDataset(arguments["urls"], shardshuffle=False, empty_check=False)
         .to_tuple("img", "cls")
         .map(parsed)
-        .batched(order["batch_size"], collation_fn=columns)
+        .batched(arguments["batch_size"], collation_fn=columns)
     )
-    workers = order["workers"]
+    workers = arguments["workers"]
     return torch.utils.data.DataLoader(
         dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
     )
 
 
 def main() -> None:
-    """Carry out the order."""
-    order = json.loads(sys.argv[1])
-    watch = Stopwatch(order["companions"])
+    """Read as the arguments say, and print the report."""
+    arguments = json.loads(sys.argv[1])
+    watch = Stopwatch(arguments["companions"])
     warm_memory()
     watch.start()
-    batches = loader(order)  # kept, so that its workers still run when they are measured
+    batches = loader(arguments)  # kept, so that its workers still run when they are measured
     for _, labels in batches:
         watch.take(len(labels), int(labels.sum()))
     watch.stop()

@@ -1,1 +1,1 @@
-"""The parts of ``bench.shuffle``: orders, and how well they mix."""
+"""The parts of :mod:`bench.shuffle`: orders, and figures of how well they mix."""

@@ -1,8 +1,8 @@
-"""One epoch's order of records, by ours and by others' ways to shuffle with as much memory.
+"""Orders of an epoch's records: streamrec, tf.data and Grain shuffle with as much memory.
 
-Records have numbers from 0, in the order in which they stand in the shards. Ours is the order that
-the tests hold the pipeline to. The others' are their algorithms, step by step: so the numbers need
-neither TensorFlow nor Grain, and do not depend on threads.
+Records are numbered from 0 in the order of the shards. streamrec's order is that of the tests'
+oracle. The others' are their algorithms, step by step: so the numbers need neither TensorFlow nor
+Grain, and do not depend on threads.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["ORDERS", "Data"]
 
 EVEN = 128
-"""Lanes that divide the shards of all the data sets, each with one shard open."""
+"""Number of lanes that divides the shards of all datasets, and has one shard open a lane."""
 LANES = DEFAULT_LANES, 8, EVEN
-"""Of streamrec: by default three shards of each are open; of 8, eighteen."""
+"""Numbers of streamrec's lanes: by default each has three shards open; of 8, eighteen."""
 CYCLES = MOST_OPEN_SHARDS, EVEN, DEFAULT_LANES, 16
-"""Shards that others have open at once: as many as streamrec has, and as are commonly open."""
+"""Numbers of shards that others have open: as many as streamrec, and as is usual."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class Data:
 
     @property
     def records(self) -> int:
-        """In all shards."""
+        """Return the number of records in all shards."""
         return self.shards * self.records_per_shard
 
     @property
     def classes_of(self) -> Numbers:
-        """The class of each record."""
+        """Return the class of each record."""
         return np.arange(self.records) * self.classes // self.records
 
     def in_memory(self, nbytes: int) -> int:
-        """How many records a buffer of so many bytes holds."""
+        """Return the number of records that a buffer of so many bytes holds."""
         return nbytes // (self.record_bytes + FRAME_OVERHEAD)
 
 
 def by_shard(lanes: int) -> Callable[[Data, int, int], Numbers]:
-    """streamrec's, without an index."""
+    """Return streamrec's order without an index."""
 
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         lengths = ((data.record_bytes,) * data.records_per_shard,) * data.shards
@@ -87,7 +87,7 @@ def chunks_of(data: Data) -> Chunks:
 
 
 def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
-    """streamrec's, with an index."""
+    """Return streamrec's order with an index."""
 
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         records = RecordOrder(chunks_of(data), lanes, shuffle=True, seed=seed)
@@ -100,7 +100,7 @@ def by_record(lanes: int) -> Callable[[Data, int, int], Numbers]:
 
 
 def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> Numbers:
-    """The records of a lane's first epoch as they leave its windows."""
+    """Return the records of a lane's first epoch in the order in which they leave its windows."""
     extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
     read = np.concatenate(
         [
@@ -118,7 +118,7 @@ def _lane(data: Data, order: RecordOrder, windows: ChunkWindows, lane: int) -> N
 
 
 def shuffled_buffer(cycle: int) -> Callable[[Data, int, int], Numbers]:
-    """tf.data's: shuffled files, ``interleave`` over ``cycle`` of them, ``shuffle``."""
+    """Return tf.data's order: files shuffled, ``cycle`` of them interleaved, and ``shuffle``."""
 
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         random = np.random.default_rng(seed)
@@ -141,7 +141,7 @@ def shuffled_buffer(cycle: int) -> Callable[[Data, int, int], Numbers]:
 
 
 def shuffled_windows(cycle: int) -> Callable[[Data, int, int], Numbers]:
-    """Grain's: shuffled files, ``InterleaveIterDataset``, ``WindowShuffleIterDataset``."""
+    """Return Grain's order: files shuffled, ``cycle`` of them interleaved, windows shuffled."""
 
     def order(data: Data, nbytes: int, seed: int) -> Numbers:
         random = np.random.default_rng(seed)
@@ -155,12 +155,12 @@ def shuffled_windows(cycle: int) -> Callable[[Data, int, int], Numbers]:
 
 
 def perfect(data: Data, nbytes: int, seed: int) -> Numbers:  # noqa: ARG001 - it needs all of it
-    """A permutation of everything."""
+    """Return a permutation of all records."""
     return np.random.default_rng(seed).permutation(data.records)
 
 
 def interleaved(data: Data, cycle: int, random: np.random.Generator) -> Iterator[int]:
-    """One record of each of ``cycle`` open shards in turn; one that ends gives way to the next."""
+    """Yield a record of each of ``cycle`` open shards in turn; the next replaces one that ends."""
     waiting = iter(random.permutation(data.shards).tolist())
     slots = [_records(data, shard) for shard in islice(waiting, cycle)]
     while slots:
@@ -176,7 +176,7 @@ def interleaved(data: Data, cycle: int, random: np.random.Generator) -> Iterator
 
 
 def _records(data: Data, shard: int | None) -> Any:
-    """An iterator over the numbers of a shard's records."""
+    """Return an iterator over the numbers of a shard's records."""
     first = 0 if shard is None else shard * data.records_per_shard
     return iter(range(first, first + (0 if shard is None else data.records_per_shard)))
 
@@ -189,4 +189,4 @@ ORDERS: dict[str, Callable[[Data, int, int], Numbers]] = {
     **{f"Grain, interleave {cycle}": shuffled_windows(cycle) for cycle in CYCLES},
     "perfect": perfect,
 }
-"""By title."""
+"""Function that makes each order, by title."""

@@ -1,4 +1,4 @@
-"""How well an order mixes."""
+"""Figures of how well an order mixes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 __all__ = ["quality"]
 
 LAGS = 128
-"""Neighbours up to this far apart; more than there are lanes."""
+"""Largest distance of neighbours; more than there are lanes."""
 
 
 def quality(
     order: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], batch_size: int
 ) -> dict[str, float]:
-    """Figures of one epoch's order.
+    """Return the figures of one epoch's order.
 
     Args:
-        order: int64 ``[n]``: the number of each record as it comes; a permutation.
-        classes: int64 ``[n]``: the class of each record number.
-        batch_size: Records.
+        order: int64 ``[n]``: record numbers in the order of delivery, a permutation.
+        classes: int64 ``[n]``: class of each record number.
+        batch_size: Number of records in a batch.
     """
     return {
         "chi_square": chi_square(classes[order], batch_size),
@@ -34,11 +34,13 @@ def quality(
 
 
 def chi_square(classes: npt.NDArray[np.int64], batch_size: int) -> float:
-    """Mean over the batches, over the degrees of freedom: about 1 where batches are fair samples.
+    """Return the mean chi-square of the batches over its degrees of freedom.
+
+    It is about 1 where batches are fair samples.
 
     Args:
-        classes: int64 ``[n]``: of the records, as they come.
-        batch_size: Records.
+        classes: int64 ``[n]``: classes of the records in the order of delivery.
+        batch_size: Number of records in a batch.
     """
     batches = classes[: len(classes) // batch_size * batch_size].reshape(-1, batch_size)
     count = int(classes.max()) + 1
@@ -48,5 +50,5 @@ def chi_square(classes: npt.NDArray[np.int64], batch_size: int) -> float:
 
 
 def correlation(order: npt.NDArray[np.int64], lag: int) -> float:
-    """Pearson's, of the numbers of records that come ``lag`` apart: 0 where they are unrelated."""
+    """Return Pearson's correlation of the numbers of records that are ``lag`` apart."""
     return float(np.corrcoef(order[:-lag], order[lag:])[0, 1])

@@ -1,1 +1,1 @@
-"""A feeder to which very many clients connect, one after the other."""
+"""The parts of :mod:`bench.soak`: a feeder, and clients that come and go."""

@@ -1,4 +1,4 @@
-"""How clients leave a feeder."""
+"""Clients that leave a feeder, each kind in another way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS"]
 
 BATCHES = 3
-"""Taken before a client leaves in mid-run."""
+"""Batches that a client takes before it leaves in mid-run."""
 
 
 def take_and_close(port: int) -> None:
@@ -24,7 +24,7 @@ def take_and_close(port: int) -> None:
 
 
 def take_and_be_killed(port: int) -> None:
-    """In a process of its own; what it has not read then resets the connection."""
+    """Kill a process that takes batches; what it has not read resets the connection."""
     child = os.fork()
     if not child:
         _take(_feed(port))
@@ -33,7 +33,7 @@ def take_and_be_killed(port: int) -> None:
 
 
 def leave_at_once(port: int) -> None:
-    """With the subscription and its credit sent, and no batch taken."""
+    """Send the subscription and its credit, and leave before the first batch."""
     _feed(port).close()
 
 

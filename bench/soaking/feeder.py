@@ -1,7 +1,7 @@
-"""``python -m bench.soaking.feeder ORDER``: a feeder that says what it holds.
+"""A feeder that reports what it holds: ``python -m bench.soaking.feeder SETTINGS``.
 
-It prints one line of JSON with its port, and another for each line that it is sent; it ends with
-its standard input.
+It prints one line of JSON with its port, and another for each line that it reads from its standard
+input, and ends with that.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
 
 
-def held(feeder: Feeder) -> dict[str, Any]:
-    """What this process has now."""
+def report(feeder: Feeder) -> dict[str, Any]:
+    """Return what this process holds now."""
     return {
         "connections": feeder.statistics().connections,
         "megabytes": resident_megabytes(os.getpid()),
@@ -39,7 +39,7 @@ async def serve(settings: dict[str, Any]) -> None:
         address = await feeder.listen("tcp://127.0.0.1:0")
         print(json.dumps({"port": address.port}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(held(feeder)), flush=True)
+            print(json.dumps(report(feeder)), flush=True)
     await dataset.aclose()
 
 

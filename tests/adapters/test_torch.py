@@ -1,4 +1,4 @@
-"""With a fake of torch.distributed everywhere; with the real one where it is installed."""
+"""Tests with a fake of torch.distributed, and with the real one where it is installed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_rank(source: str, rank: int, **values: Any) -> sr.Stream:
 def fake_torch(
     monkeypatch: pytest.MonkeyPatch, others: list[str], initialized: bool = True
 ) -> None:
-    """A collective whose other processes have spoken already."""
+    """Fake a collective whose other processes have given these texts."""
 
     def all_gather_object(gathered: list[str | None], text: str) -> None:
         gathered[:] = [text, *others]
@@ -203,7 +203,7 @@ print("exact")
 @has_torchdata
 @pytest.mark.parametrize("by", ["shard", "record"])
 def test_exact_through_torchdatas_stateful_dataloader(source: str, by: str) -> None:
-    """In the training process and in a worker, which reads ahead; stopped at every k."""
+    """The loader runs in the training process and in a worker that reads ahead; each k is tried."""
     write_index(source, 100)
     command = [sys.executable, "-W", "ignore", "-c", LOADER, source, by]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

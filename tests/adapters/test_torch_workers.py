@@ -38,7 +38,7 @@ has_accelerate = pytest.mark.skipif(
 
 TOTAL = list(range(24))
 ORDER = [number for pair in zip(range(12), range(12, 24), strict=True) for number in pair]
-"""By record, with two lanes: each shard's records are one lane's, and of one of two ranks."""
+"""The order by record in two lanes: each shard belongs to one lane, and to one of two ranks."""
 HALVES = [TOTAL[:12], TOTAL[12:]]
 
 

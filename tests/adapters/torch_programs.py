@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 METHODS = {"fork": (1, 2, 4), "forkserver": (1, 2, 4), "spawn": (1, 2, 4)}
-"""How workers are started, and how many; those of "spawn" import torch each."""
+"""Ways to start workers, and their numbers; each worker of "spawn" imports torch."""
 RANKS = 2
 
 
 def opened(source: str, **values: Any) -> sr.Stream:
-    """A stream of single records, each a number."""
+    """Open a stream of single records, each a number."""
     return sr.open(source, lanes=2, index=True, engine="thread", **values)
 
 
@@ -54,7 +54,7 @@ class Numbers(IterableDataset[Any]):
 
 
 class Plain(IterableDataset[Any]):
-    """Has its stream iterated by whoever iterates it."""
+    """A dataset without state that iterates over a stream."""
 
     def __init__(self, stream: sr.Stream) -> None:
         self.stream = stream
@@ -94,7 +94,7 @@ kept: list[Any] = []
 
 
 def outcome(batches: Iterable[torch.Tensor]) -> list[int] | str:
-    """The numbers that come, or the error."""
+    """Return the numbers that arrive, or the error."""
     try:
         kept.append(iter(batches))
         return [int(value) for batch in kept[-1] for value in batch.reshape(-1)]
@@ -151,7 +151,7 @@ def epochs(source: str) -> dict[str, Any]:
 
 
 def beside_a_worker(source: str, engine: Literal["thread", "process"]) -> list[Any]:
-    """A stream that the trainer has begun, that a forked worker reads on, and then the trainer."""
+    """Read a stream in the trainer, then in a forked worker, then in the trainer again."""
     with sr.open(source, lanes=2, index=True, engine=engine, rank=0, world_size=1) as stream:
         head = outcome(number(next(stream)) for _ in range(5))
         inside = outcome(loader(Numbers(stream), 1, "fork"))

@@ -9,7 +9,7 @@ import pytest
 
 from bench.machine import ROOT
 from bench.measure import Case, Result, measure
-from bench.table import write_json
+from bench.results import rows, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is not compiled anew: that is for the sake of timings."""
+    """Skip compiling the package, which only timings need."""
     monkeypatch.setattr(compileall, "compile_dir", lambda *_, **__: True)
 
 
@@ -38,7 +38,7 @@ def test_a_failed_reader_is_kept_without_folders_of_the_machine(tmp_path: Path) 
     assert failure.startswith("exit code 1: Traceback")
     assert 'File "bench/readers/memory.py"' in failure
     assert failure.endswith("KeyError: 'source'")
-    write_json(tmp_path / "results.json", [result], {})
+    write_json(tmp_path / "results.json", {"rows": rows([result])})
     kept = (tmp_path / "results.json").read_text()
     assert json.loads(kept)["rows"][0]["failures"] == [failure]
     assert str(ROOT) not in kept

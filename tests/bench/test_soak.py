@@ -8,7 +8,7 @@ from bench.soak import as_markdown, is_flat
 
 
 def points(**last: int) -> list[dict[str, Any]]:
-    """Of a hundred clients."""
+    """Return the points of a hundred clients, the last with other values."""
     usual = {"megabytes": 100, "descriptors": 20, "tasks": 1, "threads": 2}
     begin = {"clients": 0, **usual, "megabytes": 80, "descriptors": 60}
     return [begin, {"clients": 10, **usual}, {"clients": 100, **usual, **last}]

@@ -1,4 +1,4 @@
-"""Shards where commands can find them."""
+"""Fixtures of stores that hold shards for commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def filled_store() -> Iterator[DevStore]:
-    """The shards by TensorFlow in the bucket ``data``; plain requests are answered too."""
+    """Serve TensorFlow's shards in the bucket ``data``, also without a signature."""
     with DevStore(anonymous=True) as running:
         for path in DATA.glob("*.tfrecord"):
             running.put(f"data/{path.name}", path.read_bytes())
@@ -24,7 +24,7 @@ def filled_store() -> Iterator[DevStore]:
 
 @pytest.fixture
 def store(filled_store: DevStore) -> DevStore:
-    """The same without a past."""
+    """Return the store without the faults and the statistics of earlier tests."""
     filled_store.faults = []
     filled_store.statistics.clear()
     return filled_store

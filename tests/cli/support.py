@@ -66,7 +66,7 @@ def in_process(*arguments: object, **options: Any) -> Outcome:
 
 @contextlib.contextmanager
 def started(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a process of its own, killed at the end of the block if it still runs."""
+    """Start a command in a new process, and kill it after the ``with`` block if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     settings: dict[str, Any] = {**pipes, "env": environment(), **options}
     process = subprocess.Popen(command(*arguments), **settings)
@@ -83,7 +83,7 @@ def storage_options(options: Mapping[str, object]) -> list[str]:
 
 
 def assert_one_sentence(outcome: Outcome, code: int, *words: str) -> None:
-    """An error is one line on standard error, names its facts, and shows no traceback."""
+    """Check that the error is one line with these words on standard error, without a traceback."""
     assert outcome.code == code, outcome
     (line,) = outcome.err.splitlines()
     assert line.startswith("streamrec: error: ")

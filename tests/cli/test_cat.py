@@ -28,7 +28,7 @@ CEPH = os.environ.get("STREAMREC_TEST_S3_ENDPOINT")
 
 
 def assert_record(printed: dict[str, Any], expected: dict[str, Any]) -> None:
-    """A line of JSON holds what TensorFlow read: all features, all values, bit by bit."""
+    """Check that a line of JSON holds all that TensorFlow read, bit by bit."""
     features = expected["features"]
     assert printed.keys() == features.keys()
     for name, feature in features.items():

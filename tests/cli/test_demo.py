@@ -40,7 +40,7 @@ SUMMARY = demo.Summary(
 
 @contextmanager
 def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A demo whose feeder has just started; its temporary files are in ``tmp_path``."""
+    """Start a demo and wait for its feeder; its temporary files are in ``tmp_path``."""
     with started("demo", env=environment(TMPDIR=str(tmp_path))) as process:
         assert process.stdout is not None
         while not process.stdout.readline().startswith(b"started a feeder"):
@@ -49,7 +49,7 @@ def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def children_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """A descriptor each; it becomes readable when that process has ended."""
+    """Return a descriptor for each child, which becomes readable when the child has ended."""
     listing = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return [os.pidfd_open(int(pid)) for pid in listing.split()]
 

@@ -35,7 +35,7 @@ VERBS = ["cat", "demo", "index", "info", "serve", "verify"]
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a verb that raises."""
+    """Return a function that makes a verb raise an error."""
 
     def make(error: BaseException) -> None:
         def verb() -> None:

@@ -1,4 +1,4 @@
-"""What TensorFlow read from the shards of this directory; ``make.py`` wrote it down.
+"""The contents that TensorFlow read from the shards here, as ``make.py`` wrote them down.
 
 ``shards.json``: by shard, its records in order: ``length`` and ``sha256`` of the payload, and
 ``features``: by name, ``bytes_list``, ``float_list`` or ``int64_list`` with the values, or null.
@@ -32,7 +32,7 @@ def records_of(case: str) -> list[bytes]:
 
 
 def decode(values: list[Any], dtype: str) -> Any:
-    """The values as an array, or as a list of bytes."""
+    """Return the values as an array, or as a list of bytes."""
     if dtype == "bytes":
         return [base64.b64decode(value) for value in values]
     if dtype == "float32":

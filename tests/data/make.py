@@ -69,7 +69,7 @@ def kinds() -> list[bytes]:
 
 
 def sizes() -> list[bytes]:
-    """Records that are no Examples: of 0 bytes at the begin, in rows, at the end, and one large."""
+    """Return records of all sizes, also empty ones at both ends; none is an Example."""
     random = np.random.RandomState(7)
     lengths = [0, 1, 7, 8, 9, 0, 0, 100, 300_000, 0, 4096, 12, 0]
     return [random.bytes(length) for length in lengths]
@@ -113,7 +113,7 @@ SKLEARN = ("china.jpg", "flower.jpg")
 
 
 def tiles(picture: Any) -> Iterable[Any]:
-    """The picture itself, and its four quarters."""
+    """Yield the picture itself, and its four quarters."""
     yield picture
     for left, top in ((0, 0), (160, 0), (0, 120), (160, 120)):
         yield picture.crop((left, top, left + 160, top + 120))
@@ -132,12 +132,12 @@ def entry(name: bytes, *features: bytes) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A length-delimited protobuf field of less than 128 bytes."""
+    """Return a length-delimited protobuf field of less than 128 bytes."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
 def by_hand() -> dict[str, bytes]:
-    """Valid encodings that TensorFlow's own writer does not give."""
+    """Return valid encodings that TensorFlow's own writer does not make."""
     minus_one = b"\xff" * 9 + b"\x01"
     pieces = field(1, b"\1\2") + field(1, b"\3")
     one, two = field(3, field(1, b"\x01")), field(3, field(1, b"\x02"))
@@ -154,17 +154,17 @@ def by_hand() -> dict[str, bytes]:
 
 
 def fixed(dtype: str, shape: list[int] | None = None, **default: Any) -> dict[str, Any]:
-    """A FixedLenFeature in streamrec's plain form."""
+    """Return a FixedLenFeature in streamrec's plain form."""
     return {"kind": "fixed", "shape": shape or [], "dtype": dtype, **default}
 
 
 def varlen(dtype: str) -> dict[str, Any]:
-    """A VarLenFeature in streamrec's plain form."""
+    """Return a VarLenFeature in streamrec's plain form."""
     return {"kind": "varlen", "dtype": dtype}
 
 
 def cases() -> Iterable[tuple[str, list[bytes], dict[str, Any]]]:
-    """A name, serialized Examples, and specs by feature name."""
+    """Yield a name, serialized Examples, and specs by feature name."""
     whole = kinds()
     lists = {"numbers": "int64", "floats": "float32", "strings": "bytes"}
     yield "varlen of all kinds", whole, {name: varlen(dtype) for name, dtype in lists.items()}
@@ -238,7 +238,7 @@ def parsed(records: list[bytes], specs: dict[str, Any]) -> Any:
 
 
 def column(value: Any, rows: int) -> dict[str, Any]:
-    """A parsed column as JSON-able data."""
+    """Return a parsed column as JSON-able data."""
     if not isinstance(value, tf.SparseTensor):
         return {"shape": list(value.shape), "values": plain_values(value)}
     lengths = np.bincount(value.indices.numpy()[:, 0], minlength=rows)
@@ -246,7 +246,7 @@ def column(value: Any, rows: int) -> dict[str, Any]:
 
 
 def plain_values(tensor: Any) -> list[Any]:
-    """The values, flat: ints, floats in hexadecimal, strings in base64."""
+    """Return the values, flat: ints, floats in hexadecimal, strings in base64."""
     values = tensor.numpy().ravel().tolist()
     if tensor.dtype == tf.string:
         return [plain_string(value) for value in values]
@@ -254,7 +254,7 @@ def plain_values(tensor: Any) -> list[Any]:
 
 
 def plain_string(value: bytes) -> str:
-    """In base64, or of a picture the digest."""
+    """Return a string in base64, or the digest of a picture."""
     if len(value) > 1000:
         return f"sha256:{hashlib.sha256(value).hexdigest()}"
     return base64.b64encode(value).decode()
@@ -267,7 +267,7 @@ def read_back(path: Path, *, content: bool) -> list[dict[str, Any]]:
 
 
 def describe(record: bytes, content: bool) -> dict[str, Any]:
-    """A record's size and digest, and the features that TensorFlow's own message class finds."""
+    """Return a record's size and digest, and the features that TensorFlow's message class finds."""
     plain = {"length": len(record), "sha256": hashlib.sha256(record).hexdigest()}
     if not content:
         return plain
@@ -276,7 +276,7 @@ def describe(record: bytes, content: bool) -> dict[str, Any]:
 
 
 def plain_feature(feature: Any) -> Any:
-    """The kind and the values; ``None`` where no list is set."""
+    """Return the kind and the values of a feature, or ``None`` where no list is set."""
     kind = feature.WhichOneof("kind")
     if kind is None:
         return None

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.both_kernels
 
 
 def summary_of(*counts: int) -> Summary:
-    """The summary where the first records of rank 0's first epoch arrived so often."""
+    """Return a summary where the first records of rank 0's first epoch arrived so often."""
     import threading
 
     ranks = [

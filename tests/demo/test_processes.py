@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def status_port(status: int) -> Iterator[str]:
-    """A feeder's second port that always gives one answer."""
+    """Serve a feeder's second port that always gives one answer."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -25,13 +25,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DevStore]:
 
 @pytest.fixture(scope="session")
 def session() -> Any:
-    """It keeps what botocore knows about S3: reading that takes longer than a test."""
+    """Return a session that keeps botocore's data on S3, which take longer to read than a test."""
     return botocore.session.get_session()
 
 
 @pytest.fixture
 def client_of(session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Makes botocore clients of a store; keywords override the store's own options."""
+    """Return a function that makes botocore clients; keywords override the store's options."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     clients = []
 
@@ -58,5 +58,5 @@ def client_of(session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 @pytest.fixture
 def s3(store: DevStore, client_of: Callable[..., Any]) -> Any:
-    """A botocore client of the store."""
+    """Return a botocore client of the store."""
     return client_of(store)

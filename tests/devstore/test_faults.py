@@ -21,7 +21,7 @@ RANGE = "bytes=100-199"
 
 
 def hits(fault: Fault, requests: int, seed: int = 0) -> list[int]:
-    """Which of so many equal requests, from 1, the rule changes."""
+    """Return the numbers, from 1, of the requests that the rule changes."""
     faults = Faults([fault], seed)
     return [
         number

@@ -1,4 +1,4 @@
-"""The probes that every server of GCS's API is asked, and what they leave out."""
+"""The probes of GCS's API against devstore, and cases that they leave out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """The process and the line that it printed; killed in the end, should it still run."""
+    """Start devstore; yield the process and its first line, and kill it in the end."""
     command = [sys.executable, "-m", "streamrec.devstore", *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]

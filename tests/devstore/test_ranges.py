@@ -12,7 +12,7 @@ PLACES = st.integers(0, 60)
 
 
 def selected(header: str | None, size: int) -> list[int] | str:
-    """The positions that the header selects, or what else becomes of it."""
+    """Return the positions that the header selects, or the status of the answer."""
     try:
         span = parse_range(header, size)
     except Refusal:

@@ -16,7 +16,7 @@ CHUNKED = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
 
 
 def chunked(pieces: list[bytes], trailers: str = "", extension: str = "") -> bytes:
-    """A body as clients frame it."""
+    """Return a body in chunks as clients frame it."""
     frames = [f"{len(piece):x}{extension}\r\n".encode() + piece + b"\r\n" for piece in pieces]
     return b"".join(frames) + f"0{extension}\r\n{trailers}\r\n".encode()
 

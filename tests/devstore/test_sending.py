@@ -34,7 +34,7 @@ async def read(store: DevStore, headers: dict[str, str] | None = None) -> tuple[
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Connections break in the same way under both loops."""
+    """Return a runner for each of the two event loops."""
 
     def runner(test: Callable[..., object]) -> None:
         factory = new_event_loop if request.param == "uvloop" else asyncio.new_event_loop

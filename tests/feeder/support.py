@@ -143,7 +143,7 @@ class Scripted:
 
 
 def hello(**fields: Any) -> Hello:
-    """A HELLO that is as it should be, but for some fields."""
+    """Return a correct HELLO, but for the given fields."""
     values = {
         "dataset": "train",
         "world_size": 1,
@@ -168,7 +168,7 @@ class ServedFeeder:
         return str(self.call(self.feeder.listen(where)))
 
     def connect(self) -> tuple[socket.socket, Future[None]]:
-        """A connected socket, and the service of its other end."""
+        """Return a connected socket, and the service at its other end."""
         ours, theirs = socket.socketpair()
         serving = self.feeder.serve_socket(theirs)
         return ours, asyncio.run_coroutine_threadsafe(serving, self.loop)
@@ -208,7 +208,7 @@ def served(
 
 @contextlib.contextmanager
 def serving(settings: DatasetSettings) -> Iterator[str]:
-    """A feeder of a real dataset, which it calls ``data``; gives its address."""
+    """Run a feeder of a real dataset, named ``data``; yield its address."""
     with served({}) as feeder:
         dataset = feeder.call(Dataset.open(settings))
         feeder.feeder.datasets["data"] = dataset

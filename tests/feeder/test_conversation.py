@@ -152,7 +152,7 @@ class Silent:
         self._began = self._clock()
 
     async def cut(self) -> float:
-        """The seconds after which the feeder has closed the connection."""
+        """Return the seconds after which the feeder has closed the connection."""
         await self.serving
         return self._clock() - self._began
 
@@ -164,7 +164,7 @@ class Silent:
 
 
 class TestDeadlines:
-    """In each state a client that says nothing is cut, and one that is alive is not."""
+    """A silent client is disconnected in each state, and a live one is not."""
 
     @in_simulated_time
     async def test_before_hello(self) -> None:
@@ -244,7 +244,7 @@ class TestDeadlines:
 
     @in_simulated_time
     async def test_a_program_that_computes_for_an_hour(self) -> None:
-        """It cannot answer meanwhile. It finds one PING, and then the reason for its loss."""
+        """The client cannot answer. It finds one PING, then the reason for the lost connection."""
         async with Feeder({"train": Double(steps=100)}) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())

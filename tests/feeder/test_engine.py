@@ -242,7 +242,7 @@ def test_secrets_are_no_arguments(tmp_path: Path) -> None:
 
 
 def variables(process: int) -> dict[str, str]:
-    """The environment that a process was started with."""
+    """Return the environment that a process was started with."""
     pairs = Path(f"/proc/{process}/environ").read_text().split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 

@@ -32,7 +32,7 @@ def _leaves_nothing() -> Iterator[None]:
 
 
 def waiting() -> int:
-    """The process that was started ahead."""
+    """Return the process that was started ahead."""
     (engine,) = _ahead
     return engine.process.pid
 

@@ -1,4 +1,4 @@
-"""Whatever the other end says: a client raises errors of the tree, and a feeder answers FAULT."""
+"""Hostile peers: a client raises errors of the tree, and a feeder answers FAULT."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ values = st.recursive(
 
 @st.composite
 def changed(draw: st.DrawFn, good: Any) -> Any:
-    """A mapping that is right but for some values, or something else altogether."""
+    """Draw a mapping with a few values changed, or something that is no mapping."""
     if draw(st.integers(0, 9)) == 0:
         return draw(values)
     some = st.sampled_from(sorted(good))
@@ -93,7 +93,7 @@ encoded = payload.encode(double.batch(0))
 
 @st.composite
 def batches(draw: st.DrawFn) -> BatchMessage:
-    """A batch with a few of the bytes of its description changed, or with another payload."""
+    """Draw a batch with a few bytes of its description changed, or with another payload."""
     metadata = bytearray(encoded.metadata)
     for _ in range(draw(st.integers(0, 3))):
         metadata[draw(st.integers(0, len(metadata) - 1))] = draw(st.integers(0, 255))
@@ -250,7 +250,7 @@ def test_any_hello(
 
 @pytest.fixture(scope="module")
 def states(feeder: ServedFeeder) -> dict[str, Position]:
-    """A position of each dataset, behind its first batch."""
+    """Return a position of each dataset, after its first batch."""
     bound, found = feeder.listen("tcp://127.0.0.1:0"), {}
     for name in NAMES:
         with BlockingFeed.open(f"{bound}/{name}") as feed:
@@ -260,7 +260,7 @@ def states(feeder: ServedFeeder) -> dict[str, Position]:
 
 @st.composite
 def positions(draw: st.DrawFn, good: Position) -> bytes:
-    """A position with a few of its coordinates changed."""
+    """Draw a position with a few of its coordinates changed."""
     rows = good.rows.copy()
     for _ in range(draw(st.integers(1, 3))):
         row, column = (draw(st.integers(0, side - 1)) for side in rows.shape)

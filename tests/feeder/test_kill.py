@@ -45,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A few MB, so that several batches of each rank are on their way at any time."""
+    """Write a few MB, so that several batches of each rank are in flight at any time."""
     directory = tmp_path_factory.mktemp("kill")
     blobs = np.random.default_rng(1)
     for shard in range(16):

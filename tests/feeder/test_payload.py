@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DTYPES = st.sampled_from(sorted(payload.DTYPES)).map(np.dtype)
 BEHIND_POSITION = 64 + 64 + 8 * 8 * double.LANES
-"""Of two rows: their shards and their records come before the position, each from a multiple of 64;
-it has the lanes' seven rows and one of tags."""
+"""End of the position of two rows: their shards and their records come before it, each from a
+multiple of 64; it has the lanes' seven rows and one of tags."""
 SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_travel(array: np.ndarray[Any, Any]) -> None:
 
 
 def changed(change: Callable[[Any], None], batch: Batch | None = None) -> BatchMessage:
-    """A received batch whose metadata was tampered with."""
+    """Return a received batch with changed metadata."""
     message = payload.encode(double.batch(0) if batch is None else batch)
     metadata = payload._PROTO["Batch"].FromString(message.metadata)
     change(metadata)
@@ -452,7 +452,7 @@ def test_a_position_by_record_that_contradicts_itself(since: list[int]) -> None:
     ("row", "number"), [(0, -1), (1, 1 << 48), (4, 1), (5, -(1 << 63)), (7, 1 << 20)]
 )
 def test_a_position_of_other_numbers(row: int, number: int) -> None:
-    """Behind the lanes' seven rows are the tags; nothing is shuffled, so no window has rows."""
+    """The tags follow the lanes' seven rows; nothing is shuffled, so no window has rows."""
     message = received(payload.encode(of_columns({}, 2)))
     rows = np.frombuffer(message.payload[0], np.int64, 8 * double.LANES, offset=128)
     rows[row * double.LANES] = number

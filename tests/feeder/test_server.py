@@ -349,7 +349,7 @@ class TestSilentCrowds:
 
 
 class TestObstacle:
-    """What keeps a feeder from being ready, by what it says."""
+    """The reasons why a feeder is not ready, and their texts."""
 
     @on_both_loops
     async def test_as_many_clients_as_may_be(self) -> None:

@@ -28,25 +28,25 @@ HOST = "127.0.0.1"
 CONNECTS = 30
 THREADS = ("streamrec-decode", "streamrec-inflate", "streamrec-prefault")
 RESET = struct.pack("ii", 1, 0)
-"""Of ``SO_LINGER``: to close is to drop the connection, as the system does for a killed process."""
+"""Value of ``SO_LINGER`` that drops the connection on close, as a killed process does."""
 
 
 def leave(sock: socket.socket) -> None:
-    """In mid-run, as a ``break`` and a ``close`` do."""
+    """Leave in mid-run, as ``break`` and ``close`` do."""
     with BlockingFeed.open(sock) as feed:
         for _ in range(3):
             feed.receive()
 
 
 def crash(sock: socket.socket) -> None:
-    """In mid-run, with batches on their way."""
+    """Crash in mid-run, while batches are in flight."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     with BlockingFeed.open(sock) as feed:
         feed.receive()
 
 
 def leave_at_once(sock: socket.socket) -> None:
-    """Before the first batch."""
+    """Leave before the first batch."""
     BlockingFeed.open(sock).close()
 
 
@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
     tasks: int
     threads: int
-    """Of runs: those that read files are the dataset's, and as many as it takes."""
+    """Threads of runs, without the threads that read files, which belong to the dataset."""
     descriptors: int
     memory: int
     """Bytes of ranges, and of columns."""

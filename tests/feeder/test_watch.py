@@ -64,7 +64,7 @@ async def test_who_answers_is_asked_again_and_never_overdue() -> None:
 
 @simulated
 async def test_who_has_not_read_the_question_is_not_asked_again() -> None:
-    """It says something now and then, and reads nothing: PINGs must not pile up."""
+    """The peer sends now and then, and reads nothing: PINGs must not pile up."""
     client = Watched()
     with client.watch():
         for _ in range(20):

@@ -101,7 +101,7 @@ def test_what_a_forgotten_task_raised_is_reported(caplog: pytest.LogCaptureFixtu
 
 
 def test_what_the_end_of_the_interpreter_breaks_is_not() -> None:
-    """It refuses new work in thread pools before it lets the bridge be closed."""
+    """The interpreter refuses new work in thread pools before the bridge can be closed."""
     code = """
 import asyncio, atexit
 from streamrec.flow.bridge import Bridge

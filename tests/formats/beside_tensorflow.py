@@ -1,4 +1,4 @@
-"""What the differential tests share: TensorFlow's messages, specs and results beside ours."""
+"""Helpers of the differential tests: messages, specs and results of TensorFlow and streamrec."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Deferred:
 
 tf: Any = Deferred("tensorflow")
 IN_ONE_WORKER = pytest.mark.xdist_group("tensorflow")
-"""For ``pytestmark`` of a module that uses TensorFlow."""
+"""Mark for the ``pytestmark`` of a module that uses TensorFlow."""
 
 LISTS = {"int64": "int64_list", "float32": "float_list", "bytes": "bytes_list"}
 DTYPES = sorted(LISTS)
@@ -96,7 +96,7 @@ KEYED = ["RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds"]
 
 
 def numbers_for(kind: str, lengths: list[int]) -> list[int]:
-    """A partition's numbers for rows of these lengths."""
+    """Return a partition's numbers for rows of these lengths."""
     ends = np.cumsum(lengths, dtype=int).tolist()
     numbers: dict[str, list[int]] = {
         "RowSplits": [0, *ends],
@@ -152,7 +152,7 @@ def assert_equal(column: Any, tensor: Any) -> None:
 
 
 def assert_lists(got: Any, wanted: Any) -> None:
-    """Lists of lists, in which NaN equals NaN."""
+    """Check that lists of lists are equal; NaN equals NaN."""
     if isinstance(wanted, list):
         assert len(got) == len(wanted)
         for a, b in zip(got, wanted, strict=True):
@@ -162,7 +162,7 @@ def assert_lists(got: Any, wanted: Any) -> None:
 
 
 def assert_ragged(column: Any, tensor: Any) -> None:
-    """A row of a VarLenFeature, or its rows: TensorFlow gives the places of the values in them."""
+    """Check a VarLenFeature, or a row of one, against the sparse tensor of TensorFlow."""
     if not isinstance(column, Ragged):
         assert tensor.indices.numpy().ravel().tolist() == list(range(len(column)))
         return assert_equal(column, tensor.values)

@@ -37,7 +37,7 @@ class Gap(NamedTuple):
 
 
 def oracle(shard: bytes) -> tuple[list[Whole], list[Gap]]:
-    """The records that can be proven, and the stretches between them: the rules, word by word."""
+    """Return the records that can be proven, and the gaps between them, by the rules as written."""
     whole, gaps, place, number = [], [], 0, 0
     while place < len(shard):
         end = intact_end(shard, place)
@@ -123,7 +123,7 @@ payloads = st.one_of(
 
 @st.composite
 def damaged_shards(draw: Any, records: Any = payloads, most: int = 6, damages: int = 3) -> bytes:
-    """A shard with a few damages, each of a kind that is drawn."""
+    """Draw a shard with a few damages, each of a drawn kind."""
     frames = [frame(payload) for payload in draw(st.lists(records, min_size=1, max_size=most))]
     shard = bytearray(b"".join(frames))
     for _ in range(draw(st.integers(0, damages))):
@@ -138,24 +138,24 @@ def flip(draw: Any, shard: bytearray) -> None:
 
 
 def cut(draw: Any, shard: bytearray) -> None:
-    """The end is missing."""
+    """Cut off the end."""
     del shard[draw(st.integers(0, len(shard))) :]
 
 
 def insert(draw: Any, shard: bytearray) -> None:
-    """Garbage in the middle, which may be a piece of the same shard."""
+    """Insert garbage, which may be a piece of the same shard."""
     place, first, last = (draw(st.integers(0, len(shard))) for _ in range(3))
     shard[place:place] = draw(st.binary(max_size=30)) or shard[first:last]
 
 
 def remove(draw: Any, shard: bytearray) -> None:
-    """A piece is missing."""
+    """Remove a piece."""
     first = draw(st.integers(0, len(shard)))
     del shard[first : first + draw(st.integers(1, 40))]
 
 
 def zero(draw: Any, shard: bytearray) -> None:
-    """A hole in the file, as a filesystem that crashed leaves it."""
+    """Zero a piece, as a filesystem that has crashed may leave it."""
     first = draw(st.integers(0, len(shard)))
     count = min(draw(st.integers(1, 60)), len(shard) - first)
     shard[first : first + count] = bytes(count)

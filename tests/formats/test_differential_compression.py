@@ -38,7 +38,7 @@ def test_we_read_tensorflows(tmp_path: Path, compression: str, named: bool) -> N
 
 
 def test_streams_end_to_end_are_one_shard(tmp_path: Path) -> None:
-    """To both with gzip; of zlib streams TensorFlow reads the first, and drops the others."""
+    """With gzip both agree; of zlib streams TensorFlow reads the first, and drops the others."""
     for name in ("a", "b"):
         with sr.TFRecordWriter(tmp_path / name, "GZIP") as writer:
             writer.write_many(RECORDS)

@@ -40,7 +40,7 @@ CONTEXT = st.dictionaries(NAMES, ANY_CONTENT.filter(lambda held: held is not Non
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Any]:
-    """The steps of a feature list: mostly of one dtype, and of one length."""
+    """Draw the steps of a feature list, mostly of one dtype and of one length."""
     dtype = draw(st.sampled_from(DTYPES))
     length = draw(st.integers(1, 2))
     same = st.lists(VALUES[dtype], min_size=length, max_size=length).map(lambda v: (dtype, v))

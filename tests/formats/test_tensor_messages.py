@@ -1,4 +1,4 @@
-"""Messages that others wrote, well and ill."""
+"""Messages of other programs, valid and invalid."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ FIELDS = st.fixed_dictionaries(
 
 
 def parses(data: bytes, out_type: str) -> None:
-    """Parses it or refuses it, within its memory."""
+    """Parse it or refuse it, in memory that is in proportion to it."""
     tracemalloc.start()
     try:
         array = parse_tensor(data, out_type, max_repeated_bytes=LIMIT)

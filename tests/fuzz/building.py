@@ -44,7 +44,7 @@ class CannotBuildError(Exception):
 
 
 def find_clang() -> str:
-    """The path of the first clang that can link a fuzz target.
+    """Return the path of the first clang that can link a fuzz target.
 
     Raises:
         CannotBuildError: There is none.

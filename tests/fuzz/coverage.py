@@ -1,4 +1,4 @@
-"""What of the kernel the fuzz targets execute: ``python -m tests.fuzz.coverage``.
+"""Reports the kernel's lines that the fuzz targets execute: ``python -m tests.fuzz.coverage``.
 
 Needs ``llvm-profdata`` and ``llvm-cov`` of clang's own version.
 """

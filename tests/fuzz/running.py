@@ -33,11 +33,11 @@ class Settings:
     runs: int
     """Executions; those of the corpus are among them."""
     seed: int = 1
-    """Of the mutations; the same gives the same run."""
+    """Seed of the mutations; the same seed gives the same run."""
     findings: Path = Path()
-    """Where inputs with findings are written."""
+    """Directory of inputs with findings."""
     work: Path | None = None
-    """Where inputs that reach something new are kept; ``None``: nowhere."""
+    """Directory of inputs that reach something new, or ``None`` to keep none."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Report:
     executions: int
     seconds: float
     edges: int
-    """Of the kernel's control flow: those that some input took."""
+    """Edges of the kernel's control flow that some input took."""
     finding: str | None
-    """What was found, and with which input; ``None``: nothing."""
+    """Fault that was found, and its input, or ``None``."""
 
     @property
     def rate(self) -> float:
@@ -103,7 +103,7 @@ def _last(pattern: str, output: str) -> int:
 
 
 def _finding(output: str) -> str:
-    """The line that names the fault, and the one that names the input; else all that was said."""
+    """Return the lines that name the fault and the input, else the whole output."""
     what = re.findall(r"^.*(?:violated: |runtime error: |ERROR: ).*$", output, re.MULTILINE)
     where = re.findall(r"Test unit written to (\S+)", output)
     return f"{what[0]}; input: {where[-1]}" if what and where else output[-2000:]

@@ -40,7 +40,7 @@ ROOM = LONGEST - 64
 
 
 def steered(payload: bytes, *controls: int) -> bytes:
-    """The payload and what is taken from behind it: the first control is the last byte."""
+    """Return the payload with its controls behind it: the last byte is the first control."""
     return payload + bytes(reversed(controls))
 
 
@@ -50,7 +50,7 @@ def shards() -> Iterator[bytes]:
 
 
 def records() -> Iterator[bytes]:
-    """The records of the shards that are Examples and not too long."""
+    """Yield the records of the shards that are Examples and not too long."""
     for shard in shards():
         buffer = np.frombuffer(shard, np.uint8)
         scan = reference.scan_frames(buffer, 0, len(buffer), True)
@@ -119,7 +119,7 @@ DRAWN = (
 
 
 def messages(is_sequence: bool) -> Iterator[bytes]:
-    """Records one by one, in every schema; then bytes that the composer reads."""
+    """Yield records one by one, in every schema, then bytes that the composer reads."""
     wild = Wild(5, calm=0.85)
     make = wild.sequence_example if is_sequence else wild.example
     schemas = [(*schema, *((0x3F,) if is_sequence else ())) for schema in CATALOGUED]
@@ -169,7 +169,7 @@ def words() -> Iterator[bytes]:
 
 
 def dictionary() -> str:
-    """The words in libFuzzer's notation, a line each."""
+    """Return the words in libFuzzer's notation, a line each."""
     lines = ['"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in words()]
     return "".join(dict.fromkeys(lines))
 

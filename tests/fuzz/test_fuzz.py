@@ -33,7 +33,7 @@ def built() -> Path:
 
 
 FEWER_EDGES = {"interleave": 19}
-"""Of targets whose code has no more than 20 in all."""
+"""Edges of targets whose code has no more than 20 in all."""
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -40,7 +40,7 @@ def rows_of(record: ByteArray) -> RecordRows:
 
 
 def empty_records(count: int) -> ByteArray:
-    """A shard of records of 0 bytes."""
+    """Return a shard of records of 0 bytes."""
     return np.tile(np.frombuffer(frame(b""), np.uint8), count)
 
 
@@ -62,7 +62,7 @@ def heading(size: int) -> bytes:
 
 
 def packed_values(count: int) -> ByteArray:
-    """An Example whose feature "a" holds so many int64, of one byte each."""
+    """Return an Example whose feature "a" holds so many int64, of one byte each."""
     head = np.frombuffer(heading(count), np.uint8)
     record = np.empty(len(head) + count, np.uint8)
     record[: len(head)] = head
@@ -71,24 +71,24 @@ def packed_values(count: int) -> ByteArray:
 
 
 def name(number: int) -> str:
-    """A name that is like all others at its begin and at its end."""
+    """Return a name that is like all others at its beginning and its end."""
     return f"features/{number:07}/embedding"
 
 
 def many_features(count: int) -> ByteArray:
-    """An Example of so many features, each of which holds its number."""
+    """Return an Example of so many features, each of which holds its number."""
     entries = [entry(name(number), int64_list(number)) for number in range(count)]
     return np.frombuffer(example(*entries), np.uint8)
 
 
 def duplicates(count: int) -> ByteArray:
-    """An Example that gives feature "a" so many times: 0, then 1, and so on."""
+    """Return an Example that gives feature "a" so many times: 0, then 1, and so on."""
     entries = [entry("a", int64_list(number)) for number in range(count)]
     return np.frombuffer(example(*entries), np.uint8)
 
 
 def zeros_in_a_frame(size: int) -> ByteArray:
-    """A shard of one record of zeros."""
+    """Return a shard of one record of zeros."""
     shard = np.zeros(HEADER + size + FOOTER, np.uint8)
     length = struct.pack("<Q", size)
     crcs = masked_crc32c(length), masked_crc32c(shard[HEADER:-FOOTER].data)

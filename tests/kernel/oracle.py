@@ -1,4 +1,4 @@
-"""What a Parser must give, told plainly with protobuf's messages: one value after the other."""
+"""The results that a Parser must give, from protobuf's messages, one value after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Refused(Exception):
 def expected(
     records: Sequence[bytes], plans: Sequence[ColumnPlan], lists: Sequence[ColumnPlan] | None
 ) -> Any:
-    """The rows' values by plan; or, of the first fault, its code, row and feature."""
+    """Return the rows' values by plan, or the code, row and feature of the first fault."""
     columns: list[list[Any]] = [[] for _ in (*plans, *(lists or ()))]
     for number, record in enumerate(records):
         try:
@@ -116,7 +116,7 @@ def _bits(values: Any, plan: ColumnPlan) -> list[Any]:
 
 
 def nested(values: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """The values as lists of lists, as ``tolist`` of an array of this shape gives them."""
+    """Return the values as lists of lists, as ``tolist`` of an array of this shape does."""
     objects = np.empty(math.prod(shape), object)
     objects[:] = values
     return objects.reshape(shape).tolist()

@@ -234,7 +234,7 @@ class TestManyFeatures:
 
 
 class TestARecordOfThreeGibibytes:
-    """Of zeros that the system keeps no memory for, as long as nobody writes to them."""
+    """A record of 3 GiB of zeros, for which the system keeps no memory until it is written."""
 
     SIZE = 3 * GIBIBYTE
 

@@ -1,4 +1,4 @@
-"""What every implementation of the kernel does, whichever it is."""
+"""Tests of every implementation of the kernel."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestCrc32c:
 
 
 def rotate(crc: int) -> int:
-    """The mask as TensorFlow's comment tells it: rotate right by 15 bits and add a constant."""
+    """Mask as TensorFlow's comment says: rotate right by 15 bits and add a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
 
 
@@ -175,7 +175,7 @@ LARGE = st.integers(0, 60)
 
 
 class TestCorruptRow:
-    """What a scan left is checked later, and nothing is checked by neither."""
+    """Late checks of the records that a scan has left unchecked."""
 
     @given(kernel=KERNELS, records=RECORDS.filter(any), large=LARGE, at=st.integers(0, 2**16))
     def test_the_two_find_together_what_a_whole_scan_finds(

@@ -1,4 +1,4 @@
-"""What only the kernel in C has: its ways, its glue, and threads."""
+"""Tests of the kernel in C alone: its algorithms, its glue, and threads."""
 
 from __future__ import annotations
 

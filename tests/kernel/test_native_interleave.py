@@ -1,4 +1,4 @@
-"""What only the glue in C has: arrays of any kind are handed in."""
+"""Tests of the glue in C alone, which is given arrays of any kind."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(clone: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts Python in the clone."""
+    """Return a function that starts Python in the clone."""
 
     def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         kept = {name: os.environ[name] for name in os.environ if name != VARIABLE}

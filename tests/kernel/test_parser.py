@@ -1,4 +1,4 @@
-"""What every implementation of the Parser does with raw bytes, with steps, and with its input."""
+"""Tests of every implementation of the Parser, with raw bytes, steps, and its input."""
 
 from __future__ import annotations
 

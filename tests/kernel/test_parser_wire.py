@@ -164,7 +164,7 @@ VARINTS = [
 
 
 class TestByHand:
-    """What the drawn tests find too, but not on every day."""
+    """Inputs written by hand, which the drawn tests find only now and then."""
 
     @pytest.mark.parametrize("value", VARINTS, ids=bytes.hex)
     def test_varints(self, kernel: Any, value: bytes) -> None:

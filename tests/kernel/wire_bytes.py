@@ -39,7 +39,7 @@ NAMES = {
 
 
 def varint(value: int, length: int = 0) -> bytes:
-    """An unsigned varint, or a negative one in ten bytes; ``length`` pads it with zero groups."""
+    """Return a varint, ten bytes if it is negative, padded with zero groups to ``length``."""
     value %= 1 << 64
     groups: list[int] = []
     while value or not groups or len(groups) < length:
@@ -57,39 +57,39 @@ def delimited(field: int, data: bytes) -> bytes:
 
 
 def int64_list(*values: int) -> bytes:
-    """A Feature with a packed int64 list."""
+    """Return a Feature with a packed int64 list."""
     return delimited(INT64_LIST, delimited(1, b"".join(map(varint, values))) if values else b"")
 
 
 def float_list(*values: float) -> bytes:
-    """A Feature with a packed float list."""
+    """Return a Feature with a packed float list."""
     packed = struct.pack(f"<{len(values)}f", *values)
     return delimited(FLOAT_LIST, delimited(1, packed) if values else b"")
 
 
 def bytes_list(*values: bytes) -> bytes:
-    """A Feature with a bytes list."""
+    """Return a Feature with a bytes list."""
     return delimited(BYTES_LIST, b"".join(delimited(1, value) for value in values))
 
 
 def entry(name: str | bytes, value: bytes) -> bytes:
-    """A map entry, as a field of Features or of FeatureLists."""
+    """Return a map entry, as a field of Features or of FeatureLists."""
     key = name.encode() if isinstance(name, str) else name
     return delimited(1, delimited(1, key) + delimited(2, value))
 
 
 def steps(*features: bytes) -> bytes:
-    """A FeatureList."""
+    """Return a FeatureList."""
     return b"".join(delimited(1, feature) for feature in features)
 
 
 def example(*entries: bytes) -> bytes:
-    """An Example; or a SequenceExample with this context."""
+    """Return an Example, or a SequenceExample with this context."""
     return delimited(1, b"".join(entries))
 
 
 def feature_lists(*entries: bytes) -> bytes:
-    """The feature lists of a SequenceExample."""
+    """Return the feature lists of a SequenceExample."""
     return delimited(2, b"".join(entries))
 
 
@@ -126,7 +126,7 @@ class Wild:
         return self.random.getrandbits(self.random.randint(1, 64)) - (1 << 63) * self.odd()
 
     def varint(self, value: int, longest: int) -> bytes:
-        """The value's varint, seldom longer than it need be; ``longest`` bytes at most."""
+        """Return the value's varint, seldom padded, of at most ``longest`` bytes."""
         return varint(value, self.random.randint(1, longest) if self.odd() else 0)
 
     def tag(self, field: int, wire_type: int) -> bytes:
@@ -141,7 +141,7 @@ class Wild:
     # What is to be skipped
 
     def unknown(self, field: int, wire_type: int, depth: int = 2) -> bytes:
-        """A field that means nothing where it stands."""
+        """Return a field that has no meaning at its place."""
         if wire_type == GROUP:
             return tag(field, GROUP) + self._group(depth) + tag(field, END_GROUP)
         if wire_type == DELIMITED:
@@ -169,13 +169,13 @@ class Wild:
         return self.unknown(choose(UNKNOWN_FIELDS), choose(WIRE_TYPES))
 
     def sprinkled(self, pieces: Sequence[bytes], *known: int) -> bytes:
-        """The pieces in their order, with some to skip between them."""
+        """Return the pieces in their order, with some unknown fields between them."""
         return b"".join(self.noise(known) + piece for piece in pieces) + self.noise(known)
 
     # Lists
 
     def packable(self, value: Callable[[], bytes], wire_type: int) -> bytes:
-        """A list of numbers: chunks, each packed or one value by itself."""
+        """Return a list of numbers in chunks, each packed or a single value."""
         chunks: list[bytes] = []
         for _ in range(self.random.randint(0, 3) if self.odd() else 1):
             values = self.several(value, 70 if self.odd() else 4)
@@ -186,21 +186,21 @@ class Wild:
         return self.sprinkled(chunks)
 
     def integers(self) -> bytes:
-        """An Int64List."""
+        """Return an Int64List."""
         return self.packable(lambda: self.varint(self.integer(), 10), VARINT)
 
     def floats(self) -> bytes:
-        """A FloatList; any bits."""
+        """Return a FloatList of any bits."""
         return self.packable(lambda: self.random.randbytes(4), FIXED32)
 
     def strings(self) -> bytes:
-        """A BytesList."""
+        """Return a BytesList."""
         return self.sprinkled(self.several(lambda: self.delimited(1, self.binary()), 3), 1)
 
     # Messages
 
     def feature(self, kind: int) -> bytes:
-        """A Feature: mostly one list, seldom in pieces, of several kinds, or none."""
+        """Return a Feature: mostly one list, seldom in pieces, of several kinds, or none."""
         kinds = [kind]
         if self.odd():
             kinds = self.random.choices((BYTES_LIST, FLOAT_LIST, INT64_LIST, kind), k=3)
@@ -210,11 +210,11 @@ class Wild:
         return self.sprinkled(pieces, BYTES_LIST, FLOAT_LIST, INT64_LIST)
 
     def feature_list(self, kind: int) -> bytes:
-        """A FeatureList; mostly of one kind."""
+        """Return a FeatureList, mostly of one kind."""
         return self.sprinkled(self.several(lambda: self.delimited(1, self.feature(kind)), 3), 1)
 
     def entry(self, value: Callable[[int], bytes]) -> bytes:
-        """A map entry: key and value; seldom in another order, either missing or repeated."""
+        """Return a map entry, seldom with key and value swapped, missing or repeated."""
         order = (
             self.random.choice(("vk", "k", "v", "", "kvv", "kkv", "vkvk")) if self.odd() else "kv"
         )
@@ -228,7 +228,7 @@ class Wild:
         return self.sprinkled(written, 1, 2) if self.odd() else b"".join(written)
 
     def maps(self, field: int, value: Callable[[int], bytes]) -> list[bytes]:
-        """A message that holds a map, as a field; seldom in pieces that are to be merged."""
+        """Return a message that holds a map, as a field, seldom in pieces to be merged."""
         return [
             self.delimited(
                 field,
@@ -238,18 +238,18 @@ class Wild:
         ]
 
     def example(self) -> bytes:
-        """An Example."""
+        """Return an Example."""
         return self.sprinkled(self.maps(1, self.feature), 1)
 
     def sequence_example(self) -> bytes:
-        """A SequenceExample."""
+        """Return a SequenceExample."""
         pieces = self.maps(1, self.feature) + self.maps(2, self.feature_list)
         if self.odd():
             self.random.shuffle(pieces)
         return self.sprinkled(pieces, 1, 2)
 
     def broken(self, record: bytes) -> bytes:
-        """The record with up to three faults: cut, flipped, changed, or with bytes too many."""
+        """Return the record with up to three faults: cut, flipped, changed, or lengthened."""
         data = bytearray(record)
         for _ in range(self.random.choice((1, 1, 2, 3))):
             at = self.random.randint(0, max(len(data) - 1, 0))

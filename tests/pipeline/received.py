@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DATA = [frame(b"x" * n) for n in (3, 0, 50, 7, 200, 1)]
 SHARD = b"".join(DATA)
 STARTS = [sum(map(len, DATA[:i])) for i in range(len(DATA) + 1)]
-"""Where each record's frame begins in the shard, and where the last one ends."""
+"""Begin of each record's frame in the shard, and the end of the last one."""
 END = Coordinates(9, 0, 0)
 
 

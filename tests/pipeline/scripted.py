@@ -54,7 +54,7 @@ class ScriptedStore:
     open_bodies: int = 0
     most_open: int = 0
     gate: asyncio.Event | None = None
-    """Where set, answers wait for it."""
+    """Event that answers wait for, if there is one."""
 
     def store_for(self, url: str) -> ScriptedStore:
         return self

@@ -100,7 +100,7 @@ class SimulatedStore:
     bandwidth: float = 60e6
     piece: int = 256 << 10
     trouble: Callable[[int, str, int, int], Trouble] = lambda *_: NO_TROUBLE
-    """From number, URL, start and stop of a request to what goes wrong with it."""
+    """Function that returns the trouble of a request, given its number, URL, start and stop."""
     etags: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, int, int]] = field(default_factory=list)
     open_bodies: int = 0

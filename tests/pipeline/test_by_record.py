@@ -85,7 +85,7 @@ def test_delivers_what_the_oracle_says(
 def test_stop_at_every_k_and_resume(
     tmp_path: Path, shards: Shards, chunk: int, order: dict[str, Any], size: int, ends: str | None
 ) -> None:
-    """With ``None``, single records."""
+    """``None`` stands for single records."""
     source = written(tmp_path, shards, chunk, (order, size, ends))
     lanes = min(4, sum(map(len, shards)))
 

@@ -108,9 +108,9 @@ async def delivers_what_the_oracle_says(
 
 
 SHARDS = ((40,) * 6,) * 3
-"""In one lane the records come shard by shard."""
+"""Records of three shards, which come shard by shard in one lane."""
 PLACE = 2 * (40 + 16) + 20
-"""In the third record's payload."""
+"""Place in the third record's payload."""
 
 
 def one_lane(trouble: Callable[[int, str, int, int], Trouble], **values: Any) -> Dataset:

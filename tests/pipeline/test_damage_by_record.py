@@ -75,7 +75,7 @@ def read(few: Damaged, directory: Path, **values: Any) -> list[Batch]:
 def test_every_place_holds_what_can_be_proven_or_a_mask(
     few: Damaged, order: dict[str, Any], lanes: int, size: int
 ) -> None:
-    """In the order of intact shards, which the oracle knows."""
+    """The oracle knows the order of the intact shards."""
     with tempfile.TemporaryDirectory() as directory:
         source = few.write(Path(directory))
         batches, statistics = asyncio.run(

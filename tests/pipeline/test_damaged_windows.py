@@ -42,7 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "counted": {"on_corrupt": "skip", "corrupt_budget": 1.0, "steps_per_epoch": 0},
     "quarantine": {"on_corrupt": "quarantine", "corrupt_budget": 1.0, "quarantine": "memory://q"},
 }
-"""How runs treat damage; ``steps_per_epoch`` is set to what suits the data."""
+"""Ways of runs to treat damage; ``steps_per_epoch`` is set to suit the data."""
 
 SHARDS = shards_of(4, 7, 120)
 ORDERS = st.fixed_dictionaries(
@@ -146,7 +146,7 @@ def cases(draw: st.DrawFn, /, **more: st.SearchStrategy[Any]) -> tuple[Any, ...]
 @MANY
 @given(cases(batch_size=st.just(1)))
 def test_what_one_run_has_begun_another_goes_on_with(case: tuple[Any, ...]) -> None:
-    """In each lane the order is that of the undamaged shards, less what is damaged."""
+    """In each lane the order is that of the undamaged shards, less the damaged records."""
     goes_on_in_order(*case)
 
 
@@ -179,7 +179,7 @@ async def goes_on_in_order(
 @MANY
 @given(cases(length_buckets=st.integers(2, 3)))
 def test_with_buckets_each_comes_once_an_epoch(case: tuple[Any, ...]) -> None:
-    """Which places are wanted follows from the rows that came before: they are known exactly."""
+    """The earlier rows say exactly which places are still to come."""
     goes_on_with_buckets(*case)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the store does: no record lost, repeated or reordered, in bounded time, and counted."""
+"""Faults of the store lose, repeat or reorder no record, end in bounded time, and are counted."""
 
 from __future__ import annotations
 

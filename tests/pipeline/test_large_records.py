@@ -1,4 +1,4 @@
-"""Records that are large, or say so: what memory they take, and what becomes of them."""
+"""Records that are large, or claim to be: the memory that they take, and their results."""
 
 from __future__ import annotations
 

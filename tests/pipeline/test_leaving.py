@@ -1,4 +1,4 @@
-"""A run that is left lets go of everything at once, however often who leaves it is cancelled."""
+"""Runs that are left free everything at once, also where the leaving task is cancelled often."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Oracle:
         return 1 if self.windows is None else self.windows.open_shards
 
     def _left(self, lane: int, epoch: int, number: int, shards: list[int]) -> list[int]:
-        """The order in which records of these shards leave a window."""
+        """Return the order in which records of these shards leave a window."""
         assert self.windows is not None
         if self.open_shards == 1:
             own = np.array(shards, np.int32)
@@ -193,7 +193,7 @@ class RecordOracle:
     def _order(
         self, window: list[tuple[int, int]], lane: int, epoch: int, number: int, first: int
     ) -> list[int]:
-        """The order in which a window's records leave it."""
+        """Return the order in which a window's records leave it."""
         if self.windows is None:
             return list(range(len(window)))
         if self.keep is None and self.shuffle:
@@ -271,7 +271,7 @@ def plainly_stratified(chunks: Sequence[int], seed: int) -> list[int]:
 def plainly_bucketed(
     buckets: Buckets, lane: int, first: int, lengths: Sequence[int], drawn: list[int]
 ) -> list[int]:
-    """The order in which a window's records leave it, as docs/explanation/order.md says it."""
+    """Return the order in which a window's records leave it, as docs/explanation/order.md says."""
     places = range(first, first + len(lengths))
     wanted = [bucket_of(buckets, (i * buckets.lanes + lane) // buckets.rows) for i in places]
     by_length = sorted(drawn, key=lambda record: lengths[record])
@@ -284,7 +284,7 @@ def plainly_bucketed(
 
 
 def bucket_of(buckets: Buckets, batch: int) -> int:
-    """The bucket of a global batch."""
+    """Return the bucket of a global batch."""
     cycle, place = divmod(batch, buckets.count)
     seed, first = seed_of(BUCKETS, buckets.seed), cycle * buckets.count
     return sorted(range(buckets.count), key=lambda k: number(first + k, seed))[place]

@@ -89,7 +89,7 @@ def lengths_in_batches(
     windows: Windows,
     buckets: Buckets | None,
 ) -> list[list[int]]:
-    """The lengths of each batch of 96, of lanes whose records have these lengths."""
+    """Return the lengths in each batch of 96, of lanes whose records have these lengths."""
     leaving = np.empty_like(lengths)
     for lane, own in enumerate(lengths):
         first = number = 0
@@ -106,7 +106,7 @@ def lengths_in_batches(
 
 
 def padding(batches: list[list[int]]) -> float:
-    """Which part of dense batches would be padding."""
+    """Return the part of dense batches that would be padding."""
     return 1 - sum(map(sum, batches)) / sum(len(batch) * max(batch) for batch in batches)
 
 

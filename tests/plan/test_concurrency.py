@@ -56,7 +56,7 @@ class Link:
 
 
 def play(link: Link, start: int = START, most: int = MOST, looks: int = 200) -> list[int]:
-    """The limits over some looks at a store."""
+    """Return the limits after each look at a store."""
     controller, limits = Concurrency(start, most), []
     for _ in range(looks):
         controller.observe(link.interval(controller.limit))
@@ -79,7 +79,7 @@ def test_a_slow_store_behind_a_fast_link_gets_more_requests() -> None:
 
 
 def test_a_full_link_is_left_as_it_is() -> None:
-    """At 64 the link is full: a probe now and then, given back each time, ever more seldom."""
+    """The link is full at 64: a probe is given back each time, and comes more and more seldom."""
     limits = play(Link(0.05, 60 * MB, 1200 * MB))
     assert set(limits) == {64, 80}
     assert limits.count(80) < len(limits) / 4

@@ -43,7 +43,7 @@ def test_the_larger_of_p99_and_three_medians() -> None:
 
 
 def test_silence_is_judged_by_silence() -> None:
-    """Where many share a link, all take long; those that stall are silent besides."""
+    """All requests take long where many share a link, but only a stalled one is silent."""
     hedging = after(*[2.0] * 50)
     assert hedging.patience(SIZE) == pytest.approx(6.0)
     assert hedging.silence(SIZE) == pytest.approx(0.6)

@@ -108,7 +108,7 @@ def test_lanes_epochs_and_seeds_draw_apart() -> None:
 
 
 def test_neighbours_are_independent() -> None:
-    """Of draws at a distance, within a lane and between two: chi-square over 2 x 2 cells."""
+    """Chi-square over 2 x 2 cells of neighbouring draws within a lane, and of two lanes."""
     draws = drawing((1.0, 1.0))
     one, two = draws.choices(0, 0, 0, 40_001), draws.choices(1, 0, 0, 40_001)
     for a, b in ((one[:-1], one[1:]), (one[:-1], two[:-1])):

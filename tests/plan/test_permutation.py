@@ -60,7 +60,7 @@ def test_matches_splitmix64() -> None:
 
 
 def groups_of(sizes: list[int]) -> list[int]:
-    """The group of each member."""
+    """Return the group of each member."""
     return [group for group, size in enumerate(sizes) for _ in range(size)]
 
 
@@ -95,7 +95,7 @@ def test_a_member_comes_behind_those_whose_stratum_ends_where_its_own_begins(
 def test_whatever_is_cut_off_has_of_each_group_as_much_as_of_all(
     sizes: list[int], seed: int
 ) -> None:
-    """Of ``k``, a group with a part ``p`` of all has ``p * k`` +- ``1 + p * (groups - 2)``."""
+    """The first ``k`` hold ``p * k`` +- ``1 + p * (groups - 2)`` of a group with a part ``p``."""
     groups, whole, found = groups_of(sizes), sum(sizes), np.zeros(len(sizes), np.int64)
     of_all = np.array(sizes, np.int64)
     for count, member in enumerate(drawn(sizes, seed), 1):
@@ -120,7 +120,7 @@ def test_members_of_groups_never_change() -> None:
 
 
 def test_members_of_every_group_are_uniform() -> None:
-    """As above, of the places of one group's members among each other, and of single members."""
+    """The tables count places of a group's members among each other, and of single members."""
     draws = 4000
     table, ones = np.zeros((8, 8)), np.zeros((8, 8))
     for seed in range(draws):

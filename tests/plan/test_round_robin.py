@@ -41,7 +41,7 @@ def merged_all(lengths: list[int], landings: st.DataObject) -> list[tuple[int, i
 
 
 def divided(plan: Merge, lanes: int) -> list[tuple[int, int]]:
-    """Number and lane of each key."""
+    """Return the number and the lane of each key."""
     return [divmod(key, lanes) for key in plan.keys.tolist()]
 
 
@@ -77,7 +77,7 @@ LANE = st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans())
 def test_a_merge_is_what_comes_before_the_first_missing_key(
     lanes: list[tuple[int, int, bool]], most: int, before: int
 ) -> None:
-    """Of lanes that stand anywhere, as a hostile position may have it."""
+    """The lanes stand anywhere, as a hostile position may say."""
     taken, available, ended = map(list, zip(*lanes, strict=True))
     plan = merge([before + n for n in taken], available, ended, most)
     keys = [
@@ -109,7 +109,7 @@ SHARDS = st.lists(st.lists(st.integers(0, 40), max_size=8).map(tuple), min_size=
 def test_global_batches_are_the_same_for_every_world_size(
     shards: tuple[tuple[int, ...], ...], lanes: int, shuffle: bool, unit: int, data: st.DataObject
 ) -> None:
-    """By shard: until the first lane ends, for a constant global batch."""
+    """By shard the claim holds until the first lane ends, for a constant global batch."""
     windows = Windows(data.draw(st.integers(0, 600)), lanes, 1) if shuffle else None
     oracle = Oracle(shards, ShardOrder(len(shards), lanes, shuffle, 1), windows)
     epochs = range(3)

@@ -1,4 +1,4 @@
-"""How well shuffles mix classes: by record and by shard, on data that are sorted by class."""
+"""The quality of shuffles, by record and by shard, on data that are sorted by class."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BATCH = 256
 CLASSES = 100
 PICTURES = 128, 1024, 110_000
 ROUNDS = 12
-"""Of the lanes: more than twice as many as a lane's full window has chunks, which is five."""
+"""Rounds of the lanes: more than twice the five chunks of a lane's full window."""
 
 
 def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) -> list[int]:
-    """The records of the lane's first epoch, by their numbers in the dataset."""
+    """Return the records of the lane's first epoch, by their numbers in the dataset."""
     extents = takewhile(lambda extent: extent.epoch == 0, order.extents(lane, 0))
     firsts = [(e.shard * shard + e.first_record + e.skip, e.records or 0) for e in extents]
     read = np.concatenate([np.arange(first, first + count) for first, count in firsts])
@@ -40,7 +40,7 @@ def lane_of(order: RecordOrder, windows: ChunkWindows, lane: int, shard: int) ->
 
 
 def epoch_of(shards: int, records: int, length: int, seed: int) -> npt.NDArray[np.int64]:
-    """The records of all lanes in the order of the round robin, by their numbers."""
+    """Return the records of all lanes in the order of the round robin, by their numbers."""
     one = entry("shard", (length,) * records, CHUNK_BYTES)
     order = RecordOrder(Index((one,) * shards).chunks(), DEFAULT_LANES, shuffle=True, seed=seed)
     windows = ChunkWindows(order, Windows(WINDOW, DEFAULT_LANES, seed))
@@ -61,7 +61,7 @@ def chi_square(numbers: npt.NDArray[np.int64], records: int) -> float:
 
 
 def by_shard_of(shards: int, records: int, length: int, lanes: int) -> npt.NDArray[np.int64]:
-    """An epoch by shard, in the order of the round robin, by the records' numbers."""
+    """Return an epoch by shard, in the order of the round robin, by the records' numbers."""
     order = ShardOrder(shards, lanes, shuffle=True)
     windows = Windows(WINDOW, lanes, 0, open_shards=open_at_once(shards, lanes, WINDOW))
     oracle = Oracle(((length,) * records,) * shards, order, windows)
@@ -90,7 +90,7 @@ def test_by_shard_it_is_no_worse_than_a_shuffle_buffer(
 def test_batches_of_data_sorted_by_class_are_nearly_fair_samples(
     shards: int, records: int, length: int, seed: int
 ) -> None:
-    """By default settings: chi-square over its degrees of freedom; a perfect shuffle has 1."""
+    """By default: chi-square over its degrees of freedom, of which a perfect shuffle has 1."""
     numbers = epoch_of(shards, records, length, seed)
     assert chi_square(numbers, shards * records) < 1.5
 

@@ -1,4 +1,4 @@
-"""How long a state is: less than 4 KB of JSON for 64 lanes, whatever they have come to."""
+"""The size of states: less than 4 KB of JSON for 64 lanes, at any position."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def filled(body: RangeBody, view: memoryview) -> int:
 async def read(
     store: Store, url: str, start: int, stop: int, *, etag: str | None = None, step: int = 1 << 16
 ) -> tuple[bytes, ObjectInfo]:
-    """A whole range, through views of ``step`` bytes."""
+    """Read a whole range through views of ``step`` bytes."""
     pieces = []
     async with store.open_range(url, start, stop, etag=etag) as body:
         view = memoryview(bytearray(step))

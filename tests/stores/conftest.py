@@ -10,7 +10,7 @@ from tests.stores.certificates import Authority
 
 @pytest.fixture(autouse=True)
 def no_credentials_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests give their own: neither this machine's files nor a cloud's metadata service."""
+    """Hide this machine's credentials, and the metadata service of a cloud."""
     for name in list(os.environ):
         ours = name.startswith(("AWS_", "GOOGLE_", "GCSFS_")) or name in AUTHORITIES
         if ours or name.lower().endswith("_proxy"):

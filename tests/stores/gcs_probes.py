@@ -71,7 +71,7 @@ class Api:
         )
 
     async def put(self, name: str, data: bytes = DATA, **about: str) -> str:
-        """The generation."""
+        """Write an object, and return its generation."""
         answer = await self.upload(name, data, **about)
         assert answer.status == 200
         return str(answer.document["generation"])

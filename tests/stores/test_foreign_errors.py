@@ -30,7 +30,7 @@ URL_WITH_SECRET = "ftp://user:untold@host/x"
 
 
 def foreign(module: str, name: str, base: type[Exception] = Exception, **facts: Any) -> Exception:
-    """An error of a library that is not installed."""
+    """Return an error of a library that is not installed."""
     error: Exception = type(name, (base,), {"__module__": module})("untold")
     for fact, value in facts.items():
         setattr(error, fact, value)

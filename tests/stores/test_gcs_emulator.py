@@ -1,4 +1,4 @@
-"""The GCS store against gcp-storage-emulator: somebody else's reading of Google's JSON API."""
+"""The GCS store against gcp-storage-emulator, another implementation of Google's JSON API."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ DEVIATIONS = {
     "test_an_encoded_object_as_it_is_stored": _NO_ENCODING,
     "test_an_encoded_object_is_unpacked_for_others": _NO_ENCODING,
 }
-"""What gcp-storage-emulator 2026.7 does not do as Google promises, by the test that shows it. These
-are expected to fail: one that passes has been mended there, and leaves this table."""
+"""Deviations of gcp-storage-emulator 2026.7 from Google's promises, by the test that shows each.
+These tests are expected to fail; one that passes leaves this table."""
 
 
 @pytest.fixture(autouse=True)

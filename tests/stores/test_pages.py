@@ -43,7 +43,7 @@ class Listing:
         self.failing: dict[str, StoreError] = {}
 
     async def fetch(self, after: str, token: str) -> Page:
-        """A page whose token is the number of the next one's first name."""
+        """Return a page whose token is the number of the next page's first name."""
         after = after.removeprefix(HEAD)
         self.asked.append((after, token))
         start = 0
@@ -69,7 +69,7 @@ class Listing:
 
 
 async def listed(listing: Listing, prefix: str = "") -> list[str]:
-    """The names that a walk gives."""
+    """Return the names that a walk gives."""
     walked = walk(listing.fetch, HEAD + prefix)
     return [info.url.removeprefix(HEAD) async for info in walked]
 

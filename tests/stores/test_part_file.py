@@ -31,7 +31,7 @@ sys.stdin.read()
 
 @contextmanager
 def writing(url: object, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the middle of a shard."""
+    """Start a process that stops in the middle of a shard."""
     command = [sys.executable, "-c", WRITES, str(url)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=os.environ | environment, **pipes) as process:

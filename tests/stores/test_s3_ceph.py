@@ -43,7 +43,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def ceph() -> Iterator[Any]:
-    """A plain client of the gateway, to fill it with."""
+    """Yield a plain client of the gateway, which fills it."""
     client = botocore.session.Session().create_client(
         "s3",
         endpoint_url=ENDPOINT,

@@ -42,7 +42,7 @@ def keys_of(devstore: DevStore) -> list[tuple[str, int]]:
 
 @asynccontextmanager
 async def token_service(minutes: float, clock: Clock) -> AsyncIterator[str]:
-    """Gives keys role1, role2, … that live that long, by that clock."""
+    """Serve keys role1, role2, … that live that long, by that clock."""
     count = 0
 
     async def assume(_: web.Request) -> web.Response:
@@ -100,7 +100,7 @@ async def test_assumed_role(
 async def replaced_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[S3Store, DevStore]]:
-    """A store whose file of credentials names ``old`` when it is first read, ``new`` afterwards."""
+    """Yield a store whose credentials file names ``old`` at first, and ``new`` afterwards."""
     script = tmp_path / "fetch.py"
     answer = {"Version": 1, "SecretAccessKey": "secret"}
     script.write_text(

@@ -40,7 +40,7 @@ def test_a_new_one_stands_at_the_beginning() -> None:
 
 
 def cursor_at(step: int) -> Cursor:
-    """A cursor that goes on from a state."""
+    """Return a cursor that goes on from a state."""
     cursor = Cursor()
     cursor.load(position(step).to_dict())
     return cursor

@@ -69,7 +69,7 @@ class Reading:
         self, start: ResumePoint, most: int = MANY, *, rank: int = 0, world_size: int = 1,
         global_batch: int | None = None,
     ) -> list[Batch]:  # fmt: skip
-        """The next batches of one rank's run."""
+        """Return the next batches of one rank's run."""
         size = global_batch // world_size if global_batch else None
         async with self.opened(rank, world_size, size, start) as source:
             return await _receive(source, most)
@@ -93,7 +93,7 @@ class Reading:
     async def ranks(
         self, world_size: int, global_batch: int, starts: Sequence[ResumePoint], most: int
     ) -> tuple[list[Pairs], list[ResumePoint]]:
-        """The next global batches of all ranks, and where each goes on."""
+        """Return the next global batches of all ranks, and each rank's resume point."""
         ranks, behind = [], []
         for rank in range(world_size):
             start = for_rank(starts, rank, world_size)
@@ -129,7 +129,7 @@ def goes_on_for_ever(shards: Shards, lanes: int, *, shuffle: bool) -> bool:
 
 
 def numbered(directory: Path, *what: object) -> Path:
-    """A directory for one example."""
+    """Return a directory for one example."""
     return directory / str(abs(hash(str(what))))
 
 
@@ -250,7 +250,7 @@ def test_every_record_once_an_epoch(
         return
 
     async def one(reading: Reading, rank: int) -> Pairs:
-        """The records of an epoch: in batches of one, a batch's epoch is its record's."""
+        """Return the records of an epoch; a batch of one has its record's epoch."""
         run = reading._dataset.run(
             rank=rank, world_size=world_size, batch_size=1, position=Beginning(first)
         )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def test_stop_at_every_k_through_a_feeder(
     tmp_path: Path, shards: tuple[tuple[int, ...], ...], order: dict[str, Any]
 ) -> None:
-    """What lanes filter, map and pack comes as it does in process, from every step on."""
+    """A feeder's lanes filter, map and pack as those in process do, from every step on."""
 
     async def main() -> None:
         source = write_tokens(numbered(tmp_path, shards, order), shards)
@@ -99,7 +99,7 @@ def test_packs_of_what_is_kept_on_any_number_of_ranks(
 
 
 def in_order(step: Any) -> list[list[int]]:
-    """The packs of a global batch."""
+    """Return the packs of a global batch."""
     return sorted(row for batch in step for row in batch["doubles"].tolist())
 
 
@@ -207,7 +207,7 @@ def source(tmp_path: Path) -> str:
 
 
 def taken(stream: Stream, most: int) -> tuple[list[bytes], list[Any]]:
-    """The next records, and the state behind each."""
+    """Return the next records, and the state after each."""
     records, states = [], []
     for record in sr.take(stream, most):
         records.append(bytes(record))
@@ -217,7 +217,7 @@ def taken(stream: Stream, most: int) -> tuple[list[bytes], list[Any]]:
 
 
 def test_merging_states_of_single_records_repeats_and_loses_none(source: str) -> None:
-    """Where they stand in the middle of what travelled together, it is refused, and says why."""
+    """States in the middle of records that travelled together are refused, with the reason."""
     both = [taken(singles(source, rank, 2, epochs=None), 30) for rank in (0, 1)]
     whole, _ = taken(singles(source, epochs=None), 60)
     for k in range(1, 31):

@@ -1,4 +1,4 @@
-"""As ``test_elasticity``, by record as well as by shard, with filters and packs in the lanes."""
+"""Elasticity by record as well as by shard, with filters and packs in the lanes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARDS = (
     .map(tuple)
     .filter(any)
 )
-"""Of records with so many tokens each."""
+"""Shards of records with so many tokens each."""
 STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "filter": {"filter": own.has_even_number},

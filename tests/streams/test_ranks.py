@@ -125,7 +125,7 @@ class TestConfirm:
         assert confirm(alone, is_open=False).rank == Rank(2, 4)
 
     def test_what_was_known_holds_where_nothing_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As in a worker that was not forked, where torch.distributed is not initialised."""
+        """The rank holds in a worker without fork, where torch.distributed is not initialised."""
         torch(monkeypatch)
         known = assign("auto", "auto")
         torch(monkeypatch, initialized=False)
@@ -144,7 +144,7 @@ class TestConfirm:
     def test_the_environment_does_not_contradict_torch(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It may number machines, and a worker of a rank knows nothing else."""
+        """The environment may number machines, and a worker of a rank knows nothing else."""
         torch(monkeypatch)
         known = assign("auto", "auto")
         torch(monkeypatch, initialized=False)
@@ -192,7 +192,7 @@ class TestOfAStream:
     def test_it_is_known_where_the_stream_is_made(
         self, stream: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It travels to a worker in which nothing is known."""
+        """The rank travels to a worker in which nothing is known."""
         torch(monkeypatch, rank=1, world_size=2)
         pickled = pickle.dumps(stream())
         torch(monkeypatch, initialized=False)

@@ -1,4 +1,4 @@
-"""Where errors of feeds say that a stream goes on: for every kind of session."""
+"""The positions in errors of feeds, from which streams go on, for every kind of session."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ class TestFacts:
 
 
 def engine_processes() -> set[int]:
-    """The processes of all engines that this process started."""
+    """Return the processes of all engines that this process started."""
     found = set()
     for directory in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""What the public functions take, and what they say of anything else."""
+"""The arguments of the public functions, and the errors for wrong ones."""
 
 from __future__ import annotations
 

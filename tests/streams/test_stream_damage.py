@@ -180,7 +180,7 @@ def of_the_store(store: DevStore, **values: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("engine", ["thread", "process"])
 def test_in_a_bucket(store: DevStore, engine: Any) -> None:
-    """With the options of the source, as it has the same scheme; twice gives the same objects."""
+    """The source's options serve for the same scheme; two runs write the same objects."""
     contents = []
     for _ in range(2):
         with sr.open("s3://data/s-*", engine=engine, **of_the_store(store)) as stream:

@@ -89,7 +89,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
 
 @pytest.fixture
 def unhedged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is slow too: where requests are counted, none is sent twice for that."""
+    """Hedge nothing, so that counts of requests do not depend on the machine's speed."""
     monkeypatch.setattr(Hedging, "allows", lambda *_, **__: False)
 
 
@@ -205,7 +205,7 @@ def test_stalls_are_cut_where_nothing_is_hedged(
 
 
 def test_an_outage(far: Far, unhedged: None) -> None:
-    """What is under way breaks, then nobody answers, then the store is not ready for a while."""
+    """Bodies break off, then connections are refused, then the store answers 503 for a while."""
     phases = {
         3: Fault(ranged=True, reset_after=10_000),
         6: Fault(ranged=True, refuse=True),
@@ -228,7 +228,7 @@ def test_an_outage(far: Far, unhedged: None) -> None:
 
 @pytest.mark.parametrize("place", [3, 9, 500, SIZE + 13, 40 * (SIZE + 16) + 20])
 def test_a_byte_that_is_wrong_once_is_read_again(far: Far, place: int, unhedged: None) -> None:
-    """In a length, a length's CRC, a record, a record's CRC; in the first range, and a later."""
+    """The byte is in a length, a record or their CRCs, in the first range or a later one."""
     flip = Fault(path="part-00002", holding=place, flip_object_at=place, first=1)
     statistics = deliver(far, flip)
     assert statistics["refetched"] == 1
@@ -294,7 +294,7 @@ def test_a_store_that_never_answers(far: Far, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_store_that_goes_for_good(far: Far) -> None:
-    """It has answered before, so it gets as long as stall_timeout says."""
+    """The store has answered before, so stall_timeout alone limits the wait."""
     gone = Fault(ranged=True, refuse=True)
     numbers = count(1)
 

@@ -44,7 +44,7 @@ def source(tmp_path: Path) -> str:
 
 @pytest.fixture(params=READERS)
 def opened(request: pytest.FixtureRequest, source: str) -> Iterator[Callable[..., Stream]]:
-    """Opens streams of one reader; they are closed behind the test."""
+    """Yield a function that opens streams of one reader; close them after the test."""
     with contextlib.ExitStack() as stack:
 
         def open_stream(batch_size: int | None = 4) -> Stream:

@@ -1,4 +1,4 @@
-"""Whatever interrupts the wait for a batch, the next call delivers that batch."""
+"""Interrupted waits for a batch: the next call delivers that batch."""
 
 from __future__ import annotations
 

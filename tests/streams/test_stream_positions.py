@@ -202,7 +202,7 @@ STAGES = {
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_of_other_stages(mode: Mode, tmp_path: Path, stage: str) -> None:
-    """What lanes do to records is named, be it new or gone."""
+    """The refusal names the stage that only the position or only the stream has."""
     value, words = STAGES[stage]
     source = write_tokens(tmp_path, ((3, 2, 5, 1, 4, 2),) * 4)
     features = FEATURES if mode.name.startswith("feeder") else TOKENS

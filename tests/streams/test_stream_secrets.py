@@ -1,4 +1,4 @@
-"""What a stream and the command line show, in every form, holds no credentials."""
+"""Credentials, which a stream and the command line never show in any form."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_feeder_and_its_clients(form: Form, seen: list[Any]) -> None:
 
 
 def _answers(feeder: Any, token: str) -> bytes:
-    """The bytes that a feeder sends to a client: WELCOME, one batch, and more."""
+    """Return the bytes that a feeder sends to a client: WELCOME, one batch, and more."""
     ours, serving = feeder.connect()
     received = bytearray()
 

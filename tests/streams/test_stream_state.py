@@ -59,7 +59,7 @@ class Mode:
         return stream
 
     def take(self, stream: Stream, most: int = 1000) -> list[Any]:
-        """The next of a run; in asyncio every call is a loop, and an opening, of its own."""
+        """Return the next of a run; in asyncio every call has a loop and an opening of its own."""
         return (
             asyncio.run(_take(stream, most)) if self.asynchronous else list(sr.take(stream, most))
         )
@@ -96,13 +96,13 @@ def source(tmp_path: Path) -> str:
 
 @pytest.fixture
 def epochs(source: str) -> list[list[Any]]:
-    """The batches of the first three epochs, read in the plainest way."""
+    """Return the batches of the first three epochs, read in the plainest way."""
     stream = sr.open(source, **ORDER)
     return [asyncio.run(_take(stream, 1000)) for _ in range(3)]
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
-    """The same records of the same epochs, in batches cut alike."""
+    """Return whether both have the same records, epochs and batches."""
     return [(b.epoch, identities([b])) for b in left] == [(b.epoch, identities([b])) for b in right]
 
 
@@ -174,7 +174,7 @@ class TestGoingToAndFro:
             assert state == batch.next_position.to_dict() == expected.next_position.to_dict()
 
     def test_the_very_end(self, mode: Mode, source: str, epochs: list[list[Any]]) -> None:
-        """With the last batch taken and no more, the loop ends at once; behind it is the next."""
+        """After the last batch the loop ends at once; after that end the next epoch comes."""
         stream = mode.open(source)
         mode.take(stream, STEPS)
         last = stream.state_dict()
@@ -333,7 +333,7 @@ def test_a_stream_of_single_records_goes_to_and_fro(mode: Mode, source: str) -> 
 
 
 def test_settings_of_a_feeder_are_its_own() -> None:
-    """What the modes share is what a daemon's dataset has too."""
+    """The settings that the modes share are also those of a daemon's dataset."""
     assert set(ORDER) <= set(DatasetSettings.model_fields)
 
 

@@ -72,7 +72,7 @@ def answers_at(monkeypatch: pytest.MonkeyPatch, look: int) -> None:
 
 
 def settings(source: str, **values: Any) -> DatasetSettings:
-    """With little ahead: what a thread has ready to the end of a run, it delivers itself."""
+    """Return settings with little read ahead: the thread delivers to the end what it has ready."""
     plain = {"source": source, "batch_size": 4, "prefetch": 1, **values}
     return DatasetSettings.model_validate(plain)
 
@@ -374,7 +374,7 @@ def test_whoever_asks_for_the_process_has_it_alone(
 
 
 def test_the_thread_takes_records_as_long_as_the_process() -> None:
-    """By default it would not, with a budget of its own."""
+    """A thread's own, smaller budget would not allow such records."""
     settings = validate(DatasetSettings, {"source": "x", "memory_budget": "256MiB"})
     assert record_limit(_small(settings)) == 256 << 20
     assert memory_budget(_small(settings)) == BUDGET

@@ -1,4 +1,4 @@
-"""With fakes of PyTorch and Accelerate; tests/adapters/test_torch_workers.py has the real ones."""
+"""Tests with fakes of PyTorch and Accelerate; tests/adapters has tests with the real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., sr.Stream]]:
-    """Makes streams, which are closed behind the test."""
+    """Yield a function that opens streams; close them after the test."""
     source = write(tmp_path / "raw", ((40,) * 4, (30,) * 4))
     with contextlib.ExitStack() as streams:
 

@@ -53,7 +53,7 @@ def joined(buffers: Iterable[memoryview]) -> bytes:
 
 
 def plain(message: Message) -> Message:
-    """The same message with its payload in one piece, to be compared."""
+    """Return the same message with its payload in one piece, to compare it."""
     if isinstance(message, BatchMessage):
         data = joined(message.payload)
         return BatchMessage(message.metadata, (memoryview(data),) if data else ())
@@ -79,7 +79,7 @@ def pass_on(source: Connection, target: Connection, message: Message) -> list[Me
 
 
 def pair(credit: int = CREDIT) -> tuple[Connection, Connection]:
-    """A client and a feeder, streaming."""
+    """Return a client and a feeder that stream."""
     client, server = Connection(Role.CLIENT), Connection(Role.SERVER)
     pass_on(client, server, HELLO)
     pass_on(server, client, FROM_SERVER[0])

@@ -1,4 +1,4 @@
-"""Whatever bytes come: messages, then at most a RemoteProtocolError, and no memory for claims."""
+"""Hostile bytes give messages, then at most a RemoteProtocolError, and cannot claim memory."""
 
 from __future__ import annotations
 

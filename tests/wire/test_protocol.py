@@ -38,7 +38,7 @@ from tests.wire.support import (
 
 
 def raw(message: Message) -> bytes:
-    """A message's bytes, whatever the state."""
+    """Return a message's bytes in any state."""
     metadata = encode(message)
     head = Header(kind_of(message), len(metadata), 0).pack()
     return head + metadata + trailer(metadata, ())

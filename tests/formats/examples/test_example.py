@@ -37,7 +37,7 @@ class Level(enum.IntEnum):
 
 
 def encoded(value: Any) -> tuple[str | None, list[Any]]:
-    """The kind and the values that a feature gets."""
+    """Return the kind and the values of an encoded feature."""
     feature = Example.FromString(encode_example({"x": value})).features.feature["x"]
     kind = feature.WhichOneof("kind")
     return kind, list(getattr(feature, kind).value) if kind else []
@@ -228,7 +228,7 @@ class TestTensorFlow:
 
 
 def again(content: dict[str, Any]) -> Any:
-    """A value that encodes to a list; a list without values needs its type said."""
+    """Return a value that encodes to a list; a list without values needs its type."""
     values = decode_feature(content)
     return values if len(values) or isinstance(values, np.ndarray) else Feature(bytes_list={})
 

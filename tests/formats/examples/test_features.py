@@ -207,7 +207,7 @@ def test_what_is_missing_among_many_features_is_soon_said() -> None:
 
 
 class TestFaultsOfARecord:
-    """What only a kernel, or a record of 2 GiB, can bring about."""
+    """Faults that only a kernel, or a record of 2 GiB, can report."""
 
     def explained(
         self, fault: KernelFault, monkeypatch: pytest.MonkeyPatch, record: bytes = RECORD

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.both_kernels
 
 
 def record(context: dict[str, list[Any]], **lists: list[list[Any] | None]) -> bytes:
-    """A SequenceExample; a step of ``None`` has no list."""
+    """Return a SequenceExample; a step of ``None`` has no list."""
     message = SequenceExample()
     for name, values in context.items():
         fill(message.context.feature[name], values, [values])

@@ -1,4 +1,4 @@
-"""What each spec makes of Examples' features; TensorFlow's own answers are in test_differential."""
+"""The columns of each spec; TensorFlow's own answers are in test_differential."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUMBERS = sorted(set(HELD_AS) - {"bytes", "bfloat16"})
 
 
 def stored(dtype: str, rows: list[list[Any]]) -> list[bytes]:
-    """Records with the values as lists, as an Example holds them."""
+    """Return records with the values as lists, as an Example holds them."""
     kind = np.int64 if HELD_AS[dtype] is DataType.INT64 else np.float32
     return [encode_example({"a": np.array(row, kind)}) for row in rows]
 

@@ -29,7 +29,7 @@ INT64, STRING = DType("int64", np.int64), DType("string", np.object_)
 
 
 def foreign(name: str, **fields: Any) -> Any:
-    """A spec of another library's class of the same name."""
+    """Return a spec of another library's class of the same name."""
     return type(name, (), fields)()
 
 

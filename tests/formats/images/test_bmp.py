@@ -12,7 +12,7 @@ from tests.formats.pictures.made import noise, saved
 
 
 def made(stored: Any, *, top_down: bool = False, begin: int = 54) -> bytes:
-    """A BMP of pixels as they are stored, from the top."""
+    """Return a BMP of pixels in the stored form, from the top."""
     height, width, held = stored.shape
     rows = [row.tobytes().ljust((held * width + 3) // 4 * 4, b"-") for row in stored]
     size = -height if top_down else height

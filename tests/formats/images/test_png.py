@@ -32,7 +32,7 @@ def read(contents: bytes, channels: int = 0, bits: int = 8) -> Any:
 
 
 def small(kind: int, depth: int, rows: list[bytes], *chunks: tuple[bytes, bytes]) -> bytes:
-    """A PNG two pixels wide, without filters."""
+    """Return a PNG two pixels wide, without filters."""
     data = zlib.compress(b"".join(b"\0" + row for row in rows))
     return of_chunks((b"IHDR", header(2, len(rows), depth, kind)), *chunks, (b"IDAT", data), END)
 

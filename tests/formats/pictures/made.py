@@ -32,7 +32,7 @@ def noise(shape: tuple[int, ...], seed: int = 0, most: int = 255) -> Any:
 
 
 def smooth(height: int = 29, width: int = 37, channels: int = 3) -> Any:
-    """A picture that JPEG can hold well."""
+    """Return a picture that JPEG keeps well."""
     y, x = np.mgrid[:height, :width]
     waves = [np.sin(y / (5 + k) + x / (9 - k) + k) for k in range(4)]
     array = (127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)[..., :channels]
@@ -40,7 +40,7 @@ def smooth(height: int = 29, width: int = 37, channels: int = 3) -> Any:
 
 
 def saved(array: Any, kind: str, mode: str | None = None, **options: Any) -> bytes:
-    """A picture, encoded by Pillow."""
+    """Return a picture, encoded by Pillow."""
     image = Image.fromarray(array)
     file = io.BytesIO()
     (image.convert(mode) if mode else image).save(file, kind, **options)
@@ -73,7 +73,7 @@ def of_chunks(*chunks: tuple[bytes, bytes]) -> bytes:
 def random_png(
     kind: int, depth: int, *, interlaced: bool = False, extra: Any = (), seed: int = 0
 ) -> bytes:
-    """A PNG of 11 x 9 random pixels with random filters, of any colour type."""
+    """Return a PNG of 11 x 9 random pixels with random filters, of any colour type."""
     random = np.random.default_rng(seed)
     bits = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind] * depth
     raw = b""
@@ -93,7 +93,7 @@ def random_png(
 
 
 def transparency(kind: int, depth: int) -> tuple[bytes, bytes]:
-    """A chunk for each colour type that may have it."""
+    """Return a chunk of transparency for each colour type that may have it."""
     number = (1 << depth) // 3
     return b"tRNS", {
         0: struct.pack(">H", number),
@@ -103,6 +103,6 @@ def transparency(kind: int, depth: int) -> tuple[bytes, bytes]:
 
 
 def without_segment(jpeg: bytes, marker: int) -> bytes:
-    """A JPEG without its first segment of a kind."""
+    """Return a JPEG without its first segment of a kind."""
     at = jpeg.index(bytes([0xFF, marker]))
     return jpeg[:at] + jpeg[at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big") :]

@@ -323,7 +323,7 @@ def test_a_record_that_is_too_large_is_passed_over_part_by_part(
 
 @pytest.mark.parametrize("size_known", [True, False])
 def test_a_search_that_meets_one_ends_there(size_known: bool) -> None:
-    """To hold it all, and see that it is intact, is what the limit forbids."""
+    """The limit forbids to hold the whole record, and to check that it is intact."""
     shard = A + b"??" + frame(b"x" * 400_000) + B
 
     def allocate(size: int) -> ByteArray:

@@ -266,7 +266,7 @@ class TestCorruption:
 
 
 class TestLargeOnes:
-    """That are left to who takes them, wherever their views end."""
+    """Large records whose check is left to the reader, at any end of a view."""
 
     @pytest.mark.parametrize("size", [LARGE - 1, LARGE])
     @pytest.mark.parametrize("split", [0, 20, HEADER + LARGE // 2, HEADER + LARGE])

@@ -136,7 +136,7 @@ def test_every_world_size_goes_on_with_the_same_global_batches(
     sizes: list[int],
     filtered: bool,
 ) -> None:
-    """For instance 4 ranks, then 2, then 1, in the middle of an epoch."""
+    """The world size changes in the middle of an epoch, for instance from 4 to 2, then to 1."""
     mix = {
         name: (tuple((*shard, 10) for shard in shards), w) for name, (shards, w) in mix.items()
     }  # a filter keeps some of each
@@ -167,7 +167,7 @@ def test_every_world_size_goes_on_with_the_same_global_batches(
 def test_a_run_after_a_run_goes_on_with_the_next_epoch(
     tmp_path: Path, mix: Any, order: dict[str, Any], exhausted: str
 ) -> None:
-    """With ``"rest"`` each epoch is every record of each component once."""
+    """With ``"rest"`` an epoch holds every record of each component once."""
 
     async def main() -> None:
         components, settings = written(tmp_path, mix, {**order, "exhausted": exhausted})

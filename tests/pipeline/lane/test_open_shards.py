@@ -138,7 +138,7 @@ class TestARun:
         sizes: list[int],
         filtered: bool,
     ) -> None:
-        """For instance 4 ranks, then 2, then 1, in the middle of an epoch."""
+        """The world size changes in the middle of an epoch, for instance from 4 to 2, then to 1."""
         shards = tuple((*shard, 10) for shard in (*shards, (), (), ()))
         source = write(tmp_path / str(hash((shards, str(order)))), shards)
         values = {"steps_per_epoch": 9, "filter": own.is_short if filtered else None}

@@ -79,7 +79,7 @@ def test_rows_that_were_delivered_are_not_given_again(row: int) -> None:
 def test_a_window_is_the_same_whether_or_not_its_damaged_records_are_given(
     lost: frozenset[int], before: bool, after: bool, taken: int
 ) -> None:
-    """From every position within it, and with buckets as without."""
+    """The window begins at every position within it, with buckets and without."""
     for buckets in (None, BUCKETS):
         first = BEGINNING._replace(taken=taken)
         whole = numbers(segments(WindowShuffle(LARGE, 0, 0, first, buckets)))

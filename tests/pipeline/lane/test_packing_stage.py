@@ -90,7 +90,7 @@ AT_AN_EPOCHS_END = {
     "lanes": 1, "shuffle": False, "shuffle_window": 0, "batch_size": 1, "epochs": 2,
     "filter": None, "map": None, "pack": Pack(length=5, split=True, bins=16),
 }  # fmt: skip
-"""Of twenty tokens: a pack ends with the epoch, and a state behind it stands at its very end."""
+"""Order of twenty tokens: a pack ends with the epoch, and the state after it is at the very end."""
 
 
 @FEW

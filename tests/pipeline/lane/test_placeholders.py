@@ -16,7 +16,7 @@ from streamrec.plan.order import Extent
 from streamrec.values.records import RecordBlock
 
 CHUNK = Extent(7, 0, shard=3, begin=100, end=900, first_record=10, skip=2, records=5)
-"""Of a chunk that begins with record 10, the records from 12 to 16."""
+"""Records 12 to 16 of a chunk that begins with record 10."""
 
 
 def block(first: int, count: int) -> RecordBlock:

@@ -110,7 +110,7 @@ def test_resumed_within_a_shard_the_numbers_go_on() -> None:
 
 @pytest.mark.parametrize("epoch", [None, 1, 0])
 def test_the_next_epoch_is_told_by_where_it_begins(epoch: int | None) -> None:
-    """It is the first extent's epoch, unless the lane was in another before."""
+    """The epoch is that of the first extent, unless the lane was in another one before."""
     reads = [received(Extent(n, n, shard=n), 0, SIZE) for n in (1, 2)]
     first = [Coordinates(1, 0, 0)] if epoch == 0 else []
     assert pop_all(reader_over(*reads, epoch=epoch)) == [
@@ -193,7 +193,7 @@ def test_damage_is_read_once_more_and_then_an_error() -> None:
 @pytest.mark.parametrize("at", range(STARTS[3], STARTS[4]))
 @pytest.mark.parametrize("cut", [0, STARTS[3] + 5])
 def test_damage_that_is_gone_the_second_time_loses_nothing(at: int, cut: int) -> None:
-    """In every byte of a record, whether it lies in one range or straddles two."""
+    """The damage is in any byte of a record, which lies in one range or in two."""
     bad = damaged(at)
     before = [received(WHOLE, 0, cut, bad)] if cut else []
     feed = feed_of(*before, received(WHOLE, cut, SIZE, bad))

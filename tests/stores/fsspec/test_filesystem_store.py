@@ -176,7 +176,7 @@ class Odd(LocalFileSystem):  # type: ignore[misc]
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Iterator[str]:
-    """The URL of an object of DATA in a filesystem of its own."""
+    """Yield the URL of an object of DATA in a filesystem of its own."""
     fsspec.register_implementation("odd", Odd, clobber=True)
     (tmp_path / "x").write_bytes(DATA)
     Odd.calls = []

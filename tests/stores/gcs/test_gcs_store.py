@@ -77,7 +77,7 @@ async def devstore_bench(**settings: Any) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def issued_bench(**settings: Any) -> AsyncIterator[tuple[GCSStore, DevStore]]:
-    """A store whose tokens are given out by devstore, and end after an hour."""
+    """Yield a store whose tokens devstore issues, and which end after an hour."""
     clock = {"now": settings["clock"]} if "clock" in settings else {}
     async with DevStore(**clock) as devstore:
         devstore.tokens.clear()

@@ -53,7 +53,7 @@ async def http_bench() -> AsyncIterator[Bench]:
 
 
 def in_use(store: HttpStore) -> int:
-    """Connections that no range gave back."""
+    """Return the number of connections that no range has given back."""
     session = store._client._session
     return len(session.connector._acquired) if session and session.connector else 0
 

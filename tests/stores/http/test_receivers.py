@@ -59,7 +59,7 @@ async def whole(request: web.Request) -> web.StreamResponse:
 
 
 def in_pieces(*cuts: int, then: str = "") -> Answer:
-    """The body in pieces, each sent on its own, and perhaps an end that comes too early."""
+    """Answer with the body in pieces, each sent on its own, which may end too early."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         data, headers = ranged(request)
@@ -142,7 +142,7 @@ def test_a_body_that_ends_too_early_is_an_error_and_the_next_one_comes(
 
 
 def after_a_thousand(go_on: asyncio.Event) -> Answer:
-    """The rest of a body waits."""
+    """Answer with a thousand bytes of a body, and with the rest after an event."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         data, headers = ranged(request)

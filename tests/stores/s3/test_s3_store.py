@@ -56,7 +56,7 @@ async def no_sleep(seconds: float) -> None:
 
 
 def in_use(store: S3Store) -> int:
-    """Connections that no range gave back."""
+    """Return the number of connections that no range has given back."""
     session = store._client._session
     return len(session.connector._acquired) if session and session.connector else 0
 

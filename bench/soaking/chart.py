@@ -1,8 +1,10 @@
-"""What a feeder holds, over the clients that came and went."""
+"""Draws what a feeder holds, over the clients that came and went."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from bench.chart import new_figure, save
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,22 +23,17 @@ WIDTH, HEIGHT = 7.5, 6.0
 
 
 def draw(soaks: Mapping[str, Sequence[Mapping[str, Any]]], title: str, target: Path) -> None:
-    """Draw a panel for each quantity; the second half of the lines, those shuffled, are dashed.
+    """Draw a panel for each quantity; the lines of shuffled streams are dashed.
 
     Args:
-        soaks: By name, what was held after so many clients.
-        title: Above everything.
-        target: An SVG file, replaced if it exists.
+        soaks: Points of each kind of clients, by name.
+        title: Text above the panels.
+        target: SVG file, replaced if it exists.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # The same results give the same file.
-    mpl.rcParams.update({"svg.hashsalt": "streamrec", "svg.fonttype": "none", "font.size": 8})
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    figure = new_figure(WIDTH, HEIGHT)
     axes = figure.subplots(2, 2, sharex=True)
     for panel, (quantity, label) in zip(axes.flat, PANELS.items(), strict=True):
         _lines(panel, soaks, quantity)
@@ -48,8 +45,7 @@ def draw(soaks: Mapping[str, Sequence[Mapping[str, Any]]], title: str, target: P
         panel.set_xlabel("clients that came and went")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title)
-    figure.savefig(target, format="svg", metadata={"Date": None})
+    save(figure, title, target)
 
 
 def _lines(panel: Any, soaks: Mapping[str, Sequence[Mapping[str, Any]]], quantity: str) -> None:

@@ -1,10 +1,11 @@
-"""Rates as one picture: a panel for each group of whole readings."""
+"""Draws the rates: a panel for each group of whole readings."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from bench.chart import CEILING, OTHER, OWN, bars, new_figure, save
 from bench.fetching.growth import GROWTH, MEMORY
 from bench.fetching.targets import FIRST
 
@@ -16,37 +17,30 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-OWN, CEILING, OTHER = "#1b7f5c", "#b8b8b8", "#c9722e"
 WIDTH, ROW, HEAD = 7.5, 0.24, 0.55
-"""Inches: of the picture, of a bar, and of what a panel has besides its bars."""
+"""Inches: width of the chart, height of a bar, and height of a panel without its bars."""
 
 
 def draw(results: Sequence[Result], title: str, target: Path) -> None:
-    """Draw bars of MB/s; with the first batch's seconds where there are any.
+    """Draw bars of MB/s, each with the seconds to the first batch where they were measured.
 
     Args:
-        results: Of the run.
-        title: Above everything.
-        target: An SVG file, replaced if it exists.
+        results: Results of the run.
+        title: Text above the panels.
+        target: SVG file, replaced if it exists.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # The same results give the same file.
-    mpl.rcParams.update({"svg.hashsalt": "streamrec", "svg.fonttype": "none", "font.size": 8})
     panels = _panels(results)
     if not panels:
         return
     heights = [len(members) * ROW + HEAD for _, members in panels]
-    figure = Figure(figsize=(WIDTH, sum(heights) + HEAD), layout="constrained")
+    figure = new_figure(WIDTH, sum(heights) + HEAD)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for (group, members), panel in zip(panels, axes[:, 0], strict=True):
-        _bars(panel, group, members)
-    figure.suptitle(title)
-    figure.savefig(target, format="svg", metadata={"Date": None})
+        _draw_panel(panel, group, members)
+    save(figure, title, target)
 
 
 def _panels(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
@@ -57,19 +51,17 @@ def _panels(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     return [(group, list(members)) for group, members in grouped]
 
 
-def _bars(panel: Any, group: str, members: Sequence[Result]) -> None:
+def _draw_panel(panel: Any, group: str, members: Sequence[Result]) -> None:
+    names = [one.case.name for one in members]
     rates = [one.median("megabytes_per_second") or 0.0 for one in members]
-    places = range(len(members))
-    panel.barh(places, rates, color=[_color(one) for one in members], height=0.7)
-    panel.set_yticks(places, [one.case.name for one in members])
-    panel.invert_yaxis()
+    bars(panel, names, rates, list(map(_color, members)), list(map(_text, members)))
     panel.set_xlim(0, max(rates) * 1.3)
     panel.set_title(f"{group}, MB/s", fontsize=9, loc="left")
-    panel.spines[["top", "right"]].set_visible(False)
-    for place, rate, one in zip(places, rates, members, strict=True):
-        first = one.median("first_batch_seconds")
-        text = f" {rate:,.0f}" + ("" if first is None else f"; first batch {first:.2f} s")
-        panel.annotate(text, (rate, place), va="center", fontsize=7)
+
+
+def _text(result: Result) -> str:
+    rate, first = result.median("megabytes_per_second"), result.median("first_batch_seconds")
+    return f"{rate or 0.0:,.0f}" + ("" if first is None else f"; first batch {first:.2f} s")
 
 
 def _color(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""What is read, from where, and by which ways to iterate."""
+"""The images, the stores that serve them, and the ways to iterate over a stream."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ __all__ = [
     "BUCKET",
     "FOR",
     "WAYS",
-    "Pictures",
+    "Images",
     "Place",
     "Way",
     "judge",
     "judge_beginning",
-    "stream_order",
+    "stream_arguments",
 ]
 
 BATCH_SIZE = 64
 BUCKET = "images"
 NAME = "images-{:05}.tfrecord"
 COUNTED = ("hedges", "hedges_won", "retries", "cut", "concurrency")
-"""Of a stream's statistics, where it has them."""
+"""Statistics of a stream that become quantities, where it has them."""
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Shards of *images*: those of a dataset, again and again under other names.
+class Images:
+    """Shards of images: those of a dataset, served again and again under other names.
 
     Args:
-        template: What the bytes are of.
-        passes: How often it is served.
+        template: Dataset whose shards are served.
+        passes: Number of times that each of them is served.
     """
 
     template: Dataset
@@ -50,12 +50,12 @@ class Pictures:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """For the store."""
+        """Return the recipe by which the store makes the shards."""
         templates = [str(path) for path in self.template.paths]
         return {"templates": templates, "name": NAME, "objects": self.template.shards * self.passes}
 
     def part(self, passes: int) -> Dataset:
-        """The facts of the first so many passes."""
+        """Return the facts of the first passes as those of a dataset."""
         one = self.template
         return replace(
             one,
@@ -66,17 +66,17 @@ class Pictures:
         )
 
     def names(self, passes: int) -> list[tuple[str, int]]:
-        """Name and size in bytes of each shard."""
+        """Return the name and the size in bytes of each shard."""
         sizes = [path.stat().st_size for path in self.template.paths] * passes
         return [(NAME.format(number), size) for number, size in enumerate(sizes)]
 
     def braces(self, passes: int) -> str:
-        """The names as one range."""
+        """Return the names as one range in braces."""
         last = self.template.shards * passes - 1
         return f"images-{{00000..{last:05}}}.tfrecord"
 
     def linked(self, root: Path) -> Path:
-        """A directory with all names, for servers that serve files."""
+        """Return a directory of links by all names, for servers that serve files."""
         directory = root / f"{self.template.name}-x{self.passes}"
         if not directory.is_dir():
             unfinished = root / f".{directory.name}.unfinished"
@@ -92,13 +92,13 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the shards are, for one group of the table.
+    """The stores that hold the shards, for one group of the table.
 
     Args:
-        group: The heading.
-        served: The store that holds the images.
-        environment: What clients need in it: whom to trust.
-        peers: The store that holds them in the peers' formats.
+        group: Heading of the table.
+        served: Store that holds the images.
+        environment: Variables by which clients trust the store.
+        peers: Store that holds the images in the peers' formats.
     """
 
     group: str
@@ -108,20 +108,20 @@ class Place:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """Of the images' store."""
+        """Return the storage options of the store that holds the images."""
         return {"endpoint_url": self.served.endpoint, **STORE_KEYS}
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to iterate over a stream."""
+    """A way to iterate over a stream."""
 
     name: str
     loop: str | None
-    """Whose event loop ``async for`` runs in; ``None``: a plain ``for``."""
+    """Library whose event loop runs ``async for``; ``None`` for a plain ``for``."""
     engine: str | None = None
     ahead: bool = False
-    """Whether the engine process is started while the trainer does other things."""
+    """True where the engine process starts while the trainer does other things."""
 
 
 FOR = Way("for", None)
@@ -133,12 +133,15 @@ WAYS = (
 )
 
 
-def stream_order(pictures: Pictures, passes: int, way: Way, **more: Any) -> dict[str, Any]:
-    """For the stream's reader, beside an idle trainer; the source is a glob where all are read."""
-    names = "images-*.tfrecord" if passes == pictures.passes else pictures.braces(passes)
+def stream_arguments(images: Images, passes: int, way: Way, **more: Any) -> dict[str, Any]:
+    """Return the arguments of the stream's reader, beside an idle trainer.
+
+    The source is a glob where all passes are read.
+    """
+    names = "images-*.tfrecord" if passes == images.passes else images.braces(passes)
     return {
         "source": f"s3://{BUCKET}/{names}",
-        "features": pictures.template.features,
+        "features": images.template.features,
         "batch_size": BATCH_SIZE,
         "passes": passes,
         "loop": way.loop,
@@ -150,26 +153,26 @@ def stream_order(pictures: Pictures, passes: int, way: Way, **more: Any) -> dict
     }
 
 
-def judge(case: Case, report: Mapping[str, Any], pictures: Pictures) -> dict[str, float]:
-    """Quantities by name, once the reader is seen to have read what there is.
+def judge(case: Case, report: Mapping[str, Any], images: Images) -> dict[str, float]:
+    """Check that the reader has read exactly its passes, and return its report as quantities.
 
     Args:
-        case: Its order says how many ``passes`` are read, and, where the format is not TFRecord,
-            how many bytes are stored: ``stored_bytes``.
-        report: As :class:`bench.stopwatch.Stopwatch` prints it.
-        pictures: What there is.
+        case: Case whose arguments hold the number of ``passes`` and, where the format is not
+            TFRecord, the number of ``stored_bytes``.
+        report: Report that :class:`bench.stopwatch.Stopwatch` prints.
+        images: Images that the reader was given.
 
     Raises:
-        Failure: It did not read just that.
+        Failure: It has read something else.
     """
-    dataset = pictures.part(case.order["passes"])
+    dataset = images.part(case.arguments["passes"])
     found = quantities(report, dataset)
     found["gigabytes"] = dataset.nbytes / 1e9
     statistics = report.get("statistics", {})
     found |= {name: float(statistics[name]) for name in COUNTED if name in statistics}
     store = report.get("store")
     if store is not None:
-        used = case.order.get("stored_bytes", dataset.nbytes)
+        used = case.arguments.get("stored_bytes", dataset.nbytes)
         if store["bytes_sent"] < used:
             raise Failure(f"the store sent {store['bytes_sent']} bytes, of which {used} were used")
         found["requests"] = store["requests"]
@@ -179,12 +182,12 @@ def judge(case: Case, report: Mapping[str, Any], pictures: Pictures) -> dict[str
 
 
 def judge_beginning(case: Case, report: Mapping[str, Any]) -> dict[str, float]:
-    """The first batch, once the reader is seen to have taken as many as its order says.
+    """Check the number of batches taken, and return the seconds to the first one.
 
     Raises:
         Failure: It took more, or fewer.
     """
-    wanted = case.order["batches"] * BATCH_SIZE
-    if report["records"] != wanted:
-        raise Failure(f"took {report['records']} records, and not {wanted}")
+    expected = case.arguments["batches"] * BATCH_SIZE
+    if report["records"] != expected:
+        raise Failure(f"took {report['records']} records, and not {expected}")
     return {"first_batch_seconds": report["first_batch_seconds"]}
