@@ -41,10 +41,13 @@ from streamrec.pipeline.functions import SETTINGS, portable
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.config import DatasetSettings
     from streamrec.feeder.session import Options
+    from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Engine", "is_started_ahead", "start_engine"]
+__all__ = ["Engine", "is_started_ahead", "order_for", "start_engine"]
 
 PROCESS = "streamrec.feeder.engine_process"
 PATIENCE = 300.0
@@ -62,6 +65,8 @@ for each core that spins for a while (70 ms of CPU time), and batches are decode
 anyway; pydantic would look through all installed packages for plugins, and import them."""
 PIPE_BYTES = 1 << 20
 """To ask for: a list of thousands of URLs waits there while the child imports, not the trainer."""
+MOST_LISTED = 4096
+"""The most objects that the child is told of, each in about 100 bytes."""
 TAIL = 2000
 """Bytes of the child's standard error that an error shows."""
 
@@ -91,16 +96,15 @@ class Engine:
         return f"<Engine {self.process.pid}{'' if code is None else f', {_outcome(code)}'}>"
 
     @classmethod
-    def start(cls, settings: DatasetSettings) -> Engine:
+    def start(cls, order: bytes) -> Engine:
         """Start the process; it opens the dataset while the caller goes on.
 
         Args:
-            settings: Of the dataset.
+            order: The message of :func:`order_for`.
 
         Raises:
-            ConfigError: The settings cannot be sent to another process, or none can be started.
+            ConfigError: No process can be started.
         """
-        order = _order_for(settings)
         self = _ready() or cls.spawn()
         self._tell(order)
         return self
@@ -233,8 +237,18 @@ def _situation() -> tuple[object, ...]:
     return os.getpid(), sys.executable, dict(os.environ), directory
 
 
-def _order_for(settings: DatasetSettings) -> bytes:
-    """Return the settings of a dataset and their surroundings, as the process reads them."""
+def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> bytes:
+    """Return the message that tells the process what to read.
+
+    Args:
+        settings: Those of the dataset.
+        objects: The shards that the caller has listed. The process takes them as they are, so that
+            a shard that is written meanwhile changes no order; if they are more than MOST_LISTED,
+            or none, it lists the source itself.
+
+    Raises:
+        ConfigError: The settings cannot be sent to another process.
+    """
     given = {name: getattr(settings, name) for name in SETTINGS}
     names = {name: portable(name, function) for name, function in given.items() if function}
     try:
@@ -244,9 +258,12 @@ def _order_for(settings: DatasetSettings) -> bytes:
             f"the settings cannot be sent to an engine process: {error}; give plain values in "
             'storage_options, or set engine="thread"'
         ) from None
+    are_few = 0 < len(objects) <= MOST_LISTED
+    listed = [(o.url, o.size, o.etag, o.encoding) for o in objects] if are_few else None
     return json.dumps(
         {
             "settings": plain,
+            "objects": listed,
             "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],
         }

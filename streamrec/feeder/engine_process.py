@@ -22,9 +22,12 @@ from streamrec.feeder.shared import Outbox
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
 from streamrec.flow.cleanup import finish
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamrec.feeder.server import DatasetHandle
 
 __all__ = ["main", "serve"]
@@ -55,19 +58,25 @@ async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
         # The user's functions are found where the parent finds them, behind everything else.
         sys.path += [place for place in told["path"] if place not in sys.path]
         outbox = None if memory is None else Outbox(memory, told["shared"])
-        await serve(sock, told["settings"], outbox)
+        await serve(sock, told["settings"], outbox, told["objects"])
     watching.cancel()
 
 
-async def serve(sock: socket.socket, settings: dict[str, Any], outbox: Outbox | None) -> None:
+async def serve(
+    sock: socket.socket,
+    settings: dict[str, Any],
+    outbox: Outbox | None,
+    objects: Sequence[Sequence[Any]] | None = None,
+) -> None:
     """Serve one connection, as long as it lives.
 
     Args:
         sock: Connected.
         settings: Those of the dataset, as plain data.
         outbox: The memory that is shared with the parent.
+        objects: The shards that the parent has listed, as the fields of ``ObjectInfo``.
     """
-    opening = asyncio.ensure_future(_open(settings))
+    opening = asyncio.ensure_future(_open(settings, objects))
     endless = Deadlines(handshake=FOR_EVER, idle=FOR_EVER, linger=FOR_EVER)
     try:
         async with Feeder({ENGINE_DATASET: opening}, deadlines=endless, outbox=outbox) as feeder:
@@ -76,8 +85,9 @@ async def serve(sock: socket.socket, settings: dict[str, Any], outbox: Outbox | 
         await finish(_close(opening))
 
 
-async def _open(settings: dict[str, Any]) -> DatasetHandle:
-    return await open_dataset(validate(DatasetSettings, settings))
+async def _open(settings: dict[str, Any], objects: Sequence[Sequence[Any]] | None) -> DatasetHandle:
+    found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
+    return await open_dataset(validate(DatasetSettings, settings), found)
 
 
 async def _close(opening: asyncio.Future[DatasetHandle]) -> None:

@@ -25,7 +25,7 @@ from streamrec.wire import Connection, Role
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from streamrec.config import DatasetSettings
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.plan.position import Fingerprint, Position
     from streamrec.plan.resume_point import ResumePoint
+    from streamrec.stores.base import ObjectInfo
     from streamrec.values.batch import Batch
 
 __all__ = ["DatasetHandle", "Feeder", "RunHandle", "Statistics", "open_dataset"]
@@ -96,11 +97,13 @@ class DatasetHandle(Protocol):
         """Close the dataset; a feeder leaves this to whoever opened it."""
 
 
-async def open_dataset(settings: DatasetSettings) -> DatasetHandle:
-    """Open a dataset of the pipeline."""
+async def open_dataset(
+    settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
+) -> DatasetHandle:
+    """Open a dataset of the pipeline; the arguments are those of ``Dataset.open``."""
     from streamrec.pipeline.dataset import Dataset
 
-    return await Dataset.open(settings)
+    return await Dataset.open(settings, objects)
 
 
 @dataclass

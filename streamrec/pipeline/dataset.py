@@ -133,11 +133,14 @@ class Dataset:
         return f"<Dataset of {len(self.shards)} shards, {self.lanes} lanes>"
 
     @classmethod
-    async def open(cls, settings: DatasetSettings) -> Self:
+    async def open(
+        cls, settings: DatasetSettings, objects: Sequence[ObjectInfo] | None = None
+    ) -> Self:
         """Open a dataset: find its shards and read its index.
 
         Args:
             settings: The dataset's settings.
+            objects: The shards, if the caller has listed them; not for a mix.
 
         Raises:
             ObjectNotFound: A pattern matches no shard.
@@ -152,7 +155,10 @@ class Dataset:
             connections=min(lanes, config.DEFAULT_LANES),
         )
         try:
-            parts = [await stores.resolve(part) for part in settings.components.values()]
+            if objects is None:
+                parts = [await stores.resolve(part) for part in settings.components.values()]
+            else:
+                parts = [list(objects)]
             objects = [found for part in parts for found in part]
             index = None
             if settings.index is not None:

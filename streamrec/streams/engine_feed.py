@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import memory_budget
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.engine import Engine, order_for
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["call_engine", "open_engine"]
 
 
-def call_engine(settings: DatasetSettings, rank: Rank) -> BlockingFeed:
+def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> BlockingFeed:
     """Start an engine process, and return its feed at once; the process waits for ``begin``.
 
     Args:
         settings: Those of the dataset that it reads.
         rank: The part of it to read.
+        order: The message of ``order_for`` for these settings.
 
     Raises:
-        ConfigError: The settings cannot be sent to another process, or none can be started.
+        ConfigError: No process can be started.
     """
-    engine = Engine.start(settings)
+    engine = Engine.start(order)
     try:
         return engine.call(
             rank=rank.rank,
@@ -49,7 +50,7 @@ def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) ->
     Raises:
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
-    feed = call_engine(settings, rank)
+    feed = call_engine(settings, rank, order_for(settings))
     try:
         feed.begin(position)
     except BaseException:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamrec.config import DEFAULT_LANES, MIB
 from streamrec.config.memory_budget import memory_budget, record_limit
-from streamrec.errors import FeedError, Stalled
+from streamrec.errors import FeedError, Stalled, StreamrecError
+from streamrec.feeder.engine import order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
@@ -73,7 +74,10 @@ class WarmStartSession:
         self._is_short = _is_short(settings, rank, thread.objects)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
-        self._call = partial(call_engine, settings, rank)
+        order = order_for(settings, thread.objects)
+        self._call = partial(call_engine, settings, rank, order)
+        self._failure: StreamrecError | None = None
+        """The failure to start the process, to be raised in place of the next batch."""
         self._feed: BlockingFeed | None = None
         """The feed of the process, once that was started."""
         self._thread: ThreadSession | None = thread
@@ -94,6 +98,9 @@ class WarmStartSession:
 
     def receive(self) -> Batch:
         """Return the next batch; raise ``EndOfStream`` at the end of a run."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         if self._thread is not None and self._feed is not None:
             try:
                 self._hand_off(self._thread, self._feed)
@@ -103,8 +110,15 @@ class WarmStartSession:
         batch = self._session.receive()
         # Not before: on two cores the process's imports would delay the first batch.
         if self._feed is None and not (self._is_short and self._is_first):
-            self._feed = self._call()
+            self._start()
         return batch
+
+    def _start(self) -> None:
+        """Start the process; a failure waits for the next call, as this one has its batch."""
+        try:
+            self._feed = self._call()
+        except StreamrecError as error:
+            self._failure = error
 
     def subscribe(self) -> None:
         """Start the next run, where the last one ended."""

@@ -22,7 +22,7 @@ from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFo
 from streamrec.feeder import engine as module
 from streamrec.feeder import engine_process as child
 from streamrec.feeder.client import ENGINE_DATASET
-from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine
+from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
@@ -76,7 +76,7 @@ EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in rang
 def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()  # what the tests before have left
     before = open_fds()
-    with Engine.start(settings(tmp_path)) as engine:
+    with Engine.start(order_for(settings(tmp_path))) as engine:
         pid = engine.process.pid
         assert all_records(engine) == EXPECTED
         assert str(pid) in repr(engine)
@@ -88,7 +88,7 @@ def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_one_that_serves_nobody_can_be_ended_at_once(tmp_path: Path) -> None:
-    engine = Engine.start(settings(tmp_path))
+    engine = Engine.start(order_for(settings(tmp_path)))
     engine.close(at_once=True)
     assert engine.process.returncode == -signal.SIGKILL
     engine.close(at_once=True)
@@ -114,7 +114,7 @@ def test_what_the_trainer_keeps_stays_its_own(
     # decoded, and the 768 KiB that wait.
     described = settings(tmp_path, records=40, size=33_000, memory_budget="8MiB")
     kept, found = [], []
-    with Engine.start(described) as engine:
+    with Engine.start(order_for(described)) as engine:
         feed = fed(engine, credit_bytes=1 << 16)
         with contextlib.suppress(EndOfStream):
             while True:
@@ -139,12 +139,12 @@ def test_what_the_trainer_keeps_stays_its_own(
 def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
     described = settings(tmp_path)
     records: list[bytes] = []
-    with Engine.start(described) as engine:
+    with Engine.start(order_for(described)) as engine:
         feed = fed(engine)
         for _ in range(steps):
             records += feed.receive().records.to_list()
         state = feed.position
-    with Engine.start(described) as engine:
+    with Engine.start(order_for(described)) as engine:
         assert records + all_records(engine, position=state) == EXPECTED
 
 
@@ -172,7 +172,7 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
 
 def test_errors_at_open_are_the_same(tmp_path: Path) -> None:
     missing = DatasetSettings(source=f"{tmp_path}/none-*.tfrecord", batch_size=4)
-    with Engine.start(missing) as engine, pytest.raises(ObjectNotFound, match="none-"):
+    with Engine.start(order_for(missing)) as engine, pytest.raises(ObjectNotFound, match="none-"):
         fed(engine)
 
 
@@ -182,14 +182,14 @@ def test_the_first_cause_arrives_with_its_place(tmp_path: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
     shard.write_bytes(data)
-    with Engine.start(described) as engine, pytest.raises(CorruptRecord) as caught:
+    with Engine.start(order_for(described)) as engine, pytest.raises(CorruptRecord) as caught:
         all_records(engine)
     assert caught.value.record == 19
     assert str(caught.value.url).endswith("shard-1.tfrecord")
 
 
 def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
-    with Engine.start(settings(tmp_path, epochs=None)) as engine:
+    with Engine.start(order_for(settings(tmp_path, epochs=None))) as engine:
         feed = fed(engine, credit_bytes=1)
         feed.receive()
         engine.process.kill()
@@ -202,8 +202,8 @@ def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
 def test_last_words_are_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_order_for", lambda _: b"{}")
-    with caplog.at_level(logging.WARNING), Engine.start(settings(tmp_path)) as engine:
+    order = b"{}"
+    with caplog.at_level(logging.WARNING), Engine.start(order) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
             fed(engine)
         assert "KeyError: 'path'" in str(caught.value)
@@ -212,9 +212,9 @@ def test_last_words_are_passed_on(
 
 def test_a_child_that_never_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
-    monkeypatch.setattr(module, "_order_for", lambda _: bytes(2 * PIPE_BYTES))
+    order = bytes(2 * PIPE_BYTES)
     with pytest.raises(FeederLost, match="exit code 0"):
-        Engine.start(settings(tmp_path))
+        Engine.start(order)
 
 
 def test_no_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -222,18 +222,18 @@ def test_no_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     before = open_fds()
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(ConfigError, match='engine="thread"'):
-        Engine.start(settings(tmp_path))
+        Engine.start(order_for(settings(tmp_path)))
     assert open_fds() == before
 
 
 def test_settings_that_cannot_be_sent(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give plain values in storage_options"):
-        Engine.start(settings(tmp_path, storage_options={"session": object()}))
+        order_for(settings(tmp_path, storage_options={"session": object()}))
 
 
 def test_secrets_are_no_arguments(tmp_path: Path) -> None:
     described = settings(tmp_path, storage_options={"auto_mkdir": "secret"})
-    with Engine.start(described) as engine:
+    with Engine.start(order_for(described)) as engine:
         path = Path(f"/proc/{engine.process.pid}/cmdline")
         until(lambda: bool(path.read_bytes()))
         arguments = path.read_bytes()
@@ -256,7 +256,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, given)
-    with Engine.start(settings(tmp_path)) as engine:
+    with Engine.start(order_for(settings(tmp_path))) as engine:
         until(lambda: bool(variables(engine.process.pid)))
         found = variables(engine.process.pid)
     assert {name: found[name] for name in ENVIRONMENT_DEFAULTS} == dict.fromkeys(
@@ -265,7 +265,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
 
 
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
-    with Engine.start(settings(tmp_path)) as engine:
+    with Engine.start(order_for(settings(tmp_path))) as engine:
         feed = fed(engine)
         assert os.getpgid(engine.process.pid) == engine.process.pid
         os.kill(engine.process.pid, signal.SIGINT)
@@ -276,7 +276,7 @@ def test_a_stopped_engine_is_closed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GOODBYE", 0.01)
-    engine = Engine.start(settings(tmp_path))
+    engine = Engine.start(order_for(settings(tmp_path)))
     os.kill(engine.process.pid, signal.SIGSTOP)
     assert engine.diagnosis() is None
     engine.close()
@@ -284,7 +284,7 @@ def test_a_stopped_engine_is_closed_all_the_same(
 
 
 def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
-    engine = Engine.start(settings(tmp_path))
+    engine = Engine.start(order_for(settings(tmp_path)))
     pid = engine.process.pid
     del engine
     gc.collect()
@@ -292,7 +292,7 @@ def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
 
 
 def test_a_fork_does_not_end_its_parents_engine(tmp_path: Path) -> None:
-    with Engine.start(settings(tmp_path)) as engine:
+    with Engine.start(order_for(settings(tmp_path))) as engine:
         feed = fed(engine)
         ours = engine.socket.dup()
         module._end(engine.process, ours, io.BytesIO(), os.getpid() + 1)
@@ -304,8 +304,8 @@ PARENT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
 from streamrec.config import DatasetSettings
-from streamrec.feeder.engine import Engine
-engine = Engine.start(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None))
+from streamrec.feeder.engine import Engine, order_for
+engine = Engine.start(order_for(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None)))
 feed = engine.call()
 feed.begin(None)
 feed.receive()

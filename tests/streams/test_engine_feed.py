@@ -8,7 +8,7 @@ import pytest
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.feeder.client import BlockingFeed
-from streamrec.feeder.engine import Engine
+from streamrec.feeder.engine import Engine, order_for
 from streamrec.plan.ranges import sent_bytes
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.engine_feed import call_engine, open_engine
@@ -57,7 +57,7 @@ def test_a_call_does_not_wait_and_begins_anywhere(source: str) -> None:
         feed.receive()
         position = feed.receive().next_position
         expected = feed.receive().records.to_list()
-    with contextlib.closing(call_engine(settings, Rank(0, 1))) as feed:
+    with contextlib.closing(call_engine(settings, Rank(0, 1), order_for(settings))) as feed:
         assert not feed.has_begun
         feed.begin(position)
         assert feed.receive().records.to_list() == expected
@@ -69,7 +69,7 @@ def test_credit_is_a_part_of_the_memory_budget(
     settings = settings_of(source, batch_size=4, memory_budget="64MiB")
     given: dict[str, Any] = {}
     monkeypatch.setattr(BlockingFeed, "call", lambda _, **options: given.update(options))
-    call_engine(settings, Rank(1, 2))
+    call_engine(settings, Rank(1, 2), order_for(settings))
     given["engine"].close()
     assert given["credit_bytes"] == sent_bytes(memory_budget(settings))
     assert (given["rank"], given["world_size"], given["batch_size"]) == (1, 2, 4)

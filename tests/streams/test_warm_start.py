@@ -232,6 +232,54 @@ def test_a_process_that_is_not_needed_ends_at_once(
     assert engine_of(session).process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("most", [len(SHARDS), NEVER])
+def test_the_process_reads_what_the_thread_has_listed(
+    source: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A shard that is written meanwhile changes no order."""
+    (whole,) = alone(source)
+    answers_at(monkeypatch, 2)
+    monkeypatch.setattr("streamrec.feeder.engine.MOST_LISTED", most)
+    with contextlib.closing(opened(source)) as session:
+        first = Path(source.replace("*", "00000"))
+        Path(source.replace("*", "00009")).write_bytes(first.read_bytes())
+        assert identities(run_of(session)) == identities(whole)
+        assert session._thread is None
+
+
+def test_the_process_lists_a_source_of_many_shards_itself(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = alone(source)
+    answers_at(monkeypatch, 2)
+    monkeypatch.setattr("streamrec.feeder.engine.MOST_LISTED", len(SHARDS) - 1)
+    with contextlib.closing(opened(source)) as session:
+        assert identities(run_of(session)) == identities(whole)
+        assert session._thread is None
+
+
+def test_settings_that_cannot_be_sent_are_refused_at_once(source: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be sent to an engine process"):
+        opened(source, storage_options={"session": object()})
+
+
+def test_a_failure_to_start_loses_no_batch(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = alone(source)
+
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("streamrec.feeder.engine._spawn", fail)
+    with sr.open(source, rank=0, world_size=1, batch_size=4) as stream:
+        batches = iter(stream)
+        taken = [next(batches)]
+        with pytest.raises(ConfigError, match="temporarily unavailable"):
+            next(batches)
+        monkeypatch.undo()
+        taken += list(stream)
+        assert identities(taken) == identities(whole)
+
+
 def test_the_process_starts_behind_the_first_batch(source: str) -> None:
     with contextlib.closing(opened(source)) as session:
         assert session._feed is None
