@@ -26,7 +26,17 @@ FIRST, FURTHER = 8, 2
 REACH = 6
 """Characters of a counter on either side of the first one that differs within a page."""
 
-_NUMBER, _DIGITS = re.compile("[0-9]+"), re.compile("[0-9]*")
+SAMPLED = 20
+"""The distance of the names of a page from which the alphabet of its counter is found."""
+
+_DIGITS = "0123456789"
+_UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+_ALPHABETS = (
+    *(_DIGITS, _DIGITS + _LOWER[:6], _DIGITS + _UPPER[:6]),
+    *(_DIGITS + _LOWER, _DIGITS + _UPPER, _DIGITS + _UPPER + _LOWER),
+)
+"""The alphabets of counters, sorted as stores sort; the smallest that fits is taken."""
+_NUMBER = re.compile("[0-9]+")
 
 
 class OutOfOrder(Exception):
@@ -118,23 +128,24 @@ def cuts(names: Sequence[str], until: str | None, most: int, *, begin: int = 0) 
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """A counter inside of a name: digits that count up from name to name."""
+    """A counter inside of a name: characters that count up from name to name."""
 
     head: str
     """The part of the name before the counter."""
     digits: str
+    alphabet: str
     tail: str
     """The part behind the counter, which is the same in the next names."""
-    step: int
+    step: int = 1
     """The numbers that a page advances the counter by."""
 
     def room(self, until: str | None) -> int:
         """Return the number of pages that may lie before the end, by this counter."""
-        return (self._end(until) - 1 - int(self.digits)) // self.step
+        return (self._end(until) - 1 - self._value(self.digits)) // self.step
 
     def cuts(self, until: str | None, most: int) -> Iterator[str]:
         """Yield cuts at whole pages; closer to each other at first if the end is not known."""
-        room, parts, start = self.room(until), most + 1, int(self.digits)
+        room, parts, start = self.room(until), most + 1, self._value(self.digits)
         known = self._bounds(until)
         pages = (
             (room + 1) * part // parts if known else int(room ** (part / parts))
@@ -146,35 +157,65 @@ class _Counter:
         return until is not None and until.startswith(self.head)
 
     def _end(self, until: str | None) -> int:
-        width = len(self.digits)
         if until is None or not self._bounds(until):
-            return int(10**width)
-        return _leading_number(until[len(self.head) :], width)
+            return int(len(self.alphabet) ** len(self.digits))
+        return self._value(until[len(self.head) :])
+
+    def _value(self, text: str) -> int:
+        """Return the number at the beginning of a text, of as many digits as the counter has."""
+        text = text[: len(self.digits)]
+        known = "".join(takewhile(self.alphabet.__contains__, text)).ljust(len(self.digits), "0")
+        value = 0
+        for digit in known:
+            value = value * len(self.alphabet) + self.alphabet.index(digit)
+        return value
 
     def _name(self, value: int) -> str:
-        return f"{self.head}{value:0{len(self.digits)}}{self.tail}"
+        digits = ""
+        for _ in self.digits:
+            value, digit = divmod(value, len(self.alphabet))
+            digits = self.alphabet[digit] + digits
+        return self.head + digits + self.tail
+
+    def stepping_from(self, name: str) -> _Counter:
+        """Return this counter with the step of a page whose first name is ``name``."""
+        step = self._value(self.digits) - self._value(name[len(self.head) :]) + 1
+        return _Counter(self.head, self.digits, self.alphabet, self.tail, max(1, step))
 
 
 def _counters(names: Sequence[str], begin: int) -> Iterator[_Counter]:
     """Yield the counters in a page's last name: where names differ, then numbers on the left."""
     first, last = names[0], names[-1]
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    differs = sum(1 for _ in same)
-    for number in reversed(list(_NUMBER.finditer(last, begin))):
-        start, stop = number.span()
-        if start <= differs < stop:
-            start, stop = max(start, differs - REACH), min(stop, differs + REACH)
-            digits = last[start:stop]
-            step = int(digits) - _leading_number(first[start:], len(digits)) + 1
-            yield _Counter(last[:start], digits, last[stop:], max(1, step))
-        elif stop <= differs:
-            # A number on the left is a directory's, for instance: more directories may follow.
-            start = max(start, stop - REACH)
-            yield _Counter(last[:start], last[start:stop], "", 1)
+    start = differs = sum(1 for _ in same)
+    alphabet = _alphabet(
+        {char for name in names[::SAMPLED] for char in _word(name[differs : differs + 3])}
+    )
+    if alphabet is not None and begin <= differs < len(last):
+        start, stop = _run(last, differs, alphabet, begin)
+        counter = _Counter(last[:start], last[start:stop], alphabet, last[stop:])
+        yield counter.stepping_from(first)
+    # A number on the left is a directory's, for instance: more directories may follow.
+    for number in reversed(list(_NUMBER.finditer(last, begin, max(begin, start)))):
+        low = max(number.start(), number.end() - REACH)
+        yield _Counter(last[:low], last[low : number.end()], _DIGITS, "")
 
 
-def _leading_number(text: str, width: int) -> int:
-    """Return the number at the beginning of a text, of ``width`` digits; missing ones are 0."""
-    digits = _DIGITS.match(text, 0, width)
-    assert digits is not None
-    return int(digits[0].ljust(width, "0"))
+def _word(text: str) -> Iterator[str]:
+    return takewhile(_ALPHABETS[-1].__contains__, text)
+
+
+def _alphabet(chars: set[str]) -> str | None:
+    if not chars:
+        return None
+    return next(alphabet for alphabet in _ALPHABETS if chars.issubset(alphabet))
+
+
+def _run(name: str, place: int, alphabet: str, begin: int) -> tuple[int, int]:
+    """Return the begin and end of the counter around the character ``place``."""
+    start = stop = place
+    while start > max(begin, place - REACH) and name[start - 1] in alphabet:
+        start -= 1
+    while stop < min(len(name), place + REACH) and name[stop] in alphabet:
+        stop += 1
+    return start, stop

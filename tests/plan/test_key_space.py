@@ -124,6 +124,7 @@ SHAPES = {
     "by date": [
         f"2026/{a:02}/{b:02}/{c:05}" for a in range(10) for b in range(28) for c in range(357)
     ],
+    "hashed": sorted(hashlib.md5(str(n).encode()).hexdigest() for n in range(100_000)),
 }
 
 
