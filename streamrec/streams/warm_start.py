@@ -74,7 +74,11 @@ class WarmStartSession:
         self._is_short = _is_short(settings, rank, thread.objects)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
-        order = order_for(settings, thread.objects)
+        try:
+            order = order_for(settings, thread.objects)
+        except BaseException:
+            thread.close()
+            raise
         self._call = partial(call_engine, settings, rank, order)
         self._failure: StreamrecError | None = None
         """The failure to start the process, to be raised in place of the next batch."""

@@ -258,6 +258,7 @@ def test_the_process_lists_a_source_of_many_shards_itself(
         assert session._thread is None
 
 
+@pytest.mark.usefixtures("leaves_nothing")
 def test_settings_that_cannot_be_sent_are_refused_at_once(source: str) -> None:
     with pytest.raises(ConfigError, match="cannot be sent to an engine process"):
         opened(source, storage_options={"session": object()})
