@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamrec.adapters.jax import agree, gather
 from streamrec.errors import ConfigError
 from tests.adapters.test_torch import claim_of, open_rank
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import streamrec as sr
 from streamrec.adapters.torch import agree
 from streamrec.errors import ConfigError
 from streamrec.plan.agreement import RankSummary
-from tests.pipeline.shards import write, write_index
+from tests.pipeline.small_datasets import write, write_index
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.formats.shards.tfrecord import frame
-from tests.pipeline.shards import write_index
+from tests.pipeline.small_datasets import write_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

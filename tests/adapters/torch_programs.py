@@ -17,7 +17,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import streamrec as sr
-from tests.children import PATIENCE
+from tests.forked_children import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

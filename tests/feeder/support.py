@@ -22,7 +22,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
 from streamrec.wire import PROTOCOL_VERSIONS, Connection, Hello, Role
-from tests.pipeline.simulated import SimulatedLoop
+from tests.pipeline.simulated_store import SimulatedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

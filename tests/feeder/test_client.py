@@ -25,8 +25,8 @@ from streamrec.feeder.engine import Engine
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Role, Statistics
-from tests.feeder import double
-from tests.feeder.double import Double
+from tests.feeder import fake_dataset
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (
     LOOPS,
     LoopFactory,
@@ -66,7 +66,7 @@ async def from_script(script: Scripted, sock: socket.socket, **options: Any) -> 
 
 
 def check(batch: Batch, step: int) -> None:
-    expected = double.batch(step)
+    expected = fake_dataset.batch(step)
     for name in ("number", "values"):
         np.testing.assert_array_equal(batch[name], expected[name])
     assert batch["name"].to_list() == expected["name"].to_list()
@@ -95,34 +95,34 @@ class TestAsyncFeed:
     @pytest.mark.parametrize("kind", WHERES)
     @on_both_loops
     async def test_receives_every_batch(self, kind: str, tmp_path: Path) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             bound = str(await feeder.listen(listening(kind, tmp_path)))
             async with await AsyncFeed.open(dataset_at(bound)) as feed:
-                assert feed.fingerprint == double.fingerprint()
+                assert feed.fingerprint == fake_dataset.fingerprint()
                 assert feed.settings["shard_count"] == 2
                 assert feed.position is None
                 for step, batch in enumerate(await all_of(feed)):
                     check(batch, step)
-                assert feed.position == double.position(10).to_dict()
+                assert feed.position == fake_dataset.position(10).to_dict()
                 with pytest.raises(EndOfStream):
                     await feed.receive()
                 assert "step 10" in repr(feed)
 
     @on_both_loops
     async def test_goes_on_with_the_next_run_on_the_same_connection(self) -> None:
-        async with Feeder({"train": Double(steps=3)}) as feeder:
+        async with Feeder({"train": FakeDataset(steps=3)}) as feeder:
             bound = str(await feeder.listen("tcp://127.0.0.1:0"))
             async with await AsyncFeed.open(dataset_at(bound)) as feed:
                 assert len(await all_of(feed)) == 3
                 feed.subscribe()
                 assert [batch.next_position.step for batch in await all_of(feed)] == [4, 5, 6]
-                feed.subscribe(double.position(1))
+                feed.subscribe(fake_dataset.position(1))
                 assert [batch.next_position.step for batch in await all_of(feed)] == [2, 3]
 
     @on_both_loops
     async def test_over_a_ready_made_socket(self) -> None:
         ours, theirs = socket.socketpair()
-        async with Feeder({"stream": Double()}) as feeder:
+        async with Feeder({"stream": FakeDataset()}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
             async with await AsyncFeed.open(ours) as feed:
                 assert len(await all_of(feed)) == 10
@@ -130,7 +130,7 @@ class TestAsyncFeed:
 
     @on_both_loops
     async def test_a_cancelled_receive_loses_nothing(self) -> None:
-        async with Feeder({"train": Double(steps=30)}) as feeder:
+        async with Feeder({"train": FakeDataset(steps=30)}) as feeder:
             bound = str(await feeder.listen("tcp://127.0.0.1:0"))
             async with await AsyncFeed.open(dataset_at(bound)) as feed:
                 steps: list[int] = []
@@ -159,7 +159,7 @@ class TestAStalledFeeder:
     async def test_for_asyncio(self) -> None:
         ours, theirs = socket.socketpair()
         clock = asyncio.get_running_loop().time
-        async with Feeder({"stream": Double(hang_at=2)}) as feeder:
+        async with Feeder({"stream": FakeDataset(hang_at=2)}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
             async with await AsyncFeed.open(ours, stall_timeout=1000) as feed:
                 for step in range(2):
@@ -172,7 +172,7 @@ class TestAStalledFeeder:
                     ) as caught:
                         await feed.receive()
                     assert caught.value.stage == "feeder"
-                    assert caught.value.position == double.position(2).to_dict()
+                    assert caught.value.position == fake_dataset.position(2).to_dict()
                 assert 1000 <= clock() - since < 1001
             await serving
 
@@ -180,7 +180,7 @@ class TestAStalledFeeder:
     async def test_a_feeder_that_was_not_asked_is_not_lost(self) -> None:
         """The trainer was busy for longer than its patience, and then waits for a slow store."""
         ours, theirs = socket.socketpair()
-        dataset = Double(hang_at=1)
+        dataset = FakeDataset(hang_at=1)
         async with Feeder({"stream": dataset}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
             async with await AsyncFeed.open(ours, patience=60) as feed:
@@ -195,12 +195,12 @@ class TestAStalledFeeder:
     @in_simulated_time
     async def test_before_welcome(self) -> None:
         ours, theirs = socket.socketpair()
-        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         async with Feeder({"stream": opening}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
             with pytest.raises(Stalled) as caught:
-                await AsyncFeed.open(ours, stall_timeout=1000, position=double.position(3))
-            assert caught.value.position == double.position(3).to_dict()
+                await AsyncFeed.open(ours, stall_timeout=1000, position=fake_dataset.position(3))
+            assert caught.value.position == fake_dataset.position(3).to_dict()
             await serving
 
     @in_simulated_time
@@ -227,7 +227,7 @@ class TestAStalledFeeder:
         with theirs:
             async with await from_script(script, ours, stall_timeout=100) as feed:
                 receiving = asyncio.create_task(feed.receive())
-                frame = b"".join(script.machine.send(payload.encode(double.batch(0))))
+                frame = b"".join(script.machine.send(payload.encode(fake_dataset.batch(0))))
                 for start in range(0, len(frame), 200):
                     theirs.sendall(frame[start : start + 200])
                     await asyncio.sleep(20)
@@ -235,7 +235,7 @@ class TestAStalledFeeder:
                 assert len(frame) / 200 * 20 > 300
 
     def test_for_plain_code(self) -> None:
-        with served({"train": Double(hang_at=2)}) as feeder:
+        with served({"train": FakeDataset(hang_at=2)}) as feeder:
             bound = feeder.listen("tcp://127.0.0.1:0")
             with BlockingFeed.open(dataset_at(bound), stall_timeout=0.1) as feed:
                 for step in range(2):
@@ -246,7 +246,7 @@ class TestAStalledFeeder:
                     ) as caught:
                         feed.receive()
                     assert caught.value.stage == "feeder"
-                    assert caught.value.position == double.position(2).to_dict()
+                    assert caught.value.position == fake_dataset.position(2).to_dict()
 
     def test_before_welcome_for_plain_code(self) -> None:
         ours, theirs = socket.socketpair()
@@ -260,18 +260,18 @@ class TestBlockingFeed:
     def test_receives_every_batch(
         self, kind: str, loop_factory: LoopFactory, tmp_path: Path
     ) -> None:
-        with served({"train": Double()}, loop_factory) as feeder:
+        with served({"train": FakeDataset()}, loop_factory) as feeder:
             bound = feeder.listen(listening(kind, tmp_path))
             with BlockingFeed.open(dataset_at(bound)) as feed:
                 for step, batch in enumerate(all_now(feed)):
                     check(batch, step)
-                assert feed.position == double.position(10).to_dict()
+                assert feed.position == fake_dataset.position(10).to_dict()
                 feed.subscribe()
                 check(feed.receive(), 10)
 
     @pytest.mark.parametrize("loop_factory", LOOPS)
     def test_over_a_socket_pair_with_large_batches(self, loop_factory: LoopFactory) -> None:
-        with served({"stream": Double(steps=5, size=100_000)}, loop_factory) as feeder:
+        with served({"stream": FakeDataset(steps=5, size=100_000)}, loop_factory) as feeder:
             ours, serving = feeder.connect()
             with BlockingFeed.open(ours, credit_bytes=1) as feed:
                 for step, batch in enumerate(all_now(feed)):
@@ -280,25 +280,25 @@ class TestBlockingFeed:
                     assert values.ctypes.data % 64 == 0
                     assert values.flags.writeable
                     np.testing.assert_array_equal(
-                        values, double.batch(step, size=100_000)["values"]
+                        values, fake_dataset.batch(step, size=100_000)["values"]
                     )
             serving.result(10)
 
     def test_resumes_from_a_position(self) -> None:
-        with served({"train": Double()}) as feeder:
+        with served({"train": FakeDataset()}) as feeder:
             bound = feeder.listen("tcp://127.0.0.1:0")
             for step in range(11):
-                state = double.position(step).to_dict()
+                state = fake_dataset.position(step).to_dict()
                 with BlockingFeed.open(dataset_at(bound), position=state) as feed:
                     numbers = [batch.next_position.step for batch in all_now(feed)]
                     assert numbers == list(range(step + 1, 21 if step == 10 else 11))
 
     def test_begins_where_it_is_told_after_the_call(self) -> None:
-        with served({"train": Double()}) as feeder:
+        with served({"train": FakeDataset()}) as feeder:
             bound = feeder.listen("tcp://127.0.0.1:0")
             with BlockingFeed.call(dataset_at(bound)) as feed:
                 until(lambda: feed.answers)
-                feed.begin(double.position(7))
+                feed.begin(fake_dataset.position(7))
                 assert [batch.next_position.step for batch in all_now(feed)] == [8, 9, 10]
 
     def test_a_call_that_nobody_answers(self) -> None:
@@ -328,10 +328,14 @@ class TestBlockingFeed:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"fingerprint": double.fingerprint("other")}, OtherDataset, "other than"),
-        ({"fingerprint": double.fingerprint(seed=3)}, OtherOrder, "seed was 3 and is 0"),
-        ({"batch_size": 4, "fingerprint": double.fingerprint()}, OtherOrder, "global_batch"),
-        ({"position": double.position(3, rank=1, world_size=2)}, StateError, "global_batch|rank"),
+        ({"fingerprint": fake_dataset.fingerprint("other")}, OtherDataset, "other than"),
+        ({"fingerprint": fake_dataset.fingerprint(seed=3)}, OtherOrder, "seed was 3 and is 0"),
+        ({"batch_size": 4, "fingerprint": fake_dataset.fingerprint()}, OtherOrder, "global_batch"),
+        (
+            {"position": fake_dataset.position(3, rank=1, world_size=2)},
+            StateError,
+            "global_batch|rank",
+        ),
         ({"position": {"version": 99}}, StateError, "upgrade"),
         ({"position": {}}, StateError, "version"),
         ({"rank": 2}, ConfigError, "rank 2"),
@@ -340,7 +344,7 @@ class TestBlockingFeed:
     ],
 )
 def test_refusals(options: dict[str, object], error: type[Exception], words: str) -> None:
-    with served({"train": Double()}) as feeder:
+    with served({"train": FakeDataset()}) as feeder:
         bound = feeder.listen("tcp://127.0.0.1:0")
         with pytest.raises(error, match=words):
             BlockingFeed.open(dataset_at(bound), **options).receive()
@@ -350,7 +354,7 @@ class TestEnds:
     @pytest.mark.parametrize("when", [0, 1, 5])
     def test_a_fault_comes_after_what_was_sent(self, when: int) -> None:
         error = CorruptRecord("the CRC is wrong", url="s3://b/a", offset=77, record=3)
-        with served({"train": Double(fail_at=when, error=error)}) as feeder:
+        with served({"train": FakeDataset(fail_at=when, error=error)}) as feeder:
             with BlockingFeed.open(dataset_at(feeder.listen("tcp://127.0.0.1:0"))) as feed:
                 for step in range(when):
                     check(feed.receive(), step)
@@ -363,7 +367,7 @@ class TestEnds:
 
     @on_both_loops
     async def test_a_drain_carries_the_position(self) -> None:
-        feeder = Feeder({"train": Double(hang_at=4)})
+        feeder = Feeder({"train": FakeDataset(hang_at=4)})
         bound = str(await feeder.listen("tcp://127.0.0.1:0"))
         async with await AsyncFeed.open(dataset_at(bound)) as feed:
             for _ in range(4):
@@ -371,12 +375,12 @@ class TestEnds:
             draining = asyncio.create_task(feeder.drain(10))
             with pytest.raises(FeederDraining) as caught:
                 await feed.receive()
-            assert caught.value.position == double.position(4).to_dict()
+            assert caught.value.position == fake_dataset.position(4).to_dict()
             await draining
 
     @on_both_loops
     async def test_a_cut_delivers_what_arrived_first(self) -> None:
-        feeder = Feeder({"train": Double(hang_at=4)})
+        feeder = Feeder({"train": FakeDataset(hang_at=4)})
         bound = str(await feeder.listen("tcp://127.0.0.1:0"))
         async with await AsyncFeed.open(dataset_at(bound)) as feed:
             check(await feed.receive(), 0)
@@ -387,7 +391,7 @@ class TestEnds:
                 check(await feed.receive(), step)
             with pytest.raises(FeederLost) as caught:
                 await feed.receive()
-            assert caught.value.position == double.position(4).to_dict()
+            assert caught.value.position == fake_dataset.position(4).to_dict()
 
     def test_not_a_feeder(self) -> None:
         ours, theirs = socket.socketpair()
@@ -399,7 +403,7 @@ class TestEnds:
 
 class TestTokens:
     def test_are_compared(self) -> None:
-        with served({"train": Double()}, token="secret") as feeder:
+        with served({"train": FakeDataset()}, token="secret") as feeder:
             address = dataset_at(feeder.listen("tcp://127.0.0.1:0"))
             for token, words in ((None, "is needed"), ("secrets", "is wrong")):
                 with pytest.raises(FeederRefused, match=words):

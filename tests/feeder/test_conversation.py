@@ -33,11 +33,11 @@ from streamrec.wire import (
     Welcome,
 )
 from streamrec.wire.protocol import State
-from tests.feeder.double import ROWS, Double
+from tests.feeder.fake_dataset import ROWS, FakeDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
 from tests.pipeline.fetch.test_inflater import dataset_of, shard
-from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.scripted_store import ScriptedStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ EXPECTED = [b"%d:%d" % (shard, record) for record in range(10) for shard in rang
 @on_both_loops
 async def test_a_drain_before_hello_cuts() -> None:
     ours, theirs = socket.socketpair()
-    feeder = Feeder({"train": Double()})
+    feeder = Feeder({"train": FakeDataset()})
     with ours:
         serving = asyncio.create_task(feeder.serve_socket(theirs))
         await eventually(lambda: feeder.statistics().handshakes == 1)
@@ -59,7 +59,7 @@ async def test_a_drain_before_hello_cuts() -> None:
 
 @on_both_loops
 async def test_counters_come_before_the_end_and_before_a_fault() -> None:
-    dataset = Double(steps=3, fail_at=4, error=CorruptRecord("the CRC differs"))
+    dataset = FakeDataset(steps=3, fail_at=4, error=CorruptRecord("the CRC differs"))
     dataset.counts = True
     async with Feeder({"train": dataset}) as feeder:
         address = f"{await feeder.listen(HERE)}/train"
@@ -77,7 +77,7 @@ async def test_counters_come_before_the_end_and_before_a_fault() -> None:
 @on_both_loops
 async def test_counters_come_with_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "TELL_EVERY", 0.0)
-    dataset = Double()
+    dataset = FakeDataset()
     dataset.counts = True
     async with Feeder({"train": dataset}) as feeder:
         address = f"{await feeder.listen(HERE)}/train"
@@ -89,7 +89,7 @@ async def test_counters_come_with_batches(monkeypatch: pytest.MonkeyPatch) -> No
 
 @on_both_loops
 async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Feeder({"train": Double()}) as feeder:
+    async with Feeder({"train": FakeDataset()}) as feeder:
         address = f"{await feeder.listen(HERE)}/train"
         async with await AsyncFeed.open(address) as feed:
             assert feed.settings == {
@@ -115,7 +115,7 @@ async def test_welcome_describes_the_dataset(monkeypatch: pytest.MonkeyPatch) ->
 @on_both_loops
 async def test_a_position_that_is_no_json(position: bytes) -> None:
     async with (
-        Feeder({"train": Double(steps=1)}) as feeder,
+        Feeder({"train": FakeDataset(steps=1)}) as feeder,
         await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed,
     ):
         await feed.receive()
@@ -129,7 +129,7 @@ async def test_a_position_that_is_no_json(position: bytes) -> None:
 
 @on_both_loops
 async def test_garbage_amid_the_stream_is_answered() -> None:
-    dataset = Double(hang_at=1)
+    dataset = FakeDataset(hang_at=1)
     async with Feeder({"train": dataset}) as feeder:
         async with await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed:
             await feed.receive()
@@ -168,14 +168,14 @@ class TestDeadlines:
 
     @in_simulated_time
     async def test_before_hello(self) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             with Silent(feeder) as silent:
                 assert await silent.cut() == 10
             assert feeder.statistics().dropped["handshake"] == 1
 
     @in_simulated_time
     async def test_a_hello_that_comes_byte_by_byte(self) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             with Silent(feeder) as silent:
                 for byte in b"".join(Connection(Role.CLIENT).send(hello()))[:4]:
                     silent.socket.sendall(bytes([byte]))
@@ -186,7 +186,7 @@ class TestDeadlines:
     @pytest.mark.parametrize("then", [(), (Subscribe(0),), (Credit(1),)])
     @in_simulated_time
     async def test_before_subscribe_and_credit(self, then: tuple[Message, ...]) -> None:
-        dataset = Double()
+        dataset = FakeDataset()
         async with Feeder({"train": dataset}) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
@@ -203,7 +203,7 @@ class TestDeadlines:
     )
     @in_simulated_time
     async def test_a_client_that_takes_nothing_more(self, credit: int, size: int) -> None:
-        dataset = Double(steps=50, size=size)
+        dataset = FakeDataset(steps=50, size=size)
         async with Feeder({"train": dataset}, deadlines=Deadlines(idle=3600, linger=50)) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
@@ -216,7 +216,9 @@ class TestDeadlines:
 
     @in_simulated_time
     async def test_a_client_between_two_runs(self) -> None:
-        async with Feeder({"train": Double(steps=1)}, deadlines=Deadlines(idle=3600)) as feeder:
+        async with Feeder(
+            {"train": FakeDataset(steps=1)}, deadlines=Deadlines(idle=3600)
+        ) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
                 await silent.client.answer()
@@ -226,7 +228,7 @@ class TestDeadlines:
 
     @in_simulated_time
     async def test_a_client_whose_dataset_is_never_open(self) -> None:
-        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         async with Feeder({"train": opening}, deadlines=Deadlines(idle=3600)) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
@@ -235,7 +237,7 @@ class TestDeadlines:
 
     @in_simulated_time
     async def test_a_client_that_was_refused_and_stays(self) -> None:
-        async with Feeder({"train": Double()}, token="secret") as feeder:
+        async with Feeder({"train": FakeDataset()}, token="secret") as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello(token="wrong"))
                 await silent.client.answer()
@@ -245,7 +247,7 @@ class TestDeadlines:
     @in_simulated_time
     async def test_a_program_that_computes_for_an_hour(self) -> None:
         """The client cannot answer. It finds one PING, then the reason for the lost connection."""
-        async with Feeder({"train": Double(steps=100)}) as feeder:
+        async with Feeder({"train": FakeDataset(steps=100)}) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
                 await silent.client.answer()
@@ -265,7 +267,7 @@ class TestDeadlines:
     @in_simulated_time
     async def test_a_program_that_answers_takes_nothing_for_a_week(self) -> None:
         ours, theirs = socket.socketpair()
-        async with Feeder({"stream": Double()}) as feeder:
+        async with Feeder({"stream": FakeDataset()}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
             async with await AsyncFeed.open(ours, credit_bytes=1) as feed:
                 await feed.receive()
@@ -279,7 +281,7 @@ class TestDeadlines:
 @on_both_loops
 async def test_a_client_that_leaves_takes_its_last_batch_along() -> None:
     """Without the collector of cycles: it may come late, and batches may be large."""
-    dataset = Double(hang_at=3)
+    dataset = FakeDataset(hang_at=3)
     sent: list[weakref.ref[Any]] = []
     dataset.made = lambda batch: sent.append(weakref.ref(batch["values"]))
     gc.disable()
@@ -401,7 +403,7 @@ class TestRealDatasets:
     @on_both_loops
     async def test_a_position_of_other_shards(self, tmp_path: Path) -> None:
         dataset = await self.dataset(tmp_path)
-        async with Feeder({"train": dataset, "double": Double()}) as feeder:
+        async with Feeder({"train": dataset, "double": FakeDataset()}) as feeder:
             bound = await feeder.listen(HERE)
             async with await AsyncFeed.open(f"{bound}/double") as feed:
                 await feed.receive()

@@ -18,8 +18,8 @@ from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.watch import Deadlines
-from tests.cancelled import cancelled_in_every_turn
-from tests.feeder.double import Double, SlowlyClosed
+from tests.cancellation import cancel_in_every_turn
+from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import PATIENCE, eventually, on_both_loops
 
@@ -39,13 +39,13 @@ class Running:
     """A daemon in the test's own loop, over doubles."""
 
     def __init__(self, settings: DaemonSettings, **double: Any) -> None:
-        self.dataset = Double(**double)
+        self.dataset = FakeDataset(**double)
         self._bound: asyncio.Future[daemon.Bound] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(
             daemon.serve(settings, ready=self._bound.set_result, opener=self._open)
         )
 
-    async def _open(self, _: DatasetSettings) -> Double:
+    async def _open(self, _: DatasetSettings) -> FakeDataset:
         return self.dataset
 
     async def bound(self) -> daemon.Bound:
@@ -111,7 +111,7 @@ async def test_no_status_page(tmp_path: Path) -> None:
 
 @on_both_loops
 async def test_a_dataset_that_does_not_open(tmp_path: Path) -> None:
-    async def fail(_: DatasetSettings) -> Double:
+    async def fail(_: DatasetSettings) -> FakeDataset:
         raise ObjectNotFound("no shard", url="s3://b/a*")
 
     with pytest.raises(ObjectNotFound, match="s3://b/a"):
@@ -123,7 +123,7 @@ async def test_a_dataset_that_does_not_open(tmp_path: Path) -> None:
 async def test_a_signal_while_it_opens(tmp_path: Path) -> None:
     started = asyncio.Event()
 
-    async def hang(_: DatasetSettings) -> Double:
+    async def hang(_: DatasetSettings) -> FakeDataset:
         started.set()
         await asyncio.get_running_loop().create_future()
         raise AssertionError
@@ -138,13 +138,13 @@ async def test_a_signal_while_it_opens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turns", [3, 30])
 @on_both_loops
 async def test_cancelled_in_every_turn_it_closes_all(turns: int, tmp_path: Path) -> None:
-    datasets: list[SlowlyClosed] = []
+    datasets: list[SlowlyClosedDataset] = []
 
-    async def opener(_: DatasetSettings) -> SlowlyClosed:
-        datasets.append(SlowlyClosed())
+    async def opener(_: DatasetSettings) -> SlowlyClosedDataset:
+        datasets.append(SlowlyClosedDataset())
         return datasets[-1]
 
-    await cancelled_in_every_turn(daemon.serve(settings(tmp_path), opener=opener), turns)
+    await cancel_in_every_turn(daemon.serve(settings(tmp_path), opener=opener), turns)
     assert all(dataset.closed for dataset in datasets)
     assert datasets
     assert not (tmp_path / "feeder.sock").exists()
@@ -152,9 +152,9 @@ async def test_cancelled_in_every_turn_it_closes_all(turns: int, tmp_path: Path)
 
 @on_both_loops
 async def test_an_address_that_is_taken(tmp_path: Path) -> None:
-    dataset = Double()
+    dataset = FakeDataset()
 
-    async def opener(_: DatasetSettings) -> Double:
+    async def opener(_: DatasetSettings) -> FakeDataset:
         return dataset
 
     with socket.create_server(("127.0.0.1", 0)) as taken:

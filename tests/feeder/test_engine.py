@@ -27,8 +27,8 @@ from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Credit, Role, Subscribe
-from tests.cancelled import cancelled_in_every_turn
-from tests.feeder.double import Double, SlowlyClosed
+from tests.cancellation import cancel_in_every_turn
+from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import (
     Scripted,
@@ -150,9 +150,9 @@ def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
 
 @in_simulated_time
 async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = Double(steps=2)
+    dataset = FakeDataset(steps=2)
 
-    async def opened(*_: object) -> Double:
+    async def opened(*_: object) -> FakeDataset:
         return dataset
 
     monkeypatch.setattr(child, "open_dataset", opened)
@@ -346,15 +346,15 @@ def test_dies_with_its_parent(how: str, tmp_path: Path) -> None:
 async def test_cancelled_in_every_turn_it_closes_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dataset = SlowlyClosed()
+    dataset = SlowlyClosedDataset()
 
-    async def opener(*_: object) -> SlowlyClosed:
+    async def opener(*_: object) -> SlowlyClosedDataset:
         return dataset
 
     monkeypatch.setattr(child, "open_dataset", opener)
     ours, theirs = socket.socketpair()
     with ours:
-        await cancelled_in_every_turn(serve(theirs, {"source": "double"}, None), 5)
+        await cancel_in_every_turn(serve(theirs, {"source": "double"}, None), 5)
     assert dataset.closed
 
 

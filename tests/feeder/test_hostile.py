@@ -33,7 +33,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
-from tests.feeder import double
+from tests.feeder import fake_dataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import served
 from tests.feeder.test_session import SETTINGS
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from streamrec.wire import Message
     from tests.feeder.support import ServedFeeder
 
-FINGERPRINT = double.fingerprint().to_dict()
-POSITION = double.position(1).to_dict()
+FINGERPRINT = fake_dataset.fingerprint().to_dict()
+POSITION = fake_dataset.position(1).to_dict()
 COUNTERS = {"requests": 3, "concurrency_reason": "the start", "components": {"a": 1}}
 
 scalars = (
@@ -88,7 +88,7 @@ def said(good: Any) -> st.SearchStrategy[bytes]:
 
 
 faults = said(to_fields(RemoteProtocolError("x")) | {"url": "x", "offset": 1, "position": {}})
-encoded = payload.encode(double.batch(0))
+encoded = payload.encode(fake_dataset.batch(0))
 
 
 @st.composite
@@ -165,7 +165,7 @@ def test_any_welcome(fingerprint: bytes, settings: bytes) -> None:
     use(Hostile(Welcome(2, fingerprint, settings), [encoded]))
 
 
-@pytest.mark.parametrize("batch_size", [double.ROWS, None])
+@pytest.mark.parametrize("batch_size", [fake_dataset.ROWS, None])
 @given(told=st.lists(messages, min_size=1, max_size=3))
 def test_any_message(batch_size: int | None, told: list[Message]) -> None:
     fingerprint = FINGERPRINT | {"global_batch": batch_size}

@@ -10,7 +10,7 @@ from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
-from tests.feeder.double import Double
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually
 from tests.support import asynchronous
 
@@ -18,7 +18,7 @@ from tests.support import asynchronous
 @asynchronous
 async def test_metrics_tell_the_statistics() -> None:
     registry = CollectorRegistry()
-    async with Feeder({"train": Double(steps=3)}) as feeder:
+    async with Feeder({"train": FakeDataset(steps=3)}) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with await AsyncFeed.open(f"{where}/train") as feed:
@@ -47,7 +47,7 @@ async def test_metrics_tell_the_statistics() -> None:
 @asynchronous
 async def test_who_says_nothing_is_no_client() -> None:
     registry = CollectorRegistry()
-    async with Feeder({"train": Double()}, limits=Limits(handshakes=2)) as feeder:
+    async with Feeder({"train": FakeDataset()}, limits=Limits(handshakes=2)) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         crowd = [socket.create_connection((where.host, where.port)) for _ in range(5)]
@@ -67,7 +67,7 @@ async def test_who_says_nothing_is_no_client() -> None:
 @asynchronous
 async def test_faults_are_counted_by_type() -> None:
     registry = CollectorRegistry()
-    async with Feeder({"train": Double(fail_at=0, error=CorruptRecord("bad"))}) as feeder:
+    async with Feeder({"train": FakeDataset(fail_at=0, error=CorruptRecord("bad"))}) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with await AsyncFeed.open(f"{where}/train"):
@@ -79,7 +79,7 @@ async def test_faults_are_counted_by_type() -> None:
 @asynchronous
 async def test_a_draining_feeder_is_not_ready() -> None:
     registry = CollectorRegistry()
-    feeder = Feeder({"train": Double()})
+    feeder = Feeder({"train": FakeDataset()})
     registry.register(FeederCollector(feeder))
     assert registry.get_sample_value("streamrec_feeder_ready") == 1
     await feeder.drain(1)

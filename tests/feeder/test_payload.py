@@ -16,8 +16,8 @@ from streamrec.plan.position import Position
 from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, offsets_of
 from streamrec.wire import BatchMessage
-from tests.feeder import double
-from tests.feeder.double import decoded, received
+from tests.feeder import fake_dataset
+from tests.feeder.fake_dataset import decoded, received
 from tests.plan.test_position import positions
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Column
 
 DTYPES = st.sampled_from(sorted(payload.DTYPES)).map(np.dtype)
-BEHIND_POSITION = 64 + 64 + 8 * 8 * double.LANES
+BEHIND_POSITION = 64 + 64 + 8 * 8 * fake_dataset.LANES
 """End of the position of two rows: their shards and their records come before it, each from a
 multiple of 64; it has the lanes' seven rows and one of tags."""
 SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
@@ -34,7 +34,7 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
 def of_columns(columns: dict[str, Column], rows: int, mask: Any = None) -> Batch:
     origin = Origin(np.arange(rows, dtype=np.int32), np.arange(rows, dtype=np.int64))
-    return Batch(columns, rows, 3, origin, double.position(5), mask)
+    return Batch(columns, rows, 3, origin, fake_dataset.position(5), mask)
 
 
 @st.composite
@@ -240,7 +240,7 @@ def test_what_cannot_travel(array: np.ndarray[Any, Any]) -> None:
 
 def changed(change: Callable[[Any], None], batch: Batch | None = None) -> BatchMessage:
     """Return a received batch with changed metadata."""
-    message = payload.encode(double.batch(0) if batch is None else batch)
+    message = payload.encode(fake_dataset.batch(0) if batch is None else batch)
     metadata = payload._PROTO["Batch"].FromString(message.metadata)
     change(metadata)
     return received(BatchMessage(metadata.SerializeToString(), message.payload))
@@ -402,7 +402,7 @@ def test_foreign_bytes_are_refused(metadata: bytes, data: bytes) -> None:
 
 @given(st.data())
 def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
-    message = payload.encode(double.batch(0, size=2))
+    message = payload.encode(fake_dataset.batch(0, size=2))
     mutated = bytearray(message.metadata)
     for _ in range(data.draw(st.integers(1, 4))):
         mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
@@ -415,13 +415,13 @@ def test_mutated_metadata_is_refused_or_harmless(data: st.DataObject) -> None:
 
 
 def by_record(step: int) -> Position:
-    fingerprint = replace(double.fingerprint(), order="record:0123456789abcdef")
+    fingerprint = replace(fake_dataset.fingerprint(), order="record:0123456789abcdef")
     return Position.start(fingerprint, [], rank=0, world_size=1, epoch=2, step=step)
 
 
 @given(positions())
 def test_positions_travel(position: Position) -> None:
-    batch = replace(double.batch(0), next_position=position)
+    batch = replace(fake_dataset.batch(0), next_position=position)
     message = received(payload.encode(batch))
     whose = position.fingerprint, position.rank, position.world_size
     got = payload.decode(message, *whose).next_position
@@ -431,7 +431,7 @@ def test_positions_travel(position: Position) -> None:
 
 
 def test_positions_by_record_travel() -> None:
-    batch = replace(double.batch(0), next_position=by_record(7))
+    batch = replace(fake_dataset.batch(0), next_position=by_record(7))
     message = received(payload.encode(batch))
     got = payload.decode(message, by_record(0).fingerprint, 0, 1).next_position
     assert got == by_record(7)
@@ -443,7 +443,7 @@ def test_a_position_by_record_that_contradicts_itself(since: list[int]) -> None:
     def change(metadata: Any) -> None:
         metadata.position.since[:] = since
 
-    message = changed(change, replace(double.batch(0), next_position=by_record(7)))
+    message = changed(change, replace(fake_dataset.batch(0), next_position=by_record(7)))
     with pytest.raises(RemoteProtocolError, match="position of a batch cannot be read"):
         payload.decode(message, by_record(0).fingerprint, 0, 1)
 
@@ -454,17 +454,17 @@ def test_a_position_by_record_that_contradicts_itself(since: list[int]) -> None:
 def test_a_position_of_other_numbers(row: int, number: int) -> None:
     """The tags follow the lanes' seven rows; nothing is shuffled, so no window has rows."""
     message = received(payload.encode(of_columns({}, 2)))
-    rows = np.frombuffer(message.payload[0], np.int64, 8 * double.LANES, offset=128)
-    rows[row * double.LANES] = number
+    rows = np.frombuffer(message.payload[0], np.int64, 8 * fake_dataset.LANES, offset=128)
+    rows[row * fake_dataset.LANES] = number
     with pytest.raises(RemoteProtocolError, match="position of a batch cannot be read"):
         decoded(message)
 
 
 @pytest.mark.parametrize("world_size", [3, 5, 1 << 40])
 def test_a_world_that_does_not_divide_the_lanes(world_size: int) -> None:
-    message = received(payload.encode(double.batch(0)))
+    message = received(payload.encode(fake_dataset.batch(0)))
     with pytest.raises(RemoteProtocolError, match=r"position|offsets|is not there|belong"):
-        payload.decode(message, double.fingerprint(), 0, world_size)
+        payload.decode(message, fake_dataset.fingerprint(), 0, world_size)
 
 
 class TestComponents:

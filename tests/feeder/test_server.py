@@ -24,8 +24,8 @@ from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
 from streamrec.wire import Connection, Fault, Hello, Message, Role
 from streamrec.wire.frame import frame_size
-from tests.feeder import double
-from tests.feeder.double import Double
+from tests.feeder import fake_dataset
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, hello, on_both_loops, served
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def fault_of(messages: list[Message]) -> dict[str, Any]:
 class TestCredit:
     @on_both_loops
     async def test_holds_the_feeder(self) -> None:
-        dataset = Double(steps=100, size=1000)
+        dataset = FakeDataset(steps=100, size=1000)
         size = frame_size(0, sum(view.nbytes for view in _payload(size=1000)))
         async with Feeder({"train": dataset}) as feeder:
             async with await opened(feeder, credit_bytes=3 * size) as feed:
@@ -90,7 +90,7 @@ class TestCredit:
 
     @on_both_loops
     async def test_one_byte_is_enough_for_one_batch_at_a_time(self) -> None:
-        dataset = Double(steps=5)
+        dataset = FakeDataset(steps=5)
         async with (
             Feeder({"train": dataset}) as feeder,
             await opened(feeder, credit_bytes=1) as feed,
@@ -104,14 +104,14 @@ class TestCredit:
 def _payload(size: int) -> tuple[memoryview, ...]:
     from streamrec.feeder import payload
 
-    return payload.encode(double.batch(0, size=size)).payload
+    return payload.encode(fake_dataset.batch(0, size=size)).payload
 
 
 class TestLeaving:
     @pytest.mark.parametrize("hang_at", [0, 3])
     @on_both_loops
     async def test_a_client_that_goes_ends_its_run(self, hang_at: int) -> None:
-        dataset = Double(hang_at=hang_at)
+        dataset = FakeDataset(hang_at=hang_at)
         async with Feeder({"train": dataset}) as feeder:
             feed = await opened(feeder)
             for _ in range(hang_at):
@@ -124,7 +124,7 @@ class TestLeaving:
 
     @on_both_loops
     async def test_a_client_killed_amid_a_batch(self) -> None:
-        dataset = Double(steps=50, size=500_000)
+        dataset = FakeDataset(steps=50, size=500_000)
         async with Feeder({"train": dataset}) as feeder:
             feed = await opened(feeder)
             feed._connection._transport.pause_reading()  # type: ignore[union-attr]
@@ -136,7 +136,7 @@ class TestLeaving:
     @pytest.mark.parametrize("turns", range(0, 60, 3))
     @on_both_loops
     async def test_cancelled_anywhere(self, turns: int) -> None:
-        dataset = Double(steps=10)
+        dataset = FakeDataset(steps=10)
 
         async def client(address: str) -> None:
             async with await AsyncFeed.open(address) as feed:
@@ -161,7 +161,7 @@ class TestLeaving:
 class TestDrain:
     @on_both_loops
     async def test_a_slow_client_gets_the_batch_that_is_being_sent(self) -> None:
-        dataset = Double(steps=50, size=500_000)
+        dataset = FakeDataset(steps=50, size=500_000)
         feeder = Feeder({"train": dataset})
         feed = await opened(feeder, credit_bytes=1 << 30)
         transport = feed._connection._transport
@@ -183,7 +183,7 @@ class TestDrain:
 
     @on_both_loops
     async def test_cuts_after_the_grace(self) -> None:
-        dataset = Double(steps=50, size=500_000)
+        dataset = FakeDataset(steps=50, size=500_000)
         feeder = Feeder({"train": dataset})
         feed = await opened(feeder)
         feed._connection._transport.pause_reading()  # type: ignore[union-attr]
@@ -194,7 +194,7 @@ class TestDrain:
 
     @on_both_loops
     async def test_accepts_nobody(self) -> None:
-        feeder = Feeder({"train": Double()})
+        feeder = Feeder({"train": FakeDataset()})
         address = f"{await feeder.listen(HERE)}/train"
         await feeder.drain(1)
         assert feeder.obstacle
@@ -206,7 +206,7 @@ class TestDrain:
 
     @on_both_loops
     async def test_before_the_subscription(self) -> None:
-        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         feeder = Feeder({"train": opening})
         client = asyncio.create_task(opened(feeder))
         await eventually(lambda: feeder.statistics().connections == 1)
@@ -220,7 +220,7 @@ class TestDrain:
 class TestHandshake:
     @on_both_loops
     async def test_an_unknown_dataset(self) -> None:
-        async with Feeder({"train": Double(), "eval": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset(), "eval": FakeDataset()}) as feeder:
             address = f"{await feeder.listen(HERE)}/test"
             with pytest.raises(
                 FeederRefused, match="no dataset 'test' here; there are: eval, train"
@@ -237,14 +237,14 @@ class TestHandshake:
     )
     @on_both_loops
     async def test_refusals(self, fields: dict[str, Any], kind: str, words: str) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             fault = fault_of(await raw_answer(feeder, said(hello(**fields))))
         assert fault["type"] == kind
         assert words in fault["message"]
 
     @on_both_loops
     async def test_junk(self) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             messages = await raw_answer(feeder, b"GET / HTTP/1.1\r\nHost: feeder\r\n\r\n")
             assert fault_of(messages)["type"] == "RemoteProtocolError"
 
@@ -252,13 +252,15 @@ class TestHandshake:
     async def test_a_client_that_says_nothing(self) -> None:
         ours, theirs = socket.socketpair()
         with ours:
-            async with Feeder({"train": Double()}, deadlines=Deadlines(handshake=0.01)) as feeder:
+            async with Feeder(
+                {"train": FakeDataset()}, deadlines=Deadlines(handshake=0.01)
+            ) as feeder:
                 await feeder.serve_socket(theirs)
                 await eventually(lambda: feeder.statistics().connections == 0)
 
     @on_both_loops
     async def test_too_many_clients(self) -> None:
-        async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 with pytest.raises(FeederDraining, match="serves 1 clients already"):
@@ -269,7 +271,7 @@ class TestHandshake:
         hosts = iter(["10.0.0.7", "10.0.0.7", "10.0.0.8"])
         monkeypatch.setattr(server, "remote_host", lambda _: next(hosts))
         limits = Limits(clients_per_address=1)
-        async with Feeder({"train": Double(hang_at=0)}, limits=limits) as feeder:
+        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=limits) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 with pytest.raises(FeederDraining, match=r"1 clients at 10\.0\.0\.7 already"):
@@ -279,19 +281,19 @@ class TestHandshake:
 
     @on_both_loops
     async def test_a_dataset_that_opens_late(self) -> None:
-        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         async with Feeder({"train": opening}) as feeder:
             assert feeder.obstacle == "datasets are being opened"
             client = asyncio.create_task(opened(feeder))
             await eventually(lambda: feeder.statistics().connections == 1)
-            opening.set_result(Double())
+            opening.set_result(FakeDataset())
             assert feeder.obstacle is None
             async with await client as feed:
                 await feed.receive()
 
     @on_both_loops
     async def test_a_dataset_that_does_not_open(self) -> None:
-        opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+        opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         opening.set_exception(ObjectNotFound("no shard", url="s3://b/x*"))
         async with Feeder({"train": opening}) as feeder:
             with pytest.raises(ObjectNotFound, match="s3://b/x"):
@@ -301,7 +303,7 @@ class TestHandshake:
     def test_an_error_from_outside_the_tree_is_named(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        dataset = Double(fail_at=0, error=ZeroDivisionError("oops"))
+        dataset = FakeDataset(fail_at=0, error=ZeroDivisionError("oops"))
         with (
             served({"train": dataset}) as feeder,
             BlockingFeed.open(f"{feeder.listen(HERE)}/train") as feed,
@@ -318,7 +320,7 @@ class TestSilentCrowds:
     @on_both_loops
     async def test_keep_no_client_out(self, handshakes: int) -> None:
         limits = Limits(clients=100, handshakes=handshakes)
-        async with Feeder({"train": Double()}, limits=limits) as feeder:
+        async with Feeder({"train": FakeDataset()}, limits=limits) as feeder:
             where = await feeder.listen(HERE)
             crowd = [socket.create_connection((where.host, where.port)) for _ in range(100)]
             await eventually(lambda: feeder.statistics().connections_total == 100)
@@ -334,7 +336,7 @@ class TestSilentCrowds:
 
     @on_both_loops
     async def test_the_oldest_are_cut(self) -> None:
-        async with Feeder({"train": Double()}, limits=Limits(handshakes=2)) as feeder:
+        async with Feeder({"train": FakeDataset()}, limits=Limits(handshakes=2)) as feeder:
             where = await feeder.listen(HERE)
             crowd: list[socket.socket] = []
             for _ in range(4):
@@ -353,7 +355,7 @@ class TestObstacle:
 
     @on_both_loops
     async def test_as_many_clients_as_may_be(self) -> None:
-        async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 assert "serves 1 clients already (max_connections)" in str(feeder.obstacle)
@@ -361,7 +363,7 @@ class TestObstacle:
 
     @on_both_loops
     async def test_no_file_for_another_connection(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             await feeder.listen(HERE)
             assert feeder.obstacle is None
             monkeypatch.setattr(Listener, "lacks_files", True)
@@ -372,7 +374,7 @@ class TestListening:
     @on_both_loops
     async def test_a_unix_socket_leaves_no_file(self, tmp_path: Path) -> None:
         where = f"unix://{tmp_path}/feeder.sock"
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             assert str(await feeder.listen(where)) == where
             with pytest.raises(ConfigError, match="in use"):
                 await feeder.listen(where)
@@ -383,7 +385,7 @@ class TestListening:
         path = tmp_path / "feeder.sock"
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(path))
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             await feeder.listen(f"unix://{path}")
             async with await AsyncFeed.open(f"unix://{path}#train") as feed:
                 await feed.receive()
@@ -392,41 +394,41 @@ class TestListening:
     async def test_a_file_that_is_no_socket_is_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "precious"
         path.write_text("data")
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             with pytest.raises(ConfigError, match="cannot listen"):
                 await feeder.listen(f"unix://{path}")
         assert path.read_text() == "data"
 
     @on_both_loops
     async def test_no_token_over_the_network(self) -> None:
-        async with Feeder({"train": Double()}, token="secret", insecure=True) as feeder:
+        async with Feeder({"train": FakeDataset()}, token="secret", insecure=True) as feeder:
             with pytest.raises(ConfigError, match="their token in plain TCP"):
                 await feeder.listen("tcp://0.0.0.0:0")
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "feeder.example"])
     @on_both_loops
     async def test_not_beyond_this_machine_without_a_word(self, host: str) -> None:
-        async with Feeder({"train": Double()}) as feeder:
+        async with Feeder({"train": FakeDataset()}) as feeder:
             with pytest.raises(ConfigError, match=r"set insecure = true in \[server\]"):
                 await feeder.listen(f"tcp://{host}:0")
 
     @on_both_loops
     async def test_beyond_this_machine_where_that_is_meant(self) -> None:
-        async with Feeder({"train": Double()}, insecure=True) as feeder:
+        async with Feeder({"train": FakeDataset()}, insecure=True) as feeder:
             where = await feeder.listen("tcp://0.0.0.0:0")
             async with await AsyncFeed.open(f"tcp://127.0.0.1:{where.port}/train") as feed:
                 await feed.receive()
 
     @on_both_loops
     async def test_nowhere(self) -> None:
-        async with Feeder({"train": Double()}, insecure=True) as feeder:
+        async with Feeder({"train": FakeDataset()}, insecure=True) as feeder:
             with pytest.raises(ConfigError, match=r"cannot listen at tcp://192\.0\.2\.1:1"):
                 await feeder.listen("tcp://192.0.2.1:1")
 
 
 @on_both_loops
 async def test_statistics() -> None:
-    async with Feeder({"train": Double()}) as feeder, await opened(feeder) as feed:
+    async with Feeder({"train": FakeDataset()}) as feeder, await opened(feeder) as feed:
         for _ in range(10):
             await feed.receive()
         await eventually(lambda: feeder.statistics().batches["train"] == 10)

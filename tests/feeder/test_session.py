@@ -35,15 +35,15 @@ from streamrec.wire import (
     Welcome,
 )
 from streamrec.wire.frame import frame_size
-from tests.feeder import double
-from tests.feeder.double import received
+from tests.feeder import fake_dataset
+from tests.feeder.fake_dataset import received
 
 needs_memory = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create here")
 
 
 SETTINGS = {
-    "batch_size": double.ROWS,
-    "lanes": double.LANES,
+    "batch_size": fake_dataset.ROWS,
+    "lanes": fake_dataset.LANES,
     "shard_count": 2,
     "shards": ["memory://double/a", "memory://double/b"],
     "features": None,
@@ -60,7 +60,7 @@ def subscription(**options: Any) -> Subscription:
 
 
 def welcome(fingerprint: Any = None, settings: Any = None) -> Welcome:
-    fingerprint = double.fingerprint().to_dict() if fingerprint is None else fingerprint
+    fingerprint = fake_dataset.fingerprint().to_dict() if fingerprint is None else fingerprint
     settings = SETTINGS if settings is None else settings
     return Welcome(2, json.dumps(fingerprint).encode(), json.dumps(settings).encode())
 
@@ -80,11 +80,13 @@ def test_a_hello_says_who_and_what() -> None:
     assert (hello.dataset, hello.world_size, hello.batch_size, hello.token) == ("train", 2, 5, "t")
 
 
-@pytest.mark.parametrize("state", [None, double.position(3), double.position(3).to_dict()])
+@pytest.mark.parametrize(
+    "state", [None, fake_dataset.position(3), fake_dataset.position(3).to_dict()]
+)
 def test_a_subscription_begins_where_it_should(state: Any) -> None:
     subscribe, credit = subscription(position=state).subscribe()
     assert isinstance(subscribe, Subscribe)
-    expected = b"" if state is None else json.dumps(double.position(3).to_dict()).encode()
+    expected = b"" if state is None else json.dumps(fake_dataset.position(3).to_dict()).encode()
     assert subscribe.position == expected
     assert credit == Credit(100_000)
 
@@ -94,18 +96,18 @@ def test_credit_is_granted_a_quarter_at_a_time() -> None:
     ours.subscribe()
     owed = 0
     for step in range(100):
-        message = received(payload.encode(double.batch(step)))
+        message = received(payload.encode(fake_dataset.batch(step)))
         assert ours.take(message).next_position.step == step + 1
         owed += frame_size(len(message.metadata), message.payload_size)
         due = ours.due()
         assert due == ([] if owed * 4 < 100_000 else [Credit(owed)])
         owed = 0 if due else owed
-    assert ours.position == double.position(100).to_dict()
+    assert ours.position == fake_dataset.position(100).to_dict()
 
 
 @needs_memory
 def test_places_are_released_along_with_credit() -> None:
-    encoded = payload.encode(double.batch(0))
+    encoded = payload.encode(fake_dataset.batch(0))
     content = b"".join(encoded.payload)
     with created(4 * PAGE) as fd:
         assert fd is not None
@@ -132,18 +134,18 @@ def test_places_are_released_along_with_credit() -> None:
 def test_the_end_moves_the_position() -> None:
     ours = welcomed()
     with pytest.raises(EndOfStream):
-        ours.take(End(json.dumps(double.position(10).to_dict()).encode()))
+        ours.take(End(json.dumps(fake_dataset.position(10).to_dict()).encode()))
     assert ours.over
-    assert ours.position == double.position(10).to_dict()
-    ours.seek(double.position(2))
+    assert ours.position == fake_dataset.position(10).to_dict()
+    ours.seek(fake_dataset.position(2))
     ours.subscribe()
     assert not ours.over
-    assert ours.position == double.position(2).to_dict()
+    assert ours.position == fake_dataset.position(2).to_dict()
 
 
 def test_the_counters_are_the_last_that_were_told() -> None:
     ours = subscription()
-    assert not ours.note(received(payload.encode(double.batch(0))))
+    assert not ours.note(received(payload.encode(fake_dataset.batch(0))))
     assert ours.statistics == {}
     assert ours.note(Statistics(b'{"requests": 3, "reason": "the start"}'))
     assert ours.note(Statistics(b'{"requests": 4}'))
@@ -172,11 +174,11 @@ def test_counters_that_cannot_be_read(counters: bytes) -> None:
     ],
 )
 def test_what_ends_a_subscription(message: Message, error: type[Exception], words: str) -> None:
-    ours = subscription(position=double.position(4))
+    ours = subscription(position=fake_dataset.position(4))
     with pytest.raises(error, match=words) as caught:
         ours.take(message)
     if isinstance(caught.value, FeederDraining | FeederRefused):
-        assert caught.value.position == double.position(4).to_dict()
+        assert caught.value.position == fake_dataset.position(4).to_dict()
 
 
 @needs_memory
@@ -206,10 +208,10 @@ def test_places_that_cannot_be(
         Welcome(1, b"{", b"{}"),
         welcome({"names": 5}),
         welcome([]),
-        Welcome(2, json.dumps(double.fingerprint().to_dict()).encode(), b"[1]"),
+        Welcome(2, json.dumps(fake_dataset.fingerprint().to_dict()).encode(), b"[1]"),
         welcome(settings={}),
-        welcome({**double.fingerprint().to_dict(), "lanes": 0}),
-        welcome({**double.fingerprint().to_dict(), "shards": -2}),
+        welcome({**fake_dataset.fingerprint().to_dict(), "lanes": 0}),
+        welcome({**fake_dataset.fingerprint().to_dict(), "shards": -2}),
         *(welcome(settings=SETTINGS | {name: "x"}) for name in SETTINGS),
         *(welcome(settings=SETTINGS | {name: 1 << 70}) for name in SETTINGS),
         welcome(settings=SETTINGS | {"lanes": 8}),
@@ -225,14 +227,14 @@ def test_a_welcome_that_cannot_be_read(message: Welcome) -> None:
 
 
 def test_a_welcome() -> None:
-    ours = subscription(fingerprint=double.fingerprint())
+    ours = subscription(fingerprint=fake_dataset.fingerprint())
     ours.welcome(welcome(settings=SETTINGS | {"of a later feeder": 5}))
-    assert ours.fingerprint == double.fingerprint()
+    assert ours.fingerprint == fake_dataset.fingerprint()
     assert ours.settings == SETTINGS
 
 
 def test_a_welcome_to_more_ranks_than_lanes_serve() -> None:
-    fingerprint = double.fingerprint(global_batch=24).to_dict()
+    fingerprint = fake_dataset.fingerprint(global_batch=24).to_dict()
     with pytest.raises(RemoteProtocolError, match="4 lanes, which 3 ranks cannot share"):
         subscription(world_size=3).welcome(welcome(fingerprint))
 
@@ -240,8 +242,8 @@ def test_a_welcome_to_more_ranks_than_lanes_serve() -> None:
 @pytest.mark.parametrize(
     "position",
     [
-        double.position(10, 1, 2),
-        double.position(10, fingerprint=double.fingerprint("others")),
+        fake_dataset.position(10, 1, 2),
+        fake_dataset.position(10, fingerprint=fake_dataset.fingerprint("others")),
     ],
 )
 def test_an_end_of_another_stream(position: Any) -> None:
@@ -294,7 +296,7 @@ def test_the_beginning_of_a_later_epoch_is_one() -> None:
 
 
 def test_only_errors_of_feeds_carry_a_position() -> None:
-    ours = subscription(position=double.position(4))
+    ours = subscription(position=fake_dataset.position(4))
     lost = ours.lost(FeederLost("x"))
     assert lost.fields()["position"]["step"] == 4
     assert ours.lost(ObjectNotFound("x")).fields() == {}

@@ -16,7 +16,7 @@ from streamrec.feeder import payload
 from streamrec.feeder.shared import FEW, PAGE, Inbox, Outbox, Places, created
 from streamrec.wire import BatchMessage, Shared
 from streamrec.wire.frame import ALIGNMENT
-from tests.feeder.double import decoded
+from tests.feeder.fake_dataset import decoded
 from tests.feeder.test_payload import arrays_of, batches, same
 
 if TYPE_CHECKING:

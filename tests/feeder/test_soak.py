@@ -16,7 +16,7 @@ from streamrec.flow.pool import Pool
 from streamrec.pipeline.dataset import Dataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import open_fds, served, until
-from tests.pipeline.shards import settings_of
+from tests.pipeline.small_datasets import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from streamrec.feeder import status
 from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
-from tests.cancelled import cancelled_in_every_turn
-from tests.feeder.double import Double
+from tests.cancellation import cancel_in_every_turn
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually
 from tests.support import asynchronous
 
@@ -27,12 +27,12 @@ async def get(bound: str, path: str) -> tuple[int, str]:
 
 @asynchronous
 async def test_health_follows_the_feeder() -> None:
-    opening: asyncio.Future[Double] = asyncio.get_running_loop().create_future()
+    opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
     feeder = Feeder({"train": opening})
     async with status.serving(HERE, feeder, CollectorRegistry()) as bound:
         assert await get(bound, "/livez") == (200, "ok\n")
         assert await get(bound, "/readyz") == (503, "datasets are being opened\n")
-        opening.set_result(Double())
+        opening.set_result(FakeDataset())
         assert await get(bound, "/readyz") == (200, "ok\n")
         await feeder.drain(1)
         assert await get(bound, "/readyz") == (503, "the feeder is draining\n")
@@ -42,7 +42,7 @@ async def test_health_follows_the_feeder() -> None:
 
 @asynchronous
 async def test_a_full_feeder_says_so() -> None:
-    async with Feeder({"train": Double(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+    async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
             assert await get(bound, "/readyz") == (200, "ok\n")
@@ -80,7 +80,7 @@ async def test_closing_is_not_cut_short() -> None:
     await eventually(lambda: place != [])
     host, _, port = place[0].rpartition(":")
     with socket.create_connection((host, int(port))) as kept:
-        await cancelled_in_every_turn(asyncio.wait_for(serving, None))
+        await cancel_in_every_turn(asyncio.wait_for(serving, None))
         kept.setblocking(False)
         assert kept.recv(1) == b""
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from streamrec.feeder.watch import Watch
-from tests.pipeline.simulated import simulated
+from tests.pipeline.simulated_store import simulated
 
 if TYPE_CHECKING:
     from streamrec.feeder.connection import AsyncConnection

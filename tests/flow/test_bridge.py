@@ -10,7 +10,7 @@ import pytest
 
 from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge, new_event_loop
-from tests.children import in_child
+from tests.forked_children import in_forked_child
 
 # Python 3.12 and later warn of each fork of a process with several threads, as this one is.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -32,10 +32,10 @@ def test_runs_in_a_thread_of_its_own() -> None:
 
 def test_a_forked_child_is_refused_and_does_not_wait() -> None:
     with Bridge() as bridge:
-        error = in_child(lambda: bridge.call(where()))
+        error = in_forked_child(lambda: bridge.call(where()))
         assert isinstance(error, ConfigError)
         assert "this process was forked" in str(error)
-        assert in_child(bridge.close) is None
+        assert in_forked_child(bridge.close) is None
         assert bridge.call(where()) == "streamrec-bridge"
 
 

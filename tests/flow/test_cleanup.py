@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.flow.cleanup import end, finish, until_done
-from tests.cancelled import TURNS, Stubborn, cancelled_in_every_turn
+from tests.cancellation import TURNS, SlowlyCancelled, cancel_in_every_turn
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def test_a_cleanup_runs_to_its_end(after: int) -> None:
         finally:
             await finish(thing.aclose())
 
-    await cancelled_in_every_turn(work(), after + 1)
+    await cancel_in_every_turn(work(), after + 1)
     assert thing.closed
 
 
@@ -85,7 +85,7 @@ def test_a_loop_that_ends_waits_for_a_cleanup() -> None:
 
 @asynchronous
 async def test_ending_tasks_returns_when_they_have_ended() -> None:
-    tasks = [Stubborn(), Stubborn()]
+    tasks = [SlowlyCancelled(), SlowlyCancelled()]
     await asyncio.sleep(0)
     await end(*(one.task for one in tasks))
     assert all(one.ended for one in tasks)
@@ -94,9 +94,9 @@ async def test_ending_tasks_returns_when_they_have_ended() -> None:
 
 @asynchronous
 async def test_ending_tasks_is_not_cut_short() -> None:
-    one = Stubborn()
+    one = SlowlyCancelled()
     await asyncio.sleep(0)
-    await cancelled_in_every_turn(end(one.task))
+    await cancel_in_every_turn(end(one.task))
     assert one.ended
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from streamrec.flow.forks import watch
-from tests.children import in_child
+from tests.forked_children import in_forked_child
 
 # Python 3.12 and later warn of each fork of a process with several threads, as this one may be.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -23,8 +23,8 @@ class Owner:
 def test_a_child_is_told_and_its_parent_is_not() -> None:
     owner = Owner()
     watch(owner)
-    assert in_child(lambda: owner.times) == 1
-    assert in_child(lambda: in_child(lambda: owner.times)) == 2
+    assert in_forked_child(lambda: owner.times) == 1
+    assert in_forked_child(lambda: in_forked_child(lambda: owner.times)) == 2
     assert owner.times == 0
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from streamrec.flow.silence import Silence
-from tests.pipeline.simulated import simulated
+from tests.pipeline.simulated_store import simulated
 
 
 @simulated

@@ -18,7 +18,7 @@ from streamrec.formats.images.image import (
     encode_png,
 )
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
-from tests.formats.pictures.made import (
+from tests.formats.pictures.encoded import (
     PNG_KINDS,
     animation,
     noise,

@@ -14,7 +14,7 @@ import pytest
 
 from streamrec.kernel.choice import VARIABLE
 from tests.feeder.test_daemon import PROGRAM as DAEMON
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

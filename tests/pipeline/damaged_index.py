@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamrec.formats.shards.index import Index, index_url
 from streamrec.formats.shards.tfrecord import frame
-from tests.formats.damaged import KINDS, oracle, payloads
+from tests.formats.damaged_shards import KINDS, oracle, payloads
 from tests.plan.record_orders import entry
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from streamrec.plan.mixture import NOTHING, component_seed, draws_of
 from streamrec.plan.order import ShardOrder
 from streamrec.plan.window import Windows, records_until
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.small_datasets import settings_of, write
 from tests.plan.oracle import plainly_drawn
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from streamrec.errors import ConfigError, MalformedPosition, OtherOrder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.damaged_index import Damaged, damaged
-from tests.pipeline.drawn import Shards, orders, shards_of
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import (
+from tests.pipeline.small_datasets import (
     contents,
     identities,
     oracle,
@@ -35,6 +34,7 @@ from tests.pipeline.shards import (
     write,
     write_index,
 )
+from tests.pipeline.strategies import Shards, orders, shards_of
 from tests.pipeline.test_damage import ALL, rows
 from tests.support import asynchronous, examples
 
@@ -47,13 +47,13 @@ ORDERS = orders(
     3,
     length_buckets=st.integers(2, 5),
     batch_size=st.integers(1, 9),
-    filter=st.sampled_from([None, own.is_short]),
+    filter=st.sampled_from([None, user_functions.is_short]),
 )
 FEW = settings(max_examples=examples(40), deadline=None)
 BY = pytest.mark.parametrize("by", ["shard", "record"])
 
 
-def again(batch: Batch) -> Position:
+def position_after(batch: Batch) -> Position:
     return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 
 
@@ -89,7 +89,7 @@ def test_delivers_what_the_oracle_says_wherever_it_is_resumed(
         assert identities(whole) == pairs
         assert contents(whole) == [payload(s, i, shards[s][i]) for s, i in pairs]
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(tail) == identities(whole[k:])
             assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
         await dataset.aclose()
@@ -166,7 +166,7 @@ async def test_a_mix_is_sorted_into_buckets_after_it_was_drawn(tmp_path: Path) -
     assert Counter(identities(whole)) == Counter(every)
     assert padding([lengths_of([batch]) for batch in whole]) < 0.2
     for k, batch in enumerate(whole, start=1):
-        tail = await receive_all(dataset, position=again(batch))
+        tail = await receive_all(dataset, position=position_after(batch))
         assert identities(tail) == identities(whole[k:])
     await dataset.aclose()
 
@@ -186,7 +186,9 @@ def test_damage_is_left_out_or_masked_and_resumed(
         if by == "record":
             assert len(whole) == dataset.length(order["batch_size"], 1)
         for k, batch in enumerate(whole, start=1):
-            assert rows(await receive_all(dataset, position=again(batch))) == rows(whole[k:])
+            assert rows(await receive_all(dataset, position=position_after(batch))) == rows(
+                whole[k:]
+            )
         await dataset.aclose()
 
     with tempfile.TemporaryDirectory() as directory:
@@ -237,7 +239,7 @@ async def test_states_of_another_number_of_buckets_are_refused(tmp_path: Path) -
     for buckets in (None, 2, 3):
         values: Any = {"batch_size": 2, "shuffle_window": 90, "length_buckets": buckets}
         dataset = await Dataset.open(settings_of(source, **values))
-        saved[buckets] = again((await receive_all(dataset))[0])
+        saved[buckets] = position_after((await receive_all(dataset))[0])
         for other, position in saved.items():
             if other != buckets:
                 with pytest.raises(OtherOrder, match=f"'{buckets} length buckets'"):

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ConfigError, OtherOrder
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline.drawn import Shards, orders, shards_of
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline.small_datasets import (
     contents,
     identities,
     payload,
+    position_after,
     receive_all,
     record_oracle,
     settings_of,
     write,
     write_index,
 )
+from tests.pipeline.strategies import Shards, orders, shards_of
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_stop_at_every_k_and_resume(
         dataset = await Dataset.open(settings_of(source, **{**values, "batch_size": batch_size}))
         whole = await receive_all(dataset)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(whole[:k]) + identities(tail) == identities(whole)
             if ends:
                 assert [len(b) for b in whole[:k] + tail] == [len(b) for b in whole]
@@ -144,7 +144,7 @@ def test_one_state_serves_every_rank_of_every_world_size(
                 continue
             step = data.draw(st.integers(1, len(expected)))
             rank = data.draw(st.integers(0, world_size - 1))
-            state = again(ranks[rank][step - 1])
+            state = position_after(ranks[rank][step - 1])
             after = data.draw(st.sampled_from([1, 2, 3, 4, 6, 12]))
             assert in_global_batches(await read(after, state)) == expected[step:]
 
@@ -209,7 +209,9 @@ def test_a_rank_without_a_record_in_the_last_batch_still_gets_one(tmp_path: Path
         for rank in (1, 2, 3):
             first, second = ranks[rank]
             assert contents([second]) == contents([first])
-            tail = await receive_all(dataset, rank=rank, world_size=4, position=again(first))
+            tail = await receive_all(
+                dataset, rank=rank, world_size=4, position=position_after(first)
+            )
             assert contents(tail) == contents([second])
             assert tail[0].mask is not None
             assert tail[0].mask.tolist() == [False]
@@ -235,7 +237,7 @@ def test_endless_streams_go_on_over_epochs(
         expected = oracle.rank(0, 1, range(3 + most * size // every))[: most * size]
         assert identities(whole) == [(s, i) for _, s, i in expected]
         for k in (1, most // 2, most - 1):
-            tail = await receive_all(dataset, position=again(whole[k - 1]), most=most - k)
+            tail = await receive_all(dataset, position=position_after(whole[k - 1]), most=most - k)
             assert identities(tail) == identities(whole[k:])
         epochs = [batch.next_position.epoch for batch in whole]
         assert epochs == sorted(epochs)
@@ -258,13 +260,13 @@ def test_the_next_run_is_the_next_epoch(tmp_path: Path) -> None:
         }
         dataset = await Dataset.open(settings_of(source, **values))
         first = await receive_all(dataset)
-        run = dataset.run(rank=0, world_size=1, batch_size=4, position=again(first[-1]))
+        run = dataset.run(rank=0, world_size=1, batch_size=4, position=position_after(first[-1]))
         async with run:
             assert [batch async for batch in _rest(run)] == []
         second = await receive_all(dataset, position=run.position)
         assert Counter(identities(first)) == Counter(identities(second))
         assert identities(first) != identities(second)
-        tail = await receive_all(dataset, position=again(second[2]))
+        tail = await receive_all(dataset, position=position_after(second[2]))
         assert identities(second[:3]) + identities(tail) == identities(second)
         assert {batch.epoch for batch in second} == {1}
         await dataset.aclose()
@@ -291,13 +293,13 @@ def test_states_of_another_index_or_order_are_refused(tmp_path: Path) -> None:
         (batch,) = await receive_all(dataset, most=1)
         by_shard = await Dataset.open(settings_of(source, **values))
         with pytest.raises(OtherOrder, match="order was 'record:"):
-            await receive_all(by_shard, position=again(batch))
+            await receive_all(by_shard, position=position_after(batch))
         await by_shard.aclose()
         await dataset.aclose()
         await asyncio.to_thread(write_index, source, 90)
         other = await Dataset.open(settings_of(source, index=True, **values))
         with pytest.raises(OtherOrder, match="order was 'record:"):
-            await receive_all(other, position=again(batch))
+            await receive_all(other, position=position_after(batch))
         await other.aclose()
 
     asyncio.run(main())

@@ -15,15 +15,15 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
-from tests.pipeline.drawn import orders, shards_of
-from tests.pipeline.shards import contents, identities, oracle, payload
-from tests.pipeline.simulated import (
+from tests.pipeline.simulated_store import (
     NO_TROUBLE,
     InlineExecutor,
     SimulatedStore,
     Trouble,
     simulated,
 )
+from tests.pipeline.small_datasets import contents, identities, oracle, payload
+from tests.pipeline.strategies import orders, shards_of
 from tests.pipeline.test_corners import dataset_over, receive
 from tests.support import examples
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.pipeline.dataset import Dataset
-    from tests.pipeline.drawn import Shards
+    from tests.pipeline.strategies import Shards
 
 MANY = settings(
     max_examples=examples(100),

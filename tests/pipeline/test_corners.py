@@ -17,8 +17,8 @@ from streamrec.pipeline import run as run_module
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch import inflater as inflate_module
 from streamrec.stores.base import ObjectInfo
-from tests.pipeline.shards import identities, oracle, settings_of
-from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.small_datasets import identities, oracle, settings_of
 from tests.support import examples
 
 if TYPE_CHECKING:

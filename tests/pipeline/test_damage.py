@@ -28,8 +28,8 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.streams.read_records import read_records
-from tests.formats.damaged import damaged_shards, oracle
-from tests.pipeline.shards import identities, receive_all, settings_of
+from tests.formats.damaged_shards import damaged_shards, oracle
+from tests.pipeline.small_datasets import identities, receive_all, settings_of
 from tests.support import examples
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.position import Position
 from streamrec.values.columns import BytesColumn
-from tests.formats.damaged import damaged_shards, oracle
-from tests.pipeline.shards import identities
+from tests.formats.damaged_shards import damaged_shards, oracle
+from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_damage import ALL, FEW_BYTES, collect, flipped, rows, write
 from tests.support import examples
 

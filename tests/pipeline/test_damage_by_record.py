@@ -27,7 +27,7 @@ from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.damaged_index import Damaged, damaged
-from tests.pipeline.shards import again, receive_all, record_oracle, settings_of
+from tests.pipeline.small_datasets import position_after, receive_all, record_oracle, settings_of
 from tests.pipeline.test_damage import ALL, flipped, rows, run_to_the_end
 from tests.support import examples
 
@@ -107,7 +107,7 @@ def test_stop_at_every_k(few: Damaged, order: dict[str, Any], size: int, ends: s
         whole = await receive_all(dataset)
         assert len(whole) == dataset.length(size, 1)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert rows(tail) == rows(whole[k:])
         await dataset.aclose()
 
@@ -169,7 +169,7 @@ def test_all_ranks_have_equal_counts_and_one_state_serves_them(
             if batches:
                 step = data.draw(st.integers(1, len(batches)))
                 after = data.draw(st.sampled_from([1, 2, 4]))
-                tail, _ = await global_batches(source, after, again(batches[step - 1]))
+                tail, _ = await global_batches(source, after, position_after(batches[step - 1]))
                 assert tail == alone[step:]
 
     with tempfile.TemporaryDirectory() as directory:

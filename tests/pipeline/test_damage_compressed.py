@@ -14,8 +14,8 @@ from streamrec.formats.shards.compression import Decompressor
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.plan.position import Position
 from tests.pipeline.fetch.test_inflater import PACKED, batches_of, dataset_of, failure_of, pack
-from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.shards import contents, identities
+from tests.pipeline.scripted_store import ScriptedStore
+from tests.pipeline.small_datasets import contents, identities
 from tests.pipeline.test_damage import (
     ALL,
     FEW_BYTES,

@@ -15,9 +15,16 @@ from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.lane import quarantine as quarantine_module
-from tests.pipeline.drawn import shards_of
-from tests.pipeline.shards import Record, again, contents, identities, oracle, payload
-from tests.pipeline.simulated import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, simulated
+from tests.pipeline.small_datasets import (
+    Record,
+    contents,
+    identities,
+    oracle,
+    payload,
+    position_after,
+)
+from tests.pipeline.strategies import shards_of
 from tests.pipeline.test_corners import dataset_over
 from tests.support import examples
 
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
     from streamrec.values.batch import Batch
-    from tests.pipeline.drawn import Shards
+    from tests.pipeline.strategies import Shards
 
 MANY = settings(
     max_examples=examples(30),
@@ -164,7 +171,7 @@ async def goes_on_in_order(
     is_hopeless = any(lane and not whole for lane, whole in zip(every, lanes, strict=True))
     assume(not is_hopeless or "counted" not in {before, after})  # there it is an error
     batches = await read(store, shards, order, before)
-    for k, position in enumerate([None, *map(again, batches)]):
+    for k, position in enumerate([None, *map(position_after, batches)]):
         if after == "counted" and k > steps_of(shards, order):
             break
         tail = await read(store, shards, order, after, position)
@@ -191,7 +198,7 @@ async def goes_on_with_buckets(
     batches = await read(store, shards, order, before)
     whole = pairs(intact(await read(store, shards, order, "skip"), shards, damage))
     count = sum(map(len, shards)) - len(damage)
-    for k, position in enumerate([None, *map(again, batches)]):
+    for k, position in enumerate([None, *map(position_after, batches)]):
         if after == "counted" and k > steps_of(shards, order):
             break
         tail = await read(store, shards, order, after, position)

@@ -7,8 +7,8 @@ import pytest
 
 from streamrec.errors import ObjectNotFound
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline import own
-from tests.pipeline.shards import receive_all, settings_of, write, write_index
+from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import receive_all, settings_of, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def test_shards_are_sorted_and_lanes_follow_their_number(tmp_path: Path) -
         ({"length_buckets": 2}, 48, 1),
         ({"shuffle": True}, 48, 3),
         ({"shuffle": True, "index": True}, 48, 1),
-        ({"shuffle": True, "index": True, "filter": own.is_short}, 48, 1),
+        ({"shuffle": True, "index": True, "filter": user_functions.is_short}, 48, 1),
         ({"shuffle": True, "lanes": 7}, 7, 15),
         ({"shuffle": True, "lanes": 64}, 64, 2),
         ({"shuffle": True, "lanes": 73}, 73, 1),

@@ -18,8 +18,8 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.dataset_index import load_index
 from streamrec.stores.base import ObjectInfo
-from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.shards import contents, receive_all, settings_of, write, write_index
+from tests.pipeline.scripted_store import ScriptedStore
+from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index
 from tests.plan.record_orders import index_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
-from tests.pipeline.shards import settings_of, write, write_index
+from tests.pipeline.small_datasets import settings_of, write, write_index
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

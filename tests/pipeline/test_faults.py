@@ -23,14 +23,14 @@ from streamrec.errors import (
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.fetch.range_downloader import PATIENCE_AT_START, SILENCE
-from tests.pipeline.shards import identities
-from tests.pipeline.simulated import (
+from tests.pipeline.simulated_store import (
     NO_TROUBLE,
     InlineExecutor,
     SimulatedStore,
     Trouble,
     simulated,
 )
+from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over
 from tests.support import examples
 

@@ -10,8 +10,8 @@ from streamrec.errors import ConfigError, FunctionFailed
 from streamrec.pipeline.functions import NONE, Function, Functions, load, name_of, portable
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn, Ragged
-from tests.pipeline import own
-from tests.pipeline.shards import settings_of
+from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,21 +28,21 @@ class Threshold:
 
 class TestNames:
     def test_a_function_a_name_and_an_object(self) -> None:
-        assert name_of(own.is_even) == "tests.pipeline.own:is_even"
+        assert name_of(user_functions.is_even) == "tests.pipeline.user_functions:is_even"
         assert name_of("a.b:c") == "a.b:c"
         assert name_of(Threshold()) == f"{__name__}:Threshold"
         assert name_of(lambda c: c).endswith("<lambda>")
 
     def test_found_by_its_name(self) -> None:
-        assert load("map", "tests.pipeline.own:squared") is own.squared
+        assert load("map", "tests.pipeline.user_functions:squared") is user_functions.squared
         assert load("map", f"{__name__}:Threshold.__call__") is Threshold.__call__
 
     @pytest.mark.parametrize(
         ("name", "why"),
         [
             ("no.such.module:f", "importing no.such.module raised ModuleNotFoundError"),
-            ("tests.pipeline.own:absent", "has no such function"),
-            ("tests.pipeline.own:__doc__", "has no such function"),
+            ("tests.pipeline.user_functions:absent", "has no such function"),
+            ("tests.pipeline.user_functions:__doc__", "has no such function"),
         ],
     )
     def test_names_of_nothing(self, name: str, why: str) -> None:
@@ -50,7 +50,7 @@ class TestNames:
             load("filter", name)
 
     def test_what_another_process_can_find(self) -> None:
-        assert portable("map", own.squared) == "tests.pipeline.own:squared"
+        assert portable("map", user_functions.squared) == "tests.pipeline.user_functions:squared"
         assert portable("map", "anything:at_all") == "anything:at_all"
         assert portable("map", Threshold.__call__) == f"{__name__}:Threshold.__call__"
 
@@ -63,18 +63,18 @@ class TestNames:
             "lambda": lambda columns: columns,
             "local": local,
             "object": Threshold(),
-            "partial": partial(own.squared),
-            "main": own.summed,
+            "partial": partial(user_functions.squared),
+            "main": user_functions.summed,
         }
         if kind == "main":
-            monkeypatch.setattr(own.summed, "__module__", "__main__")
+            monkeypatch.setattr(user_functions.summed, "__module__", "__main__")
         with pytest.raises(ConfigError, match=r"'map' is .*module of its own, or set engine="):
             portable("map", functions[kind])
 
 
 class TestCalls:
     def test_a_filter_gives_a_mask(self) -> None:
-        mask = Function("filter", own.is_even).keep(COLUMNS, ORIGIN, URL_OF)
+        mask = Function("filter", user_functions.is_even).keep(COLUMNS, ORIGIN, URL_OF)
         assert mask.tolist() == [True, False, True, False]
 
     @pytest.mark.parametrize(
@@ -116,12 +116,13 @@ class TestCalls:
 
     def test_a_failure_says_which_records_and_keeps_its_cause(self) -> None:
         with pytest.raises(FunctionFailed) as caught:
-            Function("map", own.careless).apply(COLUMNS, ORIGIN, URL_OF)
+            Function("map", user_functions.raise_key_error).apply(COLUMNS, ORIGIN, URL_OF)
         error = caught.value
         assert error.fields() == {"setting": "map", "url": "two", "record": 7}
         assert isinstance(error.__cause__, KeyError)
         assert str(error) == (
-            "setting map, two, record 7: tests.pipeline.own:careless raised KeyError: 'no such "
+            "setting map, two, record 7: tests.pipeline.user_functions:raise_key_error raised "
+            "KeyError: 'no such "
             "column'; it was called with 3 records, the last of them record 0 of three: mend the "
             "function"
         )
@@ -129,11 +130,19 @@ class TestCalls:
 
 def test_those_of_a_dataset() -> None:
     functions = Functions.of(
-        settings_of("x", filter="tests.pipeline.own:is_even", map=own.squared, transform=len)
+        settings_of(
+            "x",
+            filter="tests.pipeline.user_functions:is_even",
+            map=user_functions.squared,
+            transform=len,
+        )
     )
     assert functions.filter is not None
-    assert repr(functions.filter) == "<Function tests.pipeline.own:is_even for filter>"
-    assert functions.in_lanes == "filter tests.pipeline.own:is_even, map tests.pipeline.own:squared"
+    assert repr(functions.filter) == "<Function tests.pipeline.user_functions:is_even for filter>"
+    assert (
+        functions.in_lanes
+        == "filter tests.pipeline.user_functions:is_even, map tests.pipeline.user_functions:squared"
+    )
     assert Functions.of(settings_of("x")) == NONE
     assert NONE.in_lanes == ""
 

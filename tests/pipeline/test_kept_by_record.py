@@ -25,23 +25,23 @@ from streamrec.errors import (
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.damaged_index import Damaged, damaged
-from tests.pipeline.drawn import Shards, orders, shards_of
 from tests.pipeline.lane.test_packing_stage import FEATURES, delivered, tokens_of
 from tests.pipeline.lane.test_packing_stage import contents as packs
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline.small_datasets import (
     contents,
     identities,
     payload,
+    position_after,
     receive_all,
     record_oracle,
     settings_of,
     write,
     write_index,
 )
+from tests.pipeline.strategies import Shards, orders, shards_of
 from tests.pipeline.test_damage import ALL, rows
 from tests.support import examples
 
@@ -62,7 +62,7 @@ FEW = settings(max_examples=examples(25), deadline=None)
 
 
 def is_kept(length: int) -> bool:
-    """Return whether ``own.is_short`` keeps a record of this length."""
+    """Return whether ``user_functions.is_short`` keeps a record of this length."""
     return length % 3 != 0
 
 
@@ -80,7 +80,7 @@ def indexed(directory: str, shards: Shards, chunk: int) -> str:
 def test_the_order_is_that_of_the_kept_records_and_every_resume_is_exact(
     shards: Shards, chunk: int, order: dict[str, Any], skips: bool
 ) -> None:
-    values = {**order, "filter": own.is_short, "index": True}
+    values = {**order, "filter": user_functions.is_short, "index": True}
     careful = {"on_corrupt": "skip", "corrupt_budget": 1} if skips else {}
 
     async def main(source: str) -> None:
@@ -92,7 +92,7 @@ def test_the_order_is_that_of_the_kept_records_and_every_resume_is_exact(
         assert identities(whole) == expected
         assert contents(whole) == [payload(s, i, shards[s][i]) for s, i in expected]
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(other, position=again(batch))
+            tail = await receive_all(other, position=position_after(batch))
             assert identities(whole[:k] + tail) == expected
             if order["batch_size"]:
                 assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
@@ -113,13 +113,15 @@ def test_what_is_intact_is_kept_or_not_and_damage_leaves_no_rows(
 
     async def main(source: str) -> None:
         careful: Any = {"on_corrupt": "skip", "corrupt_budget": ALL, "index": True}
-        dataset = await Dataset.open(settings_of(source, filter=own.is_short, **careful, **order))
+        dataset = await Dataset.open(
+            settings_of(source, filter=user_functions.is_short, **careful, **order)
+        )
         whole = await receive_all(dataset)
         epochs = order["epochs"]
         assert Counter(contents(whole)) == Counter({row: kept[row] * epochs for row in kept})
         assert all(batch.mask is None for batch in whole)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert rows(tail) == rows(whole[k:])
         await dataset.aclose()
 
@@ -135,7 +137,7 @@ def test_every_token_once_an_epoch_and_every_resume_is_exact(
     few = tuple(tuple(length % 13 for length in lengths) for lengths in shards)
     values = {**order, "pack": pack, "index": True, "features": FEATURES}
     values["batch_size"] = order["batch_size"] or 1
-    values |= {"filter": own.has_even_number} if filters else {}
+    values |= {"filter": user_functions.has_even_number} if filters else {}
 
     async def main(source: str) -> None:
         dataset = await Dataset.open(settings_of(source, **values))
@@ -150,7 +152,7 @@ def test_every_token_once_an_epoch_and_every_resume_is_exact(
         )
         assert Counter(delivered(whole)) == Counter(dict.fromkeys(expected, order["epochs"]))
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert packs(tail) == packs(whole[k:])
             assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
         await dataset.aclose()
@@ -180,7 +182,7 @@ async def global_batches(
     await dataset.aclose()
     steps = zip(*ranks, strict=True)
     together = [sorted(str(row) for batch in step for row in rows_of(batch)) for step in steps]
-    return together, [again(batches[-1]) for batches in ranks]
+    return together, [position_after(batches[-1]) for batches in ranks]
 
 
 def rows_of(batch: Batch) -> list[Any]:
@@ -191,9 +193,13 @@ def rows_of(batch: Batch) -> list[Any]:
 
 STAGES = st.sampled_from(
     [
-        {"filter": own.is_short},
+        {"filter": user_functions.is_short},
         {"pack": Pack(6, bins=2), "features": FEATURES},
-        {"pack": Pack(5, split=True), "features": FEATURES, "filter": own.has_even_number},
+        {
+            "pack": Pack(5, split=True),
+            "features": FEATURES,
+            "filter": user_functions.has_even_number,
+        },
     ]
 )
 
@@ -240,7 +246,7 @@ def source(tmp_path: Path) -> str:
 
 def opened(source: str, world_size: int = 1, place: Any = None, **values: Any) -> None:
     async def main() -> None:
-        values.setdefault("filter", own.is_short)
+        values.setdefault("filter", user_functions.is_short)
         dataset = await Dataset.open(settings_of(source, index=True, batch_size=2, **values))
         try:
             dataset.run(rank=0, world_size=world_size, batch_size=2, position=place)
@@ -267,9 +273,9 @@ def test_nobody_knows_the_length_of_what_is_kept(source: str) -> None:
         return dataset.length(2, 1)
 
     assert asyncio.run(length()) == 9
-    assert asyncio.run(length(filter=own.is_short)) is None
+    assert asyncio.run(length(filter=user_functions.is_short)) is None
     assert asyncio.run(length(pack=Pack(8))) is None
-    assert asyncio.run(length(filter=own.is_short, steps_per_epoch=4)) == 4
+    assert asyncio.run(length(filter=user_functions.is_short, steps_per_epoch=4)) == 4
 
 
 def test_nobody_can_seek_a_step_of_what_is_kept(source: str) -> None:
@@ -283,9 +289,9 @@ def test_the_order_of_what_is_kept_is_another(source: str) -> None:
         dataset = await Dataset.open(settings_of(source, index=True, batch_size=2, **values))
         (batch,) = await receive_all(dataset, most=1)
         await dataset.aclose()
-        return again(batch)
+        return position_after(batch)
 
-    counted, kept = asyncio.run(state()), asyncio.run(state(filter=own.is_short))
+    counted, kept = asyncio.run(state()), asyncio.run(state(filter=user_functions.is_short))
     with pytest.raises(OtherOrder, match="order was 'record:"):
         opened(source, place=counted)
     with pytest.raises(OtherOrder, match="order was 'record, as kept:"):
@@ -297,11 +303,11 @@ def test_the_order_of_what_is_kept_is_another(source: str) -> None:
 def test_places_outside_of_their_chunks_are_refused(source: str, name: str, value: int) -> None:
     async def first() -> Position:
         dataset = await Dataset.open(
-            settings_of(source, index=True, batch_size=2, lanes=3, filter=own.is_short)
+            settings_of(source, index=True, batch_size=2, lanes=3, filter=user_functions.is_short)
         )
         (batch,) = await receive_all(dataset, most=1)
         await dataset.aclose()
-        return again(batch)
+        return position_after(batch)
 
     position = asyncio.run(first())
     opened(source, lanes=3, place=position)
@@ -316,7 +322,7 @@ def test_a_lane_of_which_nothing_is_kept_does_not_go_on_for_ever(tmp_path: Path)
 
     async def main() -> None:
         values: dict[str, Any] = {"index": True, "batch_size": 1, "epochs": None, "lanes": 2}
-        dataset = await Dataset.open(settings_of(source, filter=own.is_short, **values))
+        dataset = await Dataset.open(settings_of(source, filter=user_functions.is_short, **values))
         try:
             await receive_all(dataset)
         finally:
@@ -333,7 +339,7 @@ def test_a_lane_in_which_nothing_is_intact_does_not_go_on_for_ever(tmp_path: Pat
         values: dict[str, Any] = {"index": True, "batch_size": 1, "epochs": None, "lanes": 2}
         careful: dict[str, Any] = {"on_corrupt": "skip", "corrupt_budget": ALL}
         dataset = await Dataset.open(
-            settings_of(hole.write(tmp_path), filter=own.is_short, **values, **careful)
+            settings_of(hole.write(tmp_path), filter=user_functions.is_short, **values, **careful)
         )
         try:
             await receive_all(dataset)

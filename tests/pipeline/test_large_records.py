@@ -33,8 +33,8 @@ from tests.pipeline.fetch.test_inflater import (
     pack,
 )
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.shards import contents, settings_of, write, write_index
+from tests.pipeline.scripted_store import ScriptedStore
+from tests.pipeline.small_datasets import contents, settings_of, write, write_index
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:

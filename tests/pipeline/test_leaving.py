@@ -17,11 +17,11 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from tests.cancelled import cancelled_in_every_turn
+from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import eventually, until
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.small_datasets import settings_of, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def made(kind: str, directory: Path) -> DatasetSettings:
     more: dict[str, dict[str, Any]] = {
         "shuffled": {"shuffle": True, "shuffle_window": "1MiB"},
         "single records": {"batch_size": None},
-        "filtered": {"filter": own.is_short},
+        "filtered": {"filter": user_functions.is_short},
         "skipping": {"on_corrupt": "skip", "corrupt_budget": 1},
     }
     return settings_of(source, **{**values, **more.get(kind, {})})
@@ -137,7 +137,7 @@ async def test_leaving_is_not_cut_short(kind: str, tmp_path: Path) -> None:
 
     reading = asyncio.create_task(read())
     await received.wait()
-    await cancelled_in_every_turn(asyncio.wait_for(reading, None))
+    await cancel_in_every_turn(asyncio.wait_for(reading, None))
     assert not working()
     await lets_go(run)
     await dataset.aclose()
@@ -171,7 +171,7 @@ async def test_a_halt_is_not_cut_short(tmp_path: Path) -> None:
     dataset = await Dataset.open(made("plain", tmp_path))
     async with new_run(dataset) as run:
         await run.receive()
-        await cancelled_in_every_turn(run.halt())
+        await cancel_in_every_turn(run.halt())
         assert not working() - {"streamrec-decode_0", "streamrec-decode_1"}
         assert run._stages.fetcher.pool.idle == 0
         end = await run.halt()

@@ -15,7 +15,7 @@ from streamrec.config import Pack
 from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.lane.test_mix_source import (
     CODE,
     ENDLESS,
@@ -30,7 +30,7 @@ from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import contents as packs
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import again, identities, receive_all, settings_of
+from tests.pipeline.small_datasets import identities, position_after, receive_all, settings_of
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class TestBehindTheMix:
         self, tmp_path: Path, mix: Any, order: dict[str, Any], exhausted: str
     ) -> None:
         async def main() -> None:
-            values = {**order, "exhausted": exhausted, "filter": own.is_short}
+            values = {**order, "exhausted": exhausted, "filter": user_functions.is_short}
             components, settings = written(tmp_path, mix, values)
             dataset = await Dataset.open(settings)
             whole = await receive_all(dataset)
             assert identities(whole) == expected(components, dataset, keep=lambda n: n % 3 != 0)
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=again(batch))
+                tail = await receive_all(dataset, position=position_after(batch))
                 assert identities(whole[:k] + tail) == identities(whole)
             await dataset.aclose()
 
@@ -62,7 +62,7 @@ class TestBehindTheMix:
     async def test_a_filter_that_keeps_nothing_of_an_endless_mix_is_an_error(
         self, tmp_path: Path
     ) -> None:
-        values = {**ENDLESS, "filter": own.nothing}
+        values = {**ENDLESS, "filter": user_functions.keep_nothing}
         settings = mix_of(tmp_path, {"web": WEB, "code": CODE}, {"web": 2, "code": 1}, **values)
         dataset = await Dataset.open(settings)
         with pytest.raises(DataError, match="the filter has kept no record"):
@@ -101,7 +101,7 @@ class TestBehindTheMix:
             )
             whole = await receive_all(dataset)
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=again(batch))
+                tail = await receive_all(dataset, position=position_after(batch))
                 assert packs(whole[:k] + tail) == packs(whole)
                 assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
             if "exhausted" in more and pack.split:
@@ -126,7 +126,7 @@ class TestBehindTheMix:
         everything = [(shard, i) for shard, count in lengths for i in range(count)]
         assert sorted(identities(whole)) == [pair for pair in everything if pair != (2, 2)]
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(whole[:k] + tail) == identities(whole)
         await dataset.aclose()
 
@@ -153,7 +153,7 @@ class TestBehindTheMix:
         whole = identities(await receive_all(second))
         assert len(whole) == sum(map(len, CODE + WEB)) - 1
         for k, batch in enumerate(begun, start=1):
-            tail = identities(await receive_all(second, position=again(batch)))
+            tail = identities(await receive_all(second, position=position_after(batch)))
             given = [pair for pair in identities(begun[:k]) if pair != (2, 2)]
             assert sorted(given + tail) == sorted(whole)
         await first.aclose()
@@ -192,7 +192,7 @@ async def test_compressed_components(tmp_path: Path) -> None:
     whole = await receive_all(dataset)
     assert identities(whole) == pairs
     for k, batch in enumerate(whole, start=1):
-        tail = await receive_all(dataset, position=again(batch))
+        tail = await receive_all(dataset, position=position_after(batch))
         assert identities(whole[:k] + tail) == pairs
     await dataset.aclose()
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from streamrec.errors import ConfigError, CorruptRecord, DataError, ObjectChanged, TruncatedShard
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline.small_datasets import (
     contents,
     global_batches,
     identities,
     oracle,
     payload,
+    position_after,
     receive_all,
     receive_ranks,
     settings_of,
@@ -94,7 +94,7 @@ def test_stop_at_every_k_and_resume(
         dataset = await Dataset.open(settings_of(source, **order))
         whole = await receive_all(dataset)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(whole[:k]) + identities(tail) == identities(whole)
             if order["batch_size"]:
                 assert [len(b) for b in whole[:k] + tail] == [len(b) for b in whole]

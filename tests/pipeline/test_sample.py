@@ -22,7 +22,7 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import sample
 from streamrec.pipeline.sample import First, first_records
 from streamrec.stores import read_range
-from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

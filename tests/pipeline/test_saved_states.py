@@ -11,9 +11,9 @@ import pytest
 from streamrec.config import Pack
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.mixes import mix_of
-from tests.pipeline.shards import identities, receive_all, settings_of, write, write_index
+from tests.pipeline.small_datasets import identities, receive_all, settings_of, write, write_index
 from tests.pipeline.test_leaving import FEATURES, tokens
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ STATES = {
     "by record, as kept": (
         '{"version": 2, "fingerprint": {"names": "1777be5f3727062d", "shards": 9, "order"'
         ': "record, as kept:8f2beec4f40a4725", "lanes": 4, "shuffle": true, "seed": 5, "s'
-        'huffle_window": 4000, "global_batch": 8, "stages": "filter tests.pipeline.own:is'
-        '_short"}, "rank": 0, "world_size": 1, "step": 9, "run_epoch": 0, "epoch": 0, "sk'
+        'huffle_window": 4000, "global_batch": 8, "stages": "filter tests.pipeline.user_functions:'
+        'is_short"}, "rank": 0, "world_size": 1, "step": 9, "run_epoch": 0, "epoch": 0, "sk'
         'ip": 0, "packed": "1OWyM0>%La0R{m90|Ws9009yJ0003^f(qE}001;L15if-3I"}'
     ),
 }  # fmt: skip
@@ -90,7 +90,7 @@ def settings(kind: str, directory: Path) -> DatasetSettings:
         "one shard open": SHUFFLE | {"lanes": 9},
         "open shards": SHUFFLE | {"lanes": 2},
         "by record": SHUFFLE | {"index": True},
-        "by record, as kept": SHUFFLE | {"index": True, "filter": own.is_short},
+        "by record, as kept": SHUFFLE | {"index": True, "filter": user_functions.is_short},
     }
     return settings_of(source, **{**values, **more[kind]})
 

@@ -15,8 +15,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.fetch import inflater as inflate_module
 from streamrec.pipeline.lane import quarantine as quarantine_module
-from tests.pipeline.shards import identities
-from tests.pipeline.simulated import InlineExecutor, SimulatedStore, Trouble, simulated
+from tests.pipeline.simulated_store import InlineExecutor, SimulatedStore, Trouble, simulated
+from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over
 
 SHARDS, RECORDS, SIZE = 4, 20, 60_000

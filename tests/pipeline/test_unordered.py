@@ -14,8 +14,8 @@ from streamrec.errors import ConfigError, OtherOrder, StreamrecError
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline import run as run_module
 from streamrec.plan.position import Position
-from tests.pipeline.shards import identities
-from tests.pipeline.simulated import InlineExecutor, Trouble, simulated
+from tests.pipeline.simulated_store import InlineExecutor, Trouble, simulated
+from tests.pipeline.small_datasets import identities
 from tests.pipeline.test_corners import build, dataset_over
 from tests.support import examples
 

@@ -25,7 +25,7 @@ from streamrec.errors import (
 from streamrec.formats.shards.compression import HEAD, Compressor, detect
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.shards.verify import ShardReport, check, index_of
-from tests.formats.damaged import damaged_shards, oracle
+from tests.formats.damaged_shards import damaged_shards, oracle
 from tests.support import examples
 
 pytestmark = pytest.mark.both_kernels

@@ -11,7 +11,7 @@ import pytest
 from streamrec.devstore import DevStore
 from streamrec.errors import ConfigError, ObjectNotFound
 from streamrec.stores import ObjectInfo, Stores
-from tests.cancelled import cancelled_in_every_turn
+from tests.cancellation import cancel_in_every_turn
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Closing:
 async def test_closing_is_not_cut_short() -> None:
     stores, made = Stores(), [Closing(), Closing(), Closing()]
     stores._stores = dict(zip("abc", made, strict=True))  # type: ignore[arg-type]
-    await cancelled_in_every_turn(stores.aclose())
+    await cancel_in_every_turn(stores.aclose())
     assert all(store.closed for store in made)
 
 

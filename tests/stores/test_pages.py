@@ -20,7 +20,7 @@ from streamrec.stores.pages import (
     walk,
     with_retries,
 )
-from tests.cancelled import TURNS, cancelled_in_every_turn
+from tests.cancellation import TURNS, cancel_in_every_turn
 from tests.plan.test_key_space import KEYS
 from tests.support import asynchronous
 
@@ -144,7 +144,7 @@ async def test_leaving_early_is_not_cut_short() -> None:
     listing.lingers = TURNS
     found = walk(listing.fetch, HEAD)
     await anext(found)
-    await cancelled_in_every_turn(found.aclose())
+    await cancel_in_every_turn(found.aclose())
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

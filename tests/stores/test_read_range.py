@@ -8,7 +8,7 @@ from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.flow import retry
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.read_range import RETRIES, read_range
-from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 
 DATA = bytes(range(100))

@@ -12,7 +12,7 @@ from streamrec.streams.cursor import Cursor
 from streamrec.streams.ranks import Rank
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
-from tests.feeder.double import ROWS, batch, position
+from tests.feeder.fake_dataset import ROWS, batch, position
 
 ONE = Rank(0, 1)
 

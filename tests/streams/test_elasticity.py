@@ -18,7 +18,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_resume_point
-from tests.pipeline.shards import identities, settings_of, write, write_index
+from tests.pipeline.small_datasets import identities, settings_of, write, write_index
 from tests.support import examples
 
 if TYPE_CHECKING:

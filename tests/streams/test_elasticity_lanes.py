@@ -19,7 +19,7 @@ from streamrec.plan.resume_point import Beginning, for_rank
 from tests.pipeline.lane.test_packing_stage import FEATURES, ORDERS, SHARDS
 from tests.pipeline.lane.test_packing_stage import contents as columns
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
-from tests.pipeline.shards import identities, write, write_index
+from tests.pipeline.small_datasets import identities, write, write_index
 from tests.streams.test_elasticity import FEW, WAYS, Reading, _saved, numbered
 from tests.support import examples
 
@@ -66,8 +66,8 @@ def test_packs_of_what_is_kept_on_any_number_of_ranks(
     shards = tuple(tuple((3 * i + shard) % 9 + 1 for i in range(20)) for shard in range(7))
     values = {
         "features": FEATURES,
-        "filter": "tests.pipeline.own:has_even_number",
-        "map": "tests.pipeline.own:shifted",
+        "filter": "tests.pipeline.user_functions:has_even_number",
+        "map": "tests.pipeline.user_functions:add_doubles",
         "pack": {"length": 12, "bins": 2},
         "lanes": 4,
         "shuffle": shuffle,

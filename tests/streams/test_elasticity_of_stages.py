@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from streamrec.config import Pack
 from streamrec.errors import DataError
 from streamrec.plan.resume_point import Beginning, for_rank
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.lane.test_packing_stage import FEATURES, write
-from tests.pipeline.shards import identities, write_index
+from tests.pipeline.small_datasets import identities, write_index
 from tests.streams.test_elasticity import ORDERS, WAYS, Reading, _saved, goes_on_for_ever
 from tests.support import examples
 
@@ -38,11 +38,11 @@ SHARDS = (
 """Shards of records with so many tokens each."""
 STAGES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "filter": {"filter": own.has_even_number},
+    "filter": {"filter": user_functions.has_even_number},
     "pack": {"pack": Pack(7, bins=3)},
     "buckets": {"length_buckets": 3},
-    "filter and buckets": {"filter": own.has_even_number, "length_buckets": 2},
-    "filter and split": {"filter": own.has_even_number, "pack": Pack(5, split=True)},
+    "filter and buckets": {"filter": user_functions.has_even_number, "length_buckets": 2},
+    "filter and split": {"filter": user_functions.has_even_number, "pack": Pack(5, split=True)},
 }
 PLANS = st.lists(
     st.tuples(st.sampled_from([1, 2, 4, 8]), st.integers(1, 3)), min_size=1, max_size=3

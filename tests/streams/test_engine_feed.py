@@ -14,7 +14,7 @@ from streamrec.plan.resume_point import Beginning
 from streamrec.streams.engine_feed import call_engine, open_engine
 from streamrec.streams.ranks import Rank
 from tests.feeder.support import gone
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.small_datasets import settings_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path

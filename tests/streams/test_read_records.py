@@ -21,7 +21,7 @@ from streamrec.errors import (
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.streams.read_records import batches
-from tests.children import in_child
+from tests.forked_children import in_forked_child
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ def test_a_forked_child_begins_anew_or_not_at_all(tmp_path: Path) -> None:
     url = write(tmp_path / "x")
     records = sr.read_records(url)
     assert next(records) == RECORDS[0]
-    error = in_child(lambda: list(records))
+    error = in_forked_child(lambda: list(records))
     assert isinstance(error, ConfigError)
     assert "was forked from the one whose thread reads" in str(error)
-    assert in_child(records.close) is None  # type: ignore[attr-defined]
-    assert in_child(lambda: list(sr.read_records(url))) == RECORDS
+    assert in_forked_child(records.close) is None  # type: ignore[attr-defined]
+    assert in_forked_child(lambda: list(sr.read_records(url))) == RECORDS
     assert list(records) == RECORDS[1:]
 
 

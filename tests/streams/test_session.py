@@ -10,9 +10,9 @@ from streamrec.flow.pool import Pool
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.ranks import Rank
 from streamrec.streams.session import LoopSession, ThreadSession
-from tests.cancelled import cancelled_in_every_turn
+from tests.cancellation import cancel_in_every_turn
 from tests.feeder.support import until
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.small_datasets import settings_of, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def test_closing_is_not_cut_short(
     session = await LoopSession.open(settings, Rank(0, 1), Beginning())
     for _ in range(taken):
         await session.receive()
-    await cancelled_in_every_turn(session.aclose())
+    await cancel_in_every_turn(session.aclose())
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not [name for name in started_threads() if name.startswith("streamrec-decode")]
     assert repr(session._dataset._stores) == "<Stores none open>"

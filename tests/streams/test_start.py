@@ -9,9 +9,9 @@ import pytest
 import streamrec as sr
 from streamrec.errors import FeederDraining, FeederLost, FeedError
 from streamrec.feeder import engine
-from tests.feeder.double import Double
+from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import served
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def stay(_: sr.Stream) -> None:
 
 def saved(stream: sr.Stream) -> None:
     """Load the state of a stream of before."""
-    with served({"train": Double()}) as feeder:
+    with served({"train": FakeDataset()}) as feeder:
         with sr.connect(f"{feeder.listen('tcp://127.0.0.1:0')}/train") as before:
             next(before)
             stream.load_state_dict(before.state_dict())
@@ -69,7 +69,7 @@ async def test_no_feeder_for_a_loop(move: Callable[[sr.Stream], None], known: bo
 def test_a_feeder_that_shuts_down_before_its_first_batch(
     move: Callable[[sr.Stream], None], known: bool
 ) -> None:
-    dataset = Double(error=FeederDraining("it shuts down"))
+    dataset = FakeDataset(error=FeederDraining("it shuts down"))
     with served({"train": dataset}) as feeder:
         stream = sr.connect(f"{feeder.listen('tcp://127.0.0.1:0')}/train")
         move(stream)

@@ -28,7 +28,7 @@ from streamrec.errors import (
     WrongFeatureType,
 )
 from streamrec.formats.shards.tfrecord import frame
-from tests.pipeline.shards import identities, write
+from tests.pipeline.small_datasets import identities, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.shards.tfrecord import frame
 from tests.feeder.support import serving
 from tests.pipeline.damaged_index import Damaged
-from tests.pipeline.shards import identities, settings_of, write, write_index
+from tests.pipeline.small_datasets import identities, settings_of, write, write_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,7 +191,7 @@ def test_damage_changes_no_length_and_no_step(tmp_path: Path, engine: str) -> No
 
 @pytest.mark.parametrize("engine", ["thread", "process", "feeder"])
 def test_what_is_kept_has_no_length_and_resumes(source: str, engine: str) -> None:
-    with _reading(source, engine, filter="tests.pipeline.own:is_short") as stream:
+    with _reading(source, engine, filter="tests.pipeline.user_functions:is_short") as stream:
         with pytest.raises(TypeError, match="not known"):
             len(stream)
         whole = list(stream)

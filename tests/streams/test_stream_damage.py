@@ -26,7 +26,7 @@ from streamrec.errors import (
 from streamrec.formats.examples.example import Example
 from streamrec.formats.shards.tfrecord import frame
 from tests.feeder.support import serving
-from tests.pipeline.shards import contents, identities, settings_of
+from tests.pipeline.small_datasets import contents, identities, settings_of
 from tests.streams.test_stream_state import Mode
 
 if TYPE_CHECKING:

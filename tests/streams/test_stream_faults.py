@@ -27,15 +27,15 @@ from streamrec.flow.retry import Backoff
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.fetch import range_downloader
 from streamrec.plan.hedging import Hedging
-from tests import far as stores
-from tests.pipeline.shards import payload
+from tests import proxied_stores as stores
+from tests.pipeline.small_datasets import payload
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.streams.stream import Stream
-    from tests.far import Far
+    from tests.proxied_stores import ProxiedStore
 
 SHARDS, RECORDS, SIZE = 4, 60, 9_000
 """Half a MB a shard: two ranges or three, the first of 256 KiB, with the smallest budget."""
@@ -66,7 +66,7 @@ BACKENDS = [
 
 
 @pytest.fixture(params=BACKENDS)
-def far(request: pytest.FixtureRequest) -> Iterator[Far]:
+def far(request: pytest.FixtureRequest) -> Iterator[ProxiedStore]:
     with request.param() as found:
         for shard in range(SHARDS):
             found.put(f"part-{shard:05}.tfrecord", shard_of(shard))
@@ -97,16 +97,16 @@ def shard_of(shard: int) -> bytes:
     return b"".join(frame(payload(shard, n, SIZE)) for n in range(RECORDS))
 
 
-def opened(far: Far, **more: Any) -> Stream:
+def opened(proxied: ProxiedStore, **more: Any) -> Stream:
     settings = {"batch_size": 16, "memory_budget": "8MiB", "engine": "thread", **more}
-    return sr.open(far.url(NAMES), storage_options=far.options or None, **settings)
+    return sr.open(proxied.url(NAMES), storage_options=proxied.options or None, **settings)
 
 
-def deliver(far: Far, *rules: Fault, **more: Any) -> dict[str, Any]:
+def deliver(proxied: ProxiedStore, *rules: Fault, **more: Any) -> dict[str, Any]:
     """Read everything, hold it against the order; what the statistics say."""
-    far.proxy.fail(*rules)
+    proxied.proxy.fail(*rules)
     records: list[bytes] = []
-    with opened(far, **more) as stream:
+    with opened(proxied, **more) as stream:
         for batch in stream:
             records += batch.records.to_list()
         statistics = stream.statistics()
@@ -116,34 +116,36 @@ def deliver(far: Far, *rules: Fault, **more: Any) -> dict[str, Any]:
     assert statistics["in_flight"] == 0
     assert statistics["hedges"] == statistics["hedges_won"] + statistics["hedges_lost"]
     # a hedge that is no longer wanted may never have got there
-    assert statistics["requests"] - statistics["hedges_lost"] <= far.proxy.requests
-    assert far.proxy.applied > 0 or not rules, "the fault has happened"
+    assert statistics["requests"] - statistics["hedges_lost"] <= proxied.proxy.requests
+    assert proxied.proxy.applied > 0 or not rules, "the fault has happened"
     return statistics
 
 
-def refused(far: Far, error: type[Exception], *rules: Fault, **more: Any) -> Any:
+def refused(proxied: ProxiedStore, error: type[Exception], *rules: Fault, **more: Any) -> Any:
     """Read until it fails; the error, which names an object of the store."""
-    far.proxy.fail(*rules)
+    proxied.proxy.fail(*rules)
     records: list[bytes] = []
-    with opened(far, **more) as stream, pytest.raises(error) as caught:
+    with opened(proxied, **more) as stream, pytest.raises(error) as caught:
         for batch in stream:
             records += batch.records.to_list()
     assert records == EXPECTED[: len(records)], "what came before it was right"
     assert type(caught.value) is error
     url = getattr(caught.value, "url", None)
     assert url is not None
-    assert url.startswith(far.root)
+    assert url.startswith(proxied.root)
     return caught.value
 
 
 # -- what passes -----------------------------------------------------------------------------------
 
 
-def test_without_any_fault_nothing_is_asked_for_twice(far: Far, unhedged: None) -> None:
-    statistics = deliver(far)
+def test_without_any_fault_nothing_is_asked_for_twice(
+    proxied: ProxiedStore, unhedged: None
+) -> None:
+    statistics = deliver(proxied)
     assert statistics["bytes_read"] == statistics["bytes_used"]
     assert statistics["retries"] == statistics["throttled"] == statistics["refetched"] == 0
-    assert statistics["requests"] == far.proxy.requests
+    assert statistics["requests"] == proxied.proxy.requests
 
 
 BROKEN = {
@@ -157,54 +159,60 @@ BROKEN = {
 
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=list(BROKEN))
 def test_connections_that_break_go_on_at_their_last_byte(
-    far: Far, fault: Fault, unhedged: None
+    proxied: ProxiedStore, fault: Fault, unhedged: None
 ) -> None:
-    statistics = deliver(far, fault)
-    by_aiohttp = far.proxy.requests - statistics["requests"]  # where a connection was used before
+    statistics = deliver(proxied, fault)
+    by_aiohttp = (
+        proxied.proxy.requests - statistics["requests"]
+    )  # where a connection was used before
     assert statistics["retries"] + by_aiohttp > 0
     assert statistics["bytes_read"] == statistics["bytes_used"]
 
 
-def test_the_engine_process_goes_on_too_and_tells(far: Far) -> None:
-    statistics = deliver(far, BROKEN["in the body"], engine="process")
+def test_the_engine_process_goes_on_too_and_tells(proxied: ProxiedStore) -> None:
+    statistics = deliver(proxied, BROKEN["in the body"], engine="process")
     assert statistics["retries"] > 0
     assert statistics["bytes_read"] >= statistics["bytes_used"]
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "SlowDown")])
 def test_a_storm_of_refusals(
-    far: Far, status: int, code: str, impatient: list[float | None], unhedged: None
+    proxied: ProxiedStore, status: int, code: str, impatient: list[float | None], unhedged: None
 ) -> None:
-    statistics = deliver(far, Fault(ranged=True, first=6, status=status, code=code, retry_after=7))
+    statistics = deliver(
+        proxied, Fault(ranged=True, first=6, status=status, code=code, retry_after=7)
+    )
     assert statistics["throttled"] == statistics["retries"] == 6
     assert impatient == [7.0] * 6, "Retry-After was heard"
     assert statistics["bytes_read"] == statistics["bytes_used"]
 
 
 @pytest.mark.parametrize("status", [500, 502, 504])
-def test_a_broken_store_is_asked_again(far: Far, status: int, unhedged: None) -> None:
-    statistics = deliver(far, Fault(ranged=True, every=3, status=status, code="InternalError"))
+def test_a_broken_store_is_asked_again(proxied: ProxiedStore, status: int, unhedged: None) -> None:
+    statistics = deliver(proxied, Fault(ranged=True, every=3, status=status, code="InternalError"))
     assert statistics["retries"] > 0
     assert statistics["throttled"] == 0
 
 
 @pytest.mark.parametrize("place", [0, 20_000])
-def test_stalls_are_hedged_or_cut(far: Far, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalls_are_hedged_or_cut(
+    proxied: ProxiedStore, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 2.0)
-    statistics = deliver(far, Fault(ranged=True, nth=2, stall_after=place))
+    statistics = deliver(proxied, Fault(ranged=True, nth=2, stall_after=place))
     assert statistics["hedges_won"] + statistics["cut"] > 0
 
 
 def test_stalls_are_cut_where_nothing_is_hedged(
-    far: Far, unhedged: None, monkeypatch: pytest.MonkeyPatch
+    proxied: ProxiedStore, unhedged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 1.0)
-    statistics = deliver(far, Fault(ranged=True, first=3, stall_after=20_000))
+    statistics = deliver(proxied, Fault(ranged=True, first=3, stall_after=20_000))
     assert statistics["cut"] >= 3
     assert statistics["hedges"] == 0
 
 
-def test_an_outage(far: Far, unhedged: None) -> None:
+def test_an_outage(proxied: ProxiedStore, unhedged: None) -> None:
     """Bodies break off, then connections are refused, then the store answers 503 for a while."""
     phases = {
         3: Fault(ranged=True, reset_after=10_000),
@@ -214,29 +222,33 @@ def test_an_outage(far: Far, unhedged: None) -> None:
 
     def pass_by(number: int) -> None:
         if number in phases:
-            far.proxy.fail(phases[number])
+            proxied.proxy.fail(phases[number])
         elif number == 50:
-            far.proxy.fail()
+            proxied.proxy.fail()
 
-    far.proxy.before = pass_by
-    statistics = deliver(far)
-    assert far.proxy.requests > 50
+    proxied.proxy.before = pass_by
+    statistics = deliver(proxied)
+    assert proxied.proxy.requests > 50
     assert statistics["retries"] > 20
     assert statistics["throttled"] == 10
     assert statistics["bytes_read"] == statistics["bytes_used"]
 
 
 @pytest.mark.parametrize("place", [3, 9, 500, SIZE + 13, 40 * (SIZE + 16) + 20])
-def test_a_byte_that_is_wrong_once_is_read_again(far: Far, place: int, unhedged: None) -> None:
+def test_a_byte_that_is_wrong_once_is_read_again(
+    proxied: ProxiedStore, place: int, unhedged: None
+) -> None:
     """The byte is in a length, a record or their CRCs, in the first range or a later one."""
     flip = Fault(path="part-00002", holding=place, flip_object_at=place, first=1)
-    statistics = deliver(far, flip)
+    statistics = deliver(proxied, flip)
     assert statistics["refetched"] == 1
     assert statistics["retries"] == 0
 
 
-def test_a_store_that_answers_200_with_the_right_range(far: Far, unhedged: None) -> None:
-    statistics = deliver(far, Fault(ranged=True, partial_status=200))
+def test_a_store_that_answers_200_with_the_right_range(
+    proxied: ProxiedStore, unhedged: None
+) -> None:
+    statistics = deliver(proxied, Fault(ranged=True, partial_status=200))
     assert statistics["bytes_read"] == statistics["bytes_used"]
     assert statistics["retries"] == 0
 
@@ -244,66 +256,66 @@ def test_a_store_that_answers_200_with_the_right_range(far: Far, unhedged: None)
 # -- what does not ---------------------------------------------------------------------------------
 
 
-def test_a_byte_that_stays_wrong_is_corrupt(far: Far) -> None:
+def test_a_byte_that_stays_wrong_is_corrupt(proxied: ProxiedStore) -> None:
     flip = Fault(ranged=True, path="part-00002", flip_object_at=3 * (SIZE + 16) + 500)
-    error = refused(far, CorruptRecord, flip)
-    assert error.url == far.url("part-00002.tfrecord")
+    error = refused(proxied, CorruptRecord, flip)
+    assert error.url == proxied.url("part-00002.tfrecord")
     assert (error.offset, error.record) == (3 * (SIZE + 16), 3)
 
 
-def test_an_object_that_changes_in_mid_epoch(far: Far, unhedged: None) -> None:
-    if not far.pins:
+def test_an_object_that_changes_in_mid_epoch(proxied: ProxiedStore, unhedged: None) -> None:
+    if not proxied.pins:
         pytest.skip("it names no version with the content")
 
     def change(number: int) -> None:
         if number == SHARDS + 1:
             for shard in range(SHARDS):
-                far.put(f"part-{shard:05}.tfrecord", shard_of(shard)[::-1])
+                proxied.put(f"part-{shard:05}.tfrecord", shard_of(shard)[::-1])
 
-    far.proxy.before = change
-    error = refused(far, ObjectChanged, max_concurrency=1)
+    proxied.proxy.before = change
+    error = refused(proxied, ObjectChanged, max_concurrency=1)
     assert "version" in str(error)
 
 
-def test_an_object_that_is_gone(far: Far) -> None:
+def test_an_object_that_is_gone(proxied: ProxiedStore) -> None:
     missing = Fault(ranged=True, path="part-00001", status=404, code="NoSuchKey")
-    error = refused(far, ObjectNotFound, missing)
-    assert error.fields() == {"url": far.url("part-00001.tfrecord"), "offset": 0}
+    error = refused(proxied, ObjectNotFound, missing)
+    assert error.fields() == {"url": proxied.url("part-00001.tfrecord"), "offset": 0}
 
 
-def test_access_that_is_denied(far: Far, impatient: list[float | None]) -> None:
+def test_access_that_is_denied(proxied: ProxiedStore, impatient: list[float | None]) -> None:
     denied = Fault(ranged=True, path="part-00001", status=403, code="AccessDenied")
-    error = refused(far, AccessDenied, denied)
-    assert error.fields() == {"url": far.url("part-00001.tfrecord"), "offset": 0}
+    error = refused(proxied, AccessDenied, denied)
+    assert error.fields() == {"url": proxied.url("part-00001.tfrecord"), "offset": 0}
     assert impatient == [], "it will not pass"
-    assert not any(str(secret) in str(error) for secret in far.options.values())
+    assert not any(str(secret) in str(error) for secret in proxied.options.values())
 
 
 @pytest.mark.parametrize("written", ["bytes 7-20/100", "bytes 0-1/*", ""])
-def test_a_wrong_content_range(far: Far, written: str) -> None:
-    error = refused(far, StoreMisbehaved, Fault(ranged=True, content_range=written))
+def test_a_wrong_content_range(proxied: ProxiedStore, written: str) -> None:
+    error = refused(proxied, StoreMisbehaved, Fault(ranged=True, content_range=written))
     assert (written or "missing") in str(error)
     assert error.offset == 0
 
 
-def test_a_store_that_never_answers(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_never_answers(proxied: ProxiedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_downloader, "PATIENCE_AT_START", 0.2)
-    error = refused(far, StoreUnavailable, Fault(ranged=True, refuse=True))
+    error = refused(proxied, StoreUnavailable, Fault(ranged=True, refuse=True))
     assert "fetch stalls" in str(error)
     assert error.offset == 0
 
 
-def test_a_store_that_goes_for_good(far: Far) -> None:
+def test_a_store_that_goes_for_good(proxied: ProxiedStore) -> None:
     """The store has answered before, so stall_timeout alone limits the wait."""
     gone = Fault(ranged=True, refuse=True)
     numbers = count(1)
 
     def leave(_: int) -> None:
         if next(numbers) == 5:
-            far.proxy.fail(gone)
+            proxied.proxy.fail(gone)
 
-    far.proxy.before = leave
-    error = refused(far, StoreUnavailable, max_concurrency=1, stall_timeout=0.5)
+    proxied.proxy.before = leave
+    error = refused(proxied, StoreUnavailable, max_concurrency=1, stall_timeout=0.5)
     assert "stalls" in str(error)
 
 
@@ -311,21 +323,23 @@ def test_a_store_that_goes_for_good(far: Far) -> None:
 
 
 @pytest.fixture(params=[param for param in BACKENDS if param.id in ("s3", "ceph")])
-def signed(request: pytest.FixtureRequest) -> Iterator[Far]:
+def signed(request: pytest.FixtureRequest) -> Iterator[ProxiedStore]:
     with request.param() as found:
         for shard in range(SHARDS):
             found.put(f"part-{shard:05}.tfrecord", shard_of(shard))
         yield found
 
 
-def test_signatures_that_have_expired_are_renewed_once(signed: Far, unhedged: None) -> None:
+def test_signatures_that_have_expired_are_renewed_once(
+    signed: ProxiedStore, unhedged: None
+) -> None:
     expired = Fault(ranged=True, nth=3, status=400, code="ExpiredToken")
     statistics = deliver(signed, expired)
     assert statistics["bytes_read"] == statistics["bytes_used"]
     assert statistics["retries"] == 0, "a renewal is no failure"
 
 
-def test_a_store_that_refuses_renewed_signatures(signed: Far) -> None:
+def test_a_store_that_refuses_renewed_signatures(signed: ProxiedStore) -> None:
     expired = Fault(ranged=True, path="part-00001", status=400, code="ExpiredToken")
     error = refused(signed, AccessDenied, expired)
     assert error.url == signed.url("part-00001.tfrecord")
@@ -335,16 +349,16 @@ def test_a_store_that_refuses_renewed_signatures(signed: Far) -> None:
 
 
 @asynchronous
-async def leave_in_mid_fetch(far: Far) -> None:
+async def leave_in_mid_fetch(proxied: ProxiedStore) -> None:
     before = asyncio.all_tasks()
-    async with opened(far, engine=None) as stream:
+    async with opened(proxied, engine=None) as stream:
         async for _ in stream:
             break
     assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("place", [0, 20_000])
-def test_leaving_in_mid_fetch_leaves_nothing_behind(far: Far, place: int) -> None:
+def test_leaving_in_mid_fetch_leaves_nothing_behind(proxied: ProxiedStore, place: int) -> None:
     """The last ranges stall; sockets and tasks that stay open are warnings, and so errors.
 
     Those before them must not: the first batch needs the beginning of every shard, and a GET that
@@ -353,31 +367,33 @@ def test_leaving_in_mid_fetch_leaves_nothing_behind(far: Far, place: int) -> Non
 
     def stall(number: int) -> None:
         if number == 2 * SHARDS - 1:
-            far.proxy.fail(Fault(ranged=True, stall_after=place))
+            proxied.proxy.fail(Fault(ranged=True, stall_after=place))
 
-    far.proxy.before = stall
-    leave_in_mid_fetch(far)
+    proxied.proxy.before = stall
+    leave_in_mid_fetch(proxied)
 
 
 @asynchronous
-async def cancel_in_mid_fetch(far: Far) -> None:
+async def cancel_in_mid_fetch(proxied: ProxiedStore) -> None:
     before = asyncio.all_tasks()
     asked, call = asyncio.Event(), asyncio.get_running_loop().call_soon_threadsafe
-    far.proxy.before = lambda _: call(asked.set)
-    stream = opened(far, engine=None)
+    proxied.proxy.before = lambda _: call(asked.set)
+    stream = opened(proxied, engine=None)
     async with stream:
         task = asyncio.create_task(anext(aiter(stream)))
         await asked.wait()
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        far.proxy.fail()
+        proxied.proxy.fail()
         records = [record async for batch in stream for record in batch.records.to_list()]
         assert records == EXPECTED, "no batch is lost with the wait for it"
     assert asyncio.all_tasks() == before
 
 
-def test_a_cancelled_wait_loses_nothing(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_wait_loses_nothing(
+    proxied: ProxiedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(range_downloader, "SILENCE", 0.3)
-    far.proxy.fail(Fault(ranged=True, stall_after=0))
-    cancel_in_mid_fetch(far)
+    proxied.proxy.fail(Fault(ranged=True, stall_after=0))
+    cancel_in_mid_fetch(proxied)

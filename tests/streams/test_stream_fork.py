@@ -15,9 +15,9 @@ import uvloop
 
 import streamrec as sr
 from streamrec.feeder.blocking import BlockingConnection
-from tests.children import PATIENCE, in_child
 from tests.feeder.support import serving
-from tests.pipeline.shards import identities, settings_of, write
+from tests.forked_children import PATIENCE, in_forked_child
+from tests.pipeline.small_datasets import identities, settings_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,8 +76,8 @@ def test_both_go_on_at_the_same_place(opened: Callable[..., Stream], source: str
     expected = whole(source)
     with opened() as stream:
         head = list(sr.take(stream, k))
-        assert in_child(lambda: rest(stream)) == identities(expected[k:])
-        assert in_child(lambda: rest(stream)) == identities(expected[k:])
+        assert in_forked_child(lambda: rest(stream)) == identities(expected[k:])
+        assert in_forked_child(lambda: rest(stream)) == identities(expected[k:])
         assert identities(head + list(stream)) == identities(expected)
 
 
@@ -85,7 +85,10 @@ def test_single_records_that_wait_come_again(opened: Callable[..., Stream], sour
     expected = whole(source, None)
     with opened(None) as stream:
         head = list(sr.take(stream, 3))
-        assert in_child(lambda: (stream.state_dict()["step"], list(stream))) == (3, expected[3:])
+        assert in_forked_child(lambda: (stream.state_dict()["step"], list(stream))) == (
+            3,
+            expected[3:],
+        )
         assert head + list(stream) == expected
 
 
@@ -94,14 +97,14 @@ def test_rows_that_wait_are_read_anew(opened: Callable[..., Stream]) -> None:
     with opened(None) as stream:
         while not stream._cursor.rows:
             next(stream)
-        assert in_child(lambda: stream._cursor.rows) == 0
+        assert in_forked_child(lambda: stream._cursor.rows) == 0
         assert stream._cursor.rows > 0
 
 
 def test_the_next_epoch_is_the_childs_too(opened: Callable[..., Stream]) -> None:
     with opened() as stream:
         list(stream)
-        epochs = in_child(lambda: {batch.epoch for batch in stream})
+        epochs = in_forked_child(lambda: {batch.epoch for batch in stream})
         assert epochs == {batch.epoch for batch in stream} == {1}
 
 
@@ -111,7 +114,7 @@ def test_the_child_lets_go_of_the_connection(opened: Callable[..., Stream]) -> N
         list(sr.take(stream, 1))
         open_here = [c for c in gc.get_objects() if type(c) is BlockingConnection]
         sockets = [c._socket for c in open_here if c._socket.fileno() >= 0]
-        assert in_child(lambda: {sock.fileno() for sock in sockets}) <= {-1}
+        assert in_forked_child(lambda: {sock.fileno() for sock in sockets}) <= {-1}
         assert all(sock.fileno() >= 0 for sock in sockets)
 
 
@@ -125,7 +128,7 @@ def test_in_asyncio(source: str, reader: str, factory: Any) -> None:
     async def main(stream: Stream) -> None:
         async with stream:
             head = [batch async for batch in sr.take(stream, 3)]
-            tail = in_child(lambda: asyncio.run(remainder(stream)))
+            tail = in_forked_child(lambda: asyncio.run(remainder(stream)))
             assert tail == identities(expected[3:])
             assert identities(head) + await remainder(stream) == identities(expected)
 

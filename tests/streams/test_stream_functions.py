@@ -14,7 +14,7 @@ from streamrec.feeder.server import Feeder
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.streams.test_stream import ENGINES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.both_kernels
 
 FEATURES = {"id": sr.FixedLenFeature((), "int64")}
-OWN = "tests.pipeline.own"
+OWN = "tests.pipeline.user_functions"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 class TestEveryEngine:
     def test_map_and_transform(self, source: str, engine: Any) -> None:
         settings, take = engine
-        given = {"map": own.squared, "transform": f"{OWN}:summed"}
+        given = {"map": user_functions.squared, "transform": f"{OWN}:summed"}
         batches = take(stream_of(source, **given, **settings))
         plain = take(stream_of(source, **settings))
         assert [list(batch) for batch in batches] == [["sum", "square"]] * 8
@@ -58,8 +58,10 @@ class TestEveryEngine:
 
     def test_a_failure_reaches_the_caller(self, source: str, engine: Any) -> None:
         settings, take = engine
-        with pytest.raises(FunctionFailed, match=r"own:careless raised KeyError") as caught:
-            take(stream_of(source, map=own.careless, **settings))
+        with pytest.raises(
+            FunctionFailed, match=r"user_functions:raise_key_error raised KeyError"
+        ) as caught:
+            take(stream_of(source, map=user_functions.raise_key_error, **settings))
         assert caught.value.setting == "map"
         assert caught.value.record == 0
 
@@ -71,7 +73,7 @@ class TestEveryEngine:
     def test_a_transform_of_single_records_is_refused(self, source: str, engine: Any) -> None:
         settings, take = engine
         with pytest.raises(ConfigError, match="transform takes whole batches; set batch_size"):
-            take(stream_of(source, transform=own.summed, batch_size=None, **settings))
+            take(stream_of(source, transform=user_functions.summed, batch_size=None, **settings))
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ ALL = {
     "shuffle": True,
     "shuffle_window": 900,
     "filter": f"{OWN}:has_even_number",
-    "map": f"{OWN}:shifted",
+    "map": f"{OWN}:add_doubles",
     "pack": sr.Pack(16, bins=2),
 }
 TOKENS = {"tokens": sr.RaggedFeature("int64")}
@@ -145,7 +147,7 @@ class TestAllTogether:
 
 
 def test_single_records_are_mapped(source: str) -> None:
-    rows = list(stream_of(source, map=own.squared, batch_size=None, engine="thread"))
+    rows = list(stream_of(source, map=user_functions.squared, batch_size=None, engine="thread"))
     assert sorted(int(row["square"]) for row in rows) == [i * i for i in range(30)]
 
 
@@ -172,11 +174,13 @@ class TestLambdas:
 
 
 def test_a_state_of_another_map_is_refused(source: str) -> None:
-    with stream_of(source, map=own.squared, engine="thread") as stream:
+    with stream_of(source, map=user_functions.squared, engine="thread") as stream:
         next(stream)
         state = stream.state_dict()
     again = stream_of(source, engine="thread")
     again.load_state_dict(state)
-    with pytest.raises(OtherOrder, match=r"stages was 'map tests.pipeline.own:squared' and is ''"):
+    with pytest.raises(
+        OtherOrder, match=r"stages was 'map tests.pipeline.user_functions:squared' and is ''"
+    ):
         next(again)
     again.close()

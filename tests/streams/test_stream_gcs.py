@@ -10,7 +10,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import AccessDenied, ObjectChanged
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from streamrec.plan.position import Position
 from streamrec.plan.resume_point import read_resume_point
 from tests.pipeline.lane.test_packing_stage import FEATURES
 from tests.pipeline.lane.test_packing_stage import write as write_tokens
-from tests.pipeline.shards import identities, receive_all, settings_of, write, write_index
+from tests.pipeline.small_datasets import identities, receive_all, settings_of, write, write_index
 from tests.streams.test_stream_functions import TOKENS
 from tests.streams.test_stream_state import Mode
 
@@ -192,10 +192,10 @@ class TestByRecord:
             mode.take(stream, 1)
 
 
-OWN = "tests.pipeline.own"
+OWN = "tests.pipeline.user_functions"
 STAGES = {
     "filter": (f"{OWN}:has_even_number", f"filter {OWN}:has_even_number"),
-    "map": (f"{OWN}:shifted", f"map {OWN}:shifted"),
+    "map": (f"{OWN}:add_doubles", f"map {OWN}:add_doubles"),
     "pack": ({"length": 8, "bins": 2}, "Pack"),
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError, Stalled
-from tests.feeder.double import Double, batch
+from tests.feeder.fake_dataset import FakeDataset, batch
 from tests.feeder.support import served
 from tests.support import asynchronous
 
@@ -23,7 +23,7 @@ def numbers(step: int) -> list[int]:
 
 
 def test_a_plain_loop_ends_with_the_position() -> None:
-    dataset = Double(hang_at=2)
+    dataset = FakeDataset(hang_at=2)
     with served({"data": dataset}) as feeder:
         address = feeder.listen("tcp://127.0.0.1:0")
         with connect(address, stall_timeout=0.1) as stream:
@@ -40,7 +40,7 @@ def test_a_plain_loop_ends_with_the_position() -> None:
 
 @asynchronous
 async def test_an_asynchronous_loop_ends_with_the_position() -> None:
-    with served({"data": Double(hang_at=1)}) as feeder:
+    with served({"data": FakeDataset(hang_at=1)}) as feeder:
         address = feeder.listen("tcp://127.0.0.1:0")
         async with connect(address, stall_timeout=0.1) as stream:
             assert list((await anext(stream))["number"]) == numbers(0)

@@ -20,7 +20,7 @@ from streamrec.errors import (
     OtherVersion,
 )
 from tests.feeder.support import serving
-from tests.pipeline.shards import identities, settings_of, write
+from tests.pipeline.small_datasets import identities, settings_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import streamrec as sr
 from streamrec.errors import CorruptRecord
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
-from tests.pipeline.shards import settings_of, write
+from tests.pipeline.small_datasets import settings_of, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

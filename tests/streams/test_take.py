@@ -8,7 +8,7 @@ import pytest
 import streamrec as sr
 from streamrec.errors import ConfigError
 from streamrec.streams.take import take
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 import streamrec as sr
 from streamrec.errors import Busy
 from streamrec.streams.turn import Turn
-from tests.children import in_child
-from tests.pipeline.shards import identities, write
+from tests.forked_children import in_forked_child
+from tests.pipeline.small_datasets import identities, write
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_child_that_is_forked_meanwhile_has_its_turn(source: str, gate: Gate) 
             gate.open()
             return identities(list(stream))
 
-        assert in_child(take) == whole(source)
+        assert in_forked_child(take) == whole(source)
         gate.open()
         assert len(first.result(PATIENCE)) == 4
 

@@ -30,7 +30,7 @@ from streamrec.streams.warm_start import (
     can_warm_start,
 )
 from tests.feeder.support import gone, open_fds
-from tests.pipeline.shards import contents, identities, write
+from tests.pipeline.small_datasets import contents, identities, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from tests.pipeline.shards import write
+from tests.pipeline.small_datasets import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

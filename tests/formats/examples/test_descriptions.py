@@ -23,8 +23,8 @@ from streamrec.formats.examples.specs import (
     SparseFeature,
     VarLenFeature,
 )
-from tests.formats.counted import CountedName
-from tests.formats.drawn import FEATURES, STEPS
+from tests.formats.counted_names import CountedName
+from tests.formats.spec_strategies import FEATURES, STEPS
 
 pytestmark = pytest.mark.both_kernels
 

@@ -31,7 +31,7 @@ from streamrec.kernel.messages import MESSAGES
 from streamrec.values.columns import BytesColumn
 from streamrec.values.records import RecordRows
 from tests.data.expected import EXAMPLES, assert_column, records_of
-from tests.formats.counted import CountedName
+from tests.formats.counted_names import CountedName
 
 pytestmark = pytest.mark.both_kernels
 

@@ -27,7 +27,7 @@ from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeatu
 from streamrec.formats.images.image import encode_png
 from streamrec.values.columns import Pictures, Ragged
 from streamrec.values.records import RecordRows
-from tests.formats.pictures.made import animation, noise, saved, smooth
+from tests.formats.pictures.encoded import animation, noise, saved, smooth
 
 pytestmark = pytest.mark.both_kernels
 

@@ -17,7 +17,7 @@ from streamrec.formats.examples.example import encode_example
 from streamrec.formats.examples.features import FeatureParser
 from streamrec.kernel.contract import DataType
 from streamrec.values.records import RecordRows
-from tests.formats.drawn import values
+from tests.formats.spec_strategies import values
 
 pytestmark = pytest.mark.both_kernels
 

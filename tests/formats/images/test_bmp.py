@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.images import bmp
-from tests.formats.pictures.made import noise, saved
+from tests.formats.pictures.encoded import noise, saved
 
 
 def made(stored: Any, *, top_down: bool = False, begin: int = 54) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.images import gif
-from tests.formats.pictures.made import animation, saved, smooth
+from tests.formats.pictures.encoded import animation, saved, smooth
 
 STILL = saved(smooth(), "GIF")
 MOVING = animation("GIF")

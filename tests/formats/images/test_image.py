@@ -23,7 +23,7 @@ from streamrec.formats.images.image import (
     encode_jpeg,
     encode_png,
 )
-from tests.formats.pictures.made import animation, header, of_chunks, saved, smooth
+from tests.formats.pictures.encoded import animation, header, of_chunks, saved, smooth
 
 PICTURES = {
     "JPEG": saved(smooth(), "JPEG"),

@@ -8,7 +8,7 @@ from PIL import Image
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.images import jpeg
-from tests.formats.pictures.made import saved, smooth, without_segment
+from tests.formats.pictures.encoded import saved, smooth, without_segment
 
 if TYPE_CHECKING:
     from streamrec.formats.images.picture import Picture

@@ -10,7 +10,7 @@ import pytest
 from streamrec.errors import MalformedImage
 from streamrec.formats.images import png
 from streamrec.formats.images.image import encode_png
-from tests.formats.pictures.made import (
+from tests.formats.pictures.encoded import (
     PNG_KINDS,
     header,
     noise,

@@ -8,7 +8,7 @@ from PIL import features
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 from streamrec.formats.images import webp
-from tests.formats.pictures.made import animation, saved, smooth
+from tests.formats.pictures.encoded import animation, saved, smooth
 
 if not features.check("webp"):
     pytest.skip("this Pillow has no WebP", allow_module_level=True)

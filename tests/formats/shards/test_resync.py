@@ -21,7 +21,7 @@ from streamrec.formats.shards import resync
 from streamrec.formats.shards.resync import length_of_crc
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.kernel.contract import fresh, mask, unmask
-from tests.formats.damaged import Gap, Whole, damaged_shards, gaps_of, oracle
+from tests.formats.damaged_shards import Gap, Whole, damaged_shards, gaps_of, oracle
 
 if TYPE_CHECKING:
     from streamrec.formats.shards.tfrecord import DamagedSpan

@@ -18,7 +18,7 @@ from streamrec.plan.coordinates import LANE, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from streamrec.values.records import RecordRows
-from tests.pipeline.received import reader_of
+from tests.pipeline.received_ranges import reader_of
 from tests.support import another_ran_within, no_switching
 
 pytestmark = pytest.mark.both_kernels

@@ -24,7 +24,7 @@ from streamrec.pipeline.functions import Function, Functions
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.values.columns import BytesColumn, Ragged, Sparse
 from streamrec.values.records import RecordRows
-from tests.pipeline.own import careless, squared, summed
+from tests.pipeline.user_functions import raise_key_error, squared, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,8 +218,10 @@ class TestFunctions:
         assert batch.mask is not None
 
     def test_failures_name_the_first_record(self) -> None:
-        functions = Functions(map=Function("map", careless))
-        with pytest.raises(FunctionFailed, match=r"setting map, u, record 0: .*careless raised"):
+        functions = Functions(map=Function("map", raise_key_error))
+        with pytest.raises(
+            FunctionFailed, match=r"setting map, u, record 0: .*raise_key_error raised"
+        ):
             Decoder(self.FEATURES, ["u"], functions=functions).decode(
                 chunk(list(self.RECORDS)), POSITION, None
             )

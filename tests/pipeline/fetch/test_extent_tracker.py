@@ -14,7 +14,7 @@ from streamrec.plan.coordinates import LANE, POINT
 from streamrec.plan.order import Extent, ShardOrder
 from streamrec.plan.position import Position, object_tag
 from streamrec.plan.ranges import MemoryPlan
-from tests.pipeline.shards import settings_of
+from tests.pipeline.small_datasets import settings_of
 from tests.plan.test_position import FINGERPRINT
 
 if TYPE_CHECKING:

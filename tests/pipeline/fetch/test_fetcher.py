@@ -23,7 +23,7 @@ from streamrec.plan.order import ShardOrder
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import LARGEST_FIRST_RANGE, LaneRanges, MemoryPlan
 from streamrec.stores.base import ObjectInfo
-from tests.pipeline.scripted import ScriptedStore
+from tests.pipeline.scripted_store import ScriptedStore
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

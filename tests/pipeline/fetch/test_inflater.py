@@ -30,8 +30,8 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import Position
 from streamrec.stores.base import ObjectInfo
-from tests.pipeline.scripted import ScriptedStore
-from tests.pipeline.shards import contents, identities, settings_of
+from tests.pipeline.scripted_store import ScriptedStore
+from tests.pipeline.small_datasets import contents, identities, settings_of
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from streamrec.pipeline.fetch.range_queue import RangeRead, Shards
 from streamrec.plan.hedging import FEWEST, MOST_AT_ONCE, QUIET, SHORTEST, UNKNOWN, UNKNOWN_WHOLE
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
-from tests.pipeline.simulated import NO_TROUBLE, SimulatedStore, Trouble, simulated
+from tests.pipeline.simulated_store import NO_TROUBLE, SimulatedStore, Trouble, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
-from tests.pipeline.received import SHARD, nothing_more, received
+from tests.pipeline.received_ranges import SHARD, nothing_more, received
 
 FIRST, SECOND = Extent(0, 0, shard=0), Extent(1, 0, shard=1)
 HALF = len(SHARD) // 2

@@ -10,7 +10,7 @@ from streamrec.errors import CorruptRecord, DataError, RecordTooLarge, Truncated
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.quarantine import CorruptionLog
 from streamrec.plan.order import Extent
-from tests.pipeline.received import SHARD, received
+from tests.pipeline.received_ranges import SHARD, received
 
 WHOLE = Extent(0, 0, shard=0)
 SIZE = len(SHARD)

@@ -26,14 +26,14 @@ from streamrec.pipeline.lane.ordering_stages import Records, RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.values.records import RecordRows
-from tests.pipeline import own
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import (
     contents,
     global_batches,
     identities,
     oracle,
     payload,
+    position_after,
     receive_all,
     receive_ranks,
     settings_of,
@@ -70,7 +70,7 @@ FEW = settings(
 
 
 def is_kept(length: int) -> bool:
-    """Return whether ``own.is_short`` keeps a record of this length."""
+    """Return whether ``user_functions.is_short`` keeps a record of this length."""
     return length % 3 != 0
 
 
@@ -82,7 +82,9 @@ class TestStreams:
     ) -> None:
         async def main() -> None:
             source = write(tmp_path / str(hash((shards, str(order)))), shards)
-            dataset = await Dataset.open(settings_of(source, filter=own.is_short, **order))
+            dataset = await Dataset.open(
+                settings_of(source, filter=user_functions.is_short, **order)
+            )
             epochs = range(order["epochs"])
             expected = [
                 (shard, record)
@@ -94,7 +96,7 @@ class TestStreams:
             assert identities(whole) == expected
             assert contents(whole) == [payload(s, i, shards[s][i]) for s, i in expected]
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=again(batch))
+                tail = await receive_all(dataset, position=position_after(batch))
                 assert identities(whole[:k] + tail) == expected
                 if order["batch_size"]:
                     assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
@@ -117,7 +119,7 @@ class TestStreams:
         async def main() -> None:
             source = write(tmp_path / str(hash((shards, shuffle, stop, sizes))), shards)
             values = {"lanes": 4, "steps_per_epoch": 9, "shuffle_window": 900, "shuffle": shuffle}
-            settings = settings_of(source, filter=own.is_short, batch_size=1, **values)
+            settings = settings_of(source, filter=user_functions.is_short, batch_size=1, **values)
             before, after = sizes
             whole = global_batches(await receive_ranks(settings, before, 12, most=9))
             first = await receive_ranks(settings, before, 12, most=stop)
@@ -134,7 +136,7 @@ class TestStreams:
         self, tmp_path: Path
     ) -> None:
         source = write(tmp_path, ((5,) * 3, (), (7,)))
-        values: dict[str, Any] = {"filter": own.nothing, "batch_size": 2}
+        values: dict[str, Any] = {"filter": user_functions.keep_nothing, "batch_size": 2}
         endless = await Dataset.open(settings_of(source, epochs=None, **values))
         with pytest.raises(DataError, match="the filter has kept no record of a lane"):
             await receive_all(endless)
@@ -150,7 +152,9 @@ class TestStreams:
         data = bytearray(path.read_bytes())
         data[-10] ^= 1
         path.write_bytes(data)
-        dataset = await Dataset.open(settings_of(source, filter=own.is_short, batch_size=1))
+        dataset = await Dataset.open(
+            settings_of(source, filter=user_functions.is_short, batch_size=1)
+        )
         run = dataset.run(rank=0, world_size=1, batch_size=1, position=None)
         received = []
         async with run:
@@ -163,8 +167,12 @@ class TestStreams:
     @asynchronous
     async def test_a_failing_filter_says_where(self, tmp_path: Path) -> None:
         source = write(tmp_path, ((5,) * 3,))
-        dataset = await Dataset.open(settings_of(source, filter=own.wrong, batch_size=2))
-        with pytest.raises(FunctionFailed, match="own:wrong gave a list") as caught:
+        dataset = await Dataset.open(
+            settings_of(source, filter=user_functions.return_a_list, batch_size=2)
+        )
+        with pytest.raises(
+            FunctionFailed, match="user_functions:return_a_list gave a list"
+        ) as caught:
             await receive_all(dataset)
         assert caught.value.setting == "filter"
         assert (caught.value.url, caught.value.record) == (dataset.shards[0], 0)
@@ -175,7 +183,7 @@ class TestStreams:
         """A window of records of which one in a hundred is kept fits into a small budget."""
         source = write(tmp_path, ((30_000,) * 99 + (29_999,),) * 20)
         values = {"shuffle": True, "shuffle_window": "1MiB", "lanes": 2, "batch_size": 3}
-        dataset = await Dataset.open(settings_of(source, filter=own.is_short, **values))
+        dataset = await Dataset.open(settings_of(source, filter=user_functions.is_short, **values))
         run = dataset.run(rank=0, world_size=1, batch_size=3, position=None)
         seen = 0
         async with run:

@@ -14,7 +14,7 @@ from streamrec.pipeline.lane.ordering_stages import InOrder, WindowShuffle
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
-from tests.pipeline.received import (
+from tests.pipeline.received_ranges import (
     END,
     SHARD,
     STARTS,

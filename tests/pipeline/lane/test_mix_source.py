@@ -17,14 +17,14 @@ from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.mix_source import Drawn
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
-from tests.pipeline import own
+from tests.pipeline import user_functions
 from tests.pipeline.mixes import Lengths, MixOracle, mix_of
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline.small_datasets import (
     contents,
     global_batches,
     identities,
     payload,
+    position_after,
     receive_all,
     receive_ranks,
 )
@@ -116,7 +116,7 @@ def test_stop_at_every_k_and_resume(
         dataset = await Dataset.open(written(tmp_path, mix, {**order, **ends})[1])
         whole = await receive_all(dataset)
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(whole[:k] + tail) == identities(whole)
             if order["batch_size"]:
                 assert [len(b) for b in whole[:k] + tail] == [len(b) for b in whole]
@@ -144,7 +144,7 @@ def test_every_world_size_goes_on_with_the_same_global_batches(
         **order,
         "lanes": 4,
         "steps_per_epoch": 9,
-        "filter": own.is_short if filtered else None,
+        "filter": user_functions.is_short if filtered else None,
     }
 
     settings = written(tmp_path, mix, order)[1]
@@ -156,7 +156,9 @@ def test_every_world_size_goes_on_with_the_same_global_batches(
         for world_size, most in zip(sizes, [stop, 3, 6 - stop], strict=True):
             batches = await receive_ranks(settings, world_size, 12, positions, most=most)
             seen += global_batches(batches)
-            positions = [again(own_batches[-1]) for own_batches in batches if own_batches] or []
+            positions = [
+                position_after(own_batches[-1]) for own_batches in batches if own_batches
+            ] or []
         assert seen == whole
 
     asyncio.run(main())
@@ -269,7 +271,7 @@ class TestRefusals:
     @asynchronous
     async def test_positions_of_another_mix(self, tmp_path: Path) -> None:
         here = await self.dataset(tmp_path / "here")
-        state = again((await receive_all(here, most=1))[-1])
+        state = position_after((await receive_all(here, most=1))[-1])
         others: list[tuple[Any, str, dict[str, Any]]] = [
             (OtherOrder, "mix was", {"weights": {"web": 0.4, "code": 0.6}}),
             (OtherOrder, "mix was", {"exhausted": "stop", "epochs": 1}),

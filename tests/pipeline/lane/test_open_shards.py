@@ -24,12 +24,12 @@ from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
-from tests.pipeline import own
-from tests.pipeline.shards import (
-    again,
+from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import (
     global_batches,
     identities,
     oracle,
+    position_after,
     receive_all,
     receive_ranks,
     settings_of,
@@ -106,7 +106,7 @@ class TestARun:
         st.sampled_from(
             [
                 {"epochs": 3},
-                {"epochs": 2, "filter": own.is_short},
+                {"epochs": 2, "filter": user_functions.is_short},
                 {"steps_per_epoch": 11, "epochs": 1},
                 {"epochs": 2, "batch_size": 4, "length_buckets": 3},
             ]
@@ -119,7 +119,7 @@ class TestARun:
             dataset = await opened(tmp_path, (*shards, (10, 20)), **{**order, **more})
             whole = await receive_all(dataset)
             for k, batch in enumerate(whole, start=1):
-                tail = await receive_all(dataset, position=again(batch))
+                tail = await receive_all(dataset, position=position_after(batch))
                 assert identities(whole[:k] + tail) == identities(whole)
                 if dataset.settings.batch_size:
                     assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
@@ -141,7 +141,7 @@ class TestARun:
         """The world size changes in the middle of an epoch, for instance from 4 to 2, then to 1."""
         shards = tuple((*shard, 10) for shard in (*shards, (), (), ()))
         source = write(tmp_path / str(hash((shards, str(order)))), shards)
-        values = {"steps_per_epoch": 9, "filter": own.is_short if filtered else None}
+        values = {"steps_per_epoch": 9, "filter": user_functions.is_short if filtered else None}
         settings = settings_of(source, shuffle=True, **{**order, **values, "lanes": 4})
 
         async def main() -> None:
@@ -151,7 +151,7 @@ class TestARun:
             for world_size, most in zip(sizes, [stop, 3, 6 - stop], strict=True):
                 batches = await receive_ranks(settings, world_size, 12, positions, most=most)
                 seen += global_batches(batches)
-                positions = [again(mine[-1]) for mine in batches if mine] or []
+                positions = [position_after(mine[-1]) for mine in batches if mine] or []
             assert seen == whole
 
         asyncio.run(main())
@@ -203,7 +203,7 @@ class TestARun:
         batches = await receive_all(dataset)
         assert identities(batches) == whole
         for k, batch in enumerate(batches, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(batches[:k] + tail) == whole
         await plain.aclose()
         await dataset.aclose()
@@ -214,7 +214,7 @@ class TestARun:
         batches = await receive_all(dataset)
         assert Counter(identities(batches)) == everything(UNEVEN)
         assert dataset.fingerprint(5, 1).order == "shard, 4 at once, as it comes"
-        rest = await receive_all(dataset, position=again(batches[1]))
+        rest = await receive_all(dataset, position=position_after(batches[1]))
         assert Counter(identities(batches[:2] + rest)) == everything(UNEVEN)
         await dataset.aclose()
 
@@ -230,7 +230,7 @@ class TestARun:
         del left[hit]
         assert Counter(identities(batches)) == left
         for k, batch in enumerate(batches, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert identities(batches[:k] + tail) == identities(batches)
         await dataset.aclose()
 
@@ -240,7 +240,7 @@ class TestARun:
         self, tmp_path: Path, values: dict[str, Any]
     ) -> None:
         dataset = await opened(
-            tmp_path, UNEVEN, lanes=2, batch_size=4, filter=own.nothing, **values
+            tmp_path, UNEVEN, lanes=2, batch_size=4, filter=user_functions.keep_nothing, **values
         )
         with pytest.raises(Exception, match="the filter has kept no record"):
             await receive_all(dataset)
@@ -287,7 +287,7 @@ class TestRefusals:
         await dataset.aclose()
         for shard in range(3):
             dataset = await Dataset.open(dataset.settings)
-            state = again((await receive_all(dataset, most=3))[-1])
+            state = position_after((await receive_all(dataset, most=3))[-1])
             await dataset.aclose()
             damage(tmp_path, shard, record=19, size=40)
             dataset = await Dataset.open(dataset.settings)

@@ -21,7 +21,7 @@ from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
 from streamrec.values.records import RecordBlock
-from tests.pipeline.received import coordinates
+from tests.pipeline.received_ranges import coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ from streamrec.pipeline.lane.packing_stage import PIECE, Packing
 from streamrec.plan.coordinates import Coordinates
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 from streamrec.values.records import RecordRows
-from tests.pipeline import own
-from tests.pipeline.shards import again, receive_all, receive_ranks, settings_of
+from tests.pipeline import user_functions
+from tests.pipeline.small_datasets import position_after, receive_all, receive_ranks, settings_of
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ ORDERS = st.fixed_dictionaries(
         "shuffle_window": st.integers(0, 900),
         "batch_size": st.integers(1, 5),
         "epochs": st.integers(1, 2),
-        "filter": st.sampled_from([None, own.has_even_number]),
-        "map": st.sampled_from([None, own.shifted]),
+        "filter": st.sampled_from([None, user_functions.has_even_number]),
+        "map": st.sampled_from([None, user_functions.add_doubles]),
         "pack": st.sampled_from(
             [Pack(6, bins=1), Pack(8, bins=3), Pack(5, split=True), Pack(4, documents=1)]
         ),
@@ -113,7 +113,7 @@ def test_every_token_once_an_epoch_and_every_resume_is_exact(
         cut = None if pack.split else pack.length
         assert delivered(whole) == sorted([t for ts in kept for t in ts[:cut]] * order["epochs"])
         for k, batch in enumerate(whole, start=1):
-            tail = await receive_all(dataset, position=again(batch))
+            tail = await receive_all(dataset, position=position_after(batch))
             assert contents(whole[:k] + tail) == contents(whole)
             assert [b.next_position for b in tail] == [b.next_position for b in whole[k:]]
         await dataset.aclose()

@@ -24,7 +24,7 @@ from streamrec.pipeline.lane.quarantine import (
 )
 from streamrec.plan.order import Extent
 from streamrec.streams.read_records import read_records
-from tests.pipeline.shards import settings_of
+from tests.pipeline.small_datasets import settings_of
 
 if TYPE_CHECKING:
     from pathlib import Path

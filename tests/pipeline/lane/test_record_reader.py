@@ -27,7 +27,7 @@ from streamrec.pipeline.lane.record_reader import RecordReader
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
-from tests.pipeline.received import END, SHARD, STARTS, damaged, nothing_more, received
+from tests.pipeline.received_ranges import END, SHARD, STARTS, damaged, nothing_more, received
 from tests.support import asynchronous
 
 if TYPE_CHECKING:

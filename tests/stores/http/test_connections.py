@@ -10,7 +10,7 @@ from aiohttp import TCPConnector
 from streamrec.devstore import DevStore
 from streamrec.errors import StoreError
 from streamrec.stores.s3.s3_store import S3Store
-from tests.cancelled import Stubborn, cancelled_in_every_turn
+from tests.cancellation import SlowlyCancelled, cancel_in_every_turn
 from tests.stores.conformance import DATA, read
 from tests.support import asynchronous
 
@@ -94,10 +94,10 @@ async def test_closing_in_the_middle(authority: Authority) -> None:
 async def test_stopping_is_not_cut_short(authority: Authority) -> None:
     async with served(authority) as (_, store):
         [info async for info in store.list("s3://bucket/")]
-        opening = [Stubborn(), Stubborn()]
+        opening = [SlowlyCancelled(), SlowlyCancelled()]
         await asyncio.sleep(0)
         connector_of(store)._opening |= {one.task for one in opening}
-        await cancelled_in_every_turn(connector_of(store).stop())
+        await cancel_in_every_turn(connector_of(store).stop())
         assert all(one.ended for one in opening)
 
 

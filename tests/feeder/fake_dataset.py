@@ -73,7 +73,7 @@ def decoded(message: BatchMessage) -> Batch:
     return payload.decode(message, fingerprint(), 0, 1)
 
 
-class Double:
+class FakeDataset:
     """A dataset of ``steps`` batches a run.
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
@@ -119,18 +119,18 @@ class Double:
         batch_size: int | None,
         position: ResumePoint | None,
         allocate: Allocate | None = None,
-    ) -> DoubleRun:
+    ) -> FakeRun:
         if isinstance(position, Position):
             self.fingerprint(batch_size, world_size).check(position.fingerprint)
             if position.rank != rank:
                 raise StateError(f"the position is of rank {position.rank}")
-        return DoubleRun(self, rank, world_size, position.step if position else 0)
+        return FakeRun(self, rank, world_size, position.step if position else 0)
 
     async def aclose(self) -> None:
         self.closed = True
 
 
-class SlowlyClosed(Double):
+class SlowlyClosedDataset(FakeDataset):
     """A dataset that takes some turns of the loop to close."""
 
     async def aclose(self) -> None:
@@ -139,10 +139,10 @@ class SlowlyClosed(Double):
         self.closed = True
 
 
-class DoubleRun:
+class FakeRun:
     """A run to the next multiple of the dataset's ``steps``."""
 
-    def __init__(self, dataset: Double, rank: int, world_size: int, step: int) -> None:
+    def __init__(self, dataset: FakeDataset, rank: int, world_size: int, step: int) -> None:
         self._dataset = dataset
         self._rank, self._world_size = rank, world_size
         self._step = step

@@ -149,7 +149,7 @@ async def receive_ranks(
     return ranks
 
 
-def again(batch: Batch) -> Position:
+def position_after(batch: Batch) -> Position:
     """Return the position behind a batch, as it comes back from a file."""
     return Position.from_dict(json.loads(json.dumps(batch.next_position.to_dict())))
 

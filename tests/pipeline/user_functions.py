@@ -23,7 +23,7 @@ def is_short(columns: Mapping[str, Any]) -> Any:
     return np.diff(columns["records"].offsets) % 3 != 0
 
 
-def nothing(columns: Mapping[str, Any]) -> Any:
+def keep_nothing(columns: Mapping[str, Any]) -> Any:
     return np.zeros(len(columns["records"]), bool)
 
 
@@ -35,7 +35,7 @@ def summed(batch: Batch) -> dict[str, Any]:
     return {"sum": np.full(len(batch), batch["id"].sum()), "square": batch["square"]}
 
 
-def shifted(columns: Mapping[str, Any]) -> dict[str, Any]:
+def add_doubles(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Add to every token its double."""
     tokens = columns["tokens"]
     return {"tokens": tokens, "doubles": Ragged(tokens.values * 2, tokens.row_splits)}
@@ -45,9 +45,9 @@ def has_even_number(columns: Mapping[str, Any]) -> Any:
     return np.diff(columns["tokens"].row_splits) % 2 == 0
 
 
-def careless(columns: Mapping[str, Any]) -> Any:
+def raise_key_error(columns: Mapping[str, Any]) -> Any:
     raise KeyError("no such column")
 
 
-def wrong(columns: Mapping[str, Any]) -> Any:
+def return_a_list(columns: Mapping[str, Any]) -> Any:
     return [1, 2, 3]

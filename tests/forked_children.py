@@ -14,7 +14,7 @@ PATIENCE = 20
 """Seconds after which a child that hangs is ended, so that its test fails."""
 
 
-def in_child(work: Callable[[], Any]) -> Any:
+def in_forked_child(work: Callable[[], Any]) -> Any:
     """Return the result of work in a forked child, or the exception that it raises."""
     reading, writing = os.pipe()
     child = os.fork()

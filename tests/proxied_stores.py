@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import botocore.session
 
 from streamrec.devstore import DevStore
-from tests.proxy import FaultProxy
+from tests.fault_proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ CEPH_KEYS = {"key": "test", "secret": "testsecret"}
 
 
 @dataclass
-class Far:
+class ProxiedStore:
     """A store behind a proxy."""
 
     proxy: FaultProxy
@@ -42,30 +42,30 @@ class Far:
 
 
 @contextmanager
-def s3() -> Iterator[Far]:
+def s3() -> Iterator[ProxiedStore]:
     """Yield devstore as S3."""
     with DevStore() as store, FaultProxy(store.endpoint) as proxy:
         options = {**store.storage_options, "endpoint_url": proxy.endpoint}
-        yield Far(proxy, _putter(store), "s3://bucket", options)
+        yield ProxiedStore(proxy, _putter(store), "s3://bucket", options)
 
 
 @contextmanager
-def gcs() -> Iterator[Far]:
+def gcs() -> Iterator[ProxiedStore]:
     """Yield devstore as GCS."""
     with DevStore() as store, FaultProxy(store.endpoint) as proxy:
         options = {**store.gcs_options, "endpoint_url": proxy.endpoint}
-        yield Far(proxy, _putter(store), "gs://bucket", options)
+        yield ProxiedStore(proxy, _putter(store), "gs://bucket", options)
 
 
 @contextmanager
-def http() -> Iterator[Far]:
+def http() -> Iterator[ProxiedStore]:
     """Yield devstore as a plain web server."""
     with DevStore(anonymous=True) as store, FaultProxy(store.endpoint) as proxy:
-        yield Far(proxy, _putter(store), f"{proxy.endpoint}/bucket")
+        yield ProxiedStore(proxy, _putter(store), f"{proxy.endpoint}/bucket")
 
 
 @contextmanager
-def ceph() -> Iterator[Far]:
+def ceph() -> Iterator[ProxiedStore]:
     """Yield Ceph's gateway."""
     assert CEPH is not None
     bucket = f"streamrec-{uuid.uuid4().hex[:12]}"
@@ -82,12 +82,14 @@ def ceph() -> Iterator[Far]:
         client.put_object(Bucket=bucket, Key=name, Body=data)
 
     with FaultProxy(CEPH) as proxy:
-        yield Far(proxy, put, f"s3://{bucket}", {**CEPH_KEYS, "endpoint_url": proxy.endpoint})
+        yield ProxiedStore(
+            proxy, put, f"s3://{bucket}", {**CEPH_KEYS, "endpoint_url": proxy.endpoint}
+        )
     client.close()
 
 
 @contextmanager
-def emulator() -> Iterator[Far]:
+def emulator() -> Iterator[ProxiedStore]:
     """Yield gcp-storage-emulator, which names no generation with an object's content."""
     assert EMULATOR is not None
     bucket = f"streamrec-{uuid.uuid4().hex[:12]}"
@@ -98,7 +100,7 @@ def emulator() -> Iterator[Far]:
 
     with FaultProxy(EMULATOR) as proxy:
         options = {"token": "anon", "endpoint_url": proxy.endpoint}
-        yield Far(proxy, put, f"gs://{bucket}", options, pins=False)
+        yield ProxiedStore(proxy, put, f"gs://{bucket}", options, pins=False)
 
 
 def _putter(store: DevStore) -> Callable[[str, bytes], object]:

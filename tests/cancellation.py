@@ -12,7 +12,7 @@ TURNS = 20
 """The turns of the loop that a cleanup takes here."""
 
 
-class Stubborn:
+class SlowlyCancelled:
     """A task that takes a while to end once it is cancelled."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Stubborn:
             self.ended = True
 
 
-async def cancelled_in_every_turn(work: Coroutine[Any, Any, Any], after: int = 1) -> None:
+async def cancel_in_every_turn(work: Coroutine[Any, Any, Any], after: int = 1) -> None:
     """Cancel some work until it ends, which it does as cancelled.
 
     Args:
