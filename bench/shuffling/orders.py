@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.config import DEFAULT_LANES, MOST_OPEN_SHARDS
-from streamrec.formats.shards.index import CHUNK_BYTES, Chunks
+from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import FRAME_OVERHEAD, Windows
+from streamrec.values.chunks import Chunks
 from tests.plan.oracle import Oracle
 
 if TYPE_CHECKING:

@@ -35,6 +35,8 @@ ENGINE_DATASET = "stream"
 """The name of the only dataset behind a ready-made socket."""
 PATIENCE = 60.0
 """Seconds without a sign of life after which a feeder counts as lost."""
+ENGINE_PATIENCE = 300.0
+"""Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
 LOOK_EVERY = 1.0
 """Seconds between two looks whether a slow batch still arrives."""
 
@@ -270,6 +272,17 @@ class BlockingFeed(_Feed):
         )
         self._connection.post_if_possible(self._subscription.hello)
         return self
+
+    @classmethod
+    def of_engine(cls, engine: Engine, **options: Unpack[Options]) -> Self:
+        """Announce a subscription to an engine process, which ends with the feed.
+
+        Args:
+            engine: The process; it serves one feed.
+            options: Those of the subscription.
+        """
+        options["inbox"] = engine.inbox
+        return cls.call(engine.socket, patience=ENGINE_PATIENCE, engine=engine, **options)
 
     @property
     def answers(self) -> bool:

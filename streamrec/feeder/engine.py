@@ -25,7 +25,7 @@ import tempfile
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self, Unpack
+from typing import IO, TYPE_CHECKING, Self
 
 from pydantic_core import PydanticSerializationError
 
@@ -33,7 +33,6 @@ from streamrec import kernel
 from streamrec.config.arguments import place_text
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
-from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.shared import Inbox, created
 from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
@@ -44,14 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.session import Options
     from streamrec.stores.base import ObjectInfo
 
 __all__ = ["Engine", "is_started_ahead", "order_for", "start_engine"]
 
 PROCESS = "streamrec.feeder.engine_process"
-PATIENCE = 300.0
-"""Seconds: a child that dies closes its socket, so this is only for one that hangs."""
 GOODBYE = 2.0
 """Seconds that a child gets to end by itself, before it is killed."""
 SOCKET_BUFFER = 4 << 20
@@ -87,7 +83,8 @@ class Engine:
         self.process = process
         self.socket = sock
         """The parent's end of the connection, for a feed to own."""
-        self._inbox = inbox
+        self.inbox = inbox
+        """The shared memory that batches come in, if there is any."""
         self._errors = errors
         self._finalizer = weakref.finalize(self, _end, process, sock, errors, os.getpid())
 
@@ -142,15 +139,6 @@ class Engine:
         """True if it runs, and would be started in the same way now."""
         return self.process.poll() is None and self._situation == _situation()
 
-    def call(self, **options: Unpack[Options]) -> BlockingFeed:
-        """Announce a subscription, once; the process ends with the feed.
-
-        Args:
-            options: Those of the subscription.
-        """
-        options["inbox"] = self._inbox
-        return BlockingFeed.call(self.socket, patience=PATIENCE, engine=self, **options)
-
     def diagnosis(self) -> str | None:
         """Return why the process ended, with its last words; ``None`` if it has not."""
         try:
@@ -170,7 +158,7 @@ class Engine:
         if at_once and self._finalizer.alive:
             self.process.kill()
         self._finalizer()
-        self._inbox = None  # what batches still view of it stays
+        self.inbox = None  # what batches still view of it stays
 
     def __enter__(self) -> Self:
         return self

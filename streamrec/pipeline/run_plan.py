@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.mixture import Draws
-    from streamrec.plan.order import Extent, Order
+    from streamrec.plan.order import Extent
     from streamrec.plan.ranges import MemoryPlan
-    from streamrec.plan.record_order import ChunkWindows
+    from streamrec.plan.record_order import ChunkWindows, Order
     from streamrec.values.batch import Components
 
 __all__ = ["RunPlan"]

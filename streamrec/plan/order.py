@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from streamrec.config import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
 from streamrec.plan.permutation import permutation, seed_of
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from streamrec.plan.record_order import RecordOrder
 
-__all__ = ["Extent", "Order", "ShardOrder", "open_at_once"]
+__all__ = ["Extent", "ShardOrder", "open_at_once"]
 
 SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those of windows
 
@@ -124,7 +123,3 @@ class ShardOrder:
                 del known[min(known)]
             known[epoch] = permutation(self.shards, seed_of(SHARDS, self.seed, epoch))
         return known[epoch]
-
-
-Order: TypeAlias = "ShardOrder | RecordOrder"
-"""An assignment of a dataset's records to lanes: by shard, or (with an index) by record."""

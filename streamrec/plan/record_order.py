@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent
+from streamrec.plan.order import Extent, ShardOrder
 from streamrec.plan.permutation import permutation, seed_of, stratified
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.formats.shards.index import Chunks
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.window import Windows
+    from streamrec.values.chunks import Chunks
 
     Numbers = npt.NDArray[np.int64]
 
@@ -360,3 +360,7 @@ class ChunkWindows:
             limit = (ends[begin - 1] if begin else 0) + room
             begins.append(max(begin + 1, bisect_right(ends, limit, begin)))
         return before.take(begins)
+
+
+Order: TypeAlias = ShardOrder | RecordOrder
+"""An assignment of a dataset's records to lanes: by shard, or (with an index) by record."""

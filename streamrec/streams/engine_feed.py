@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamrec.config.memory_budget import memory_budget
+from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.client import BlockingFeed
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
 
@@ -33,7 +33,8 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
     """
     engine = Engine.start(order)
     try:
-        return engine.call(
+        return BlockingFeed.of_engine(
+            engine,
             rank=rank.rank,
             world_size=rank.world_size,
             batch_size=settings.batch_size,

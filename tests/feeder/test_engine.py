@@ -21,7 +21,7 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
 from streamrec.feeder import engine_process as child
-from streamrec.feeder.client import ENGINE_DATASET
+from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
@@ -42,7 +42,6 @@ from tests.feeder.support import (
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from streamrec.feeder.client import BlockingFeed
     from streamrec.feeder.session import State
 
 pytestmark = pytest.mark.both_kernels
@@ -54,7 +53,7 @@ def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> Da
 
 
 def fed(engine: Engine, position: State | None = None, **options: Any) -> BlockingFeed:
-    feed = engine.call(**options)
+    feed = BlockingFeed.of_engine(engine, **options)
     feed.begin(position)
     return feed
 
@@ -304,9 +303,10 @@ PARENT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
 from streamrec.config import DatasetSettings
+from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 engine = Engine.start(order_for(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None)))
-feed = engine.call()
+feed = BlockingFeed.of_engine(engine)
 feed.begin(None)
 feed.receive()
 holder = 0

@@ -66,7 +66,7 @@ BACKENDS = [
 
 
 @pytest.fixture(params=BACKENDS)
-def far(request: pytest.FixtureRequest) -> Iterator[ProxiedStore]:
+def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedStore]:
     with request.param() as found:
         for shard in range(SHARDS):
             found.put(f"part-{shard:05}.tfrecord", shard_of(shard))

@@ -13,13 +13,14 @@ import struct
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from streamrec.errors import MalformedIndex
 from streamrec.formats.shards.resync import LARGEST as LARGEST_SHARD
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.values.chunks import Chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,16 +64,6 @@ class ShardEntry:
     """The byte at which each chunk begins; the first is 0. Empty where the shard has no records."""
     first_records: Sequence[int] | npt.NDArray[np.int64]
     """The number of each chunk's first record."""
-
-
-class Chunks(NamedTuple):
-    """All chunks of a dataset, shard after shard: int64 ``[chunks]`` each."""
-
-    shard: npt.NDArray[np.int64]
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    first_record: npt.NDArray[np.int64]
-    records: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

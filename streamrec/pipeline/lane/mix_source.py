@@ -12,7 +12,7 @@ import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
-from streamrec.pipeline.lane.ordering_stages import RecordSpan
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import OWN, Coordinates
 from streamrec.plan.mixture import NOTHING
 from streamrec.plan.order import Extent

@@ -20,8 +20,8 @@ from streamrec.plan.window import FRAME_OVERHEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from streamrec.pipeline.lane.ordering_stages import RecordSpan
     from streamrec.pipeline.lane.record_reader import RecordReader
+    from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.plan.window import Windows
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows

@@ -13,8 +13,8 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.shards.tfrecord import DamagedSpan
-from streamrec.pipeline.lane.ordering_stages import RecordSpan
 from streamrec.pipeline.lane.placeholders import part_of
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 

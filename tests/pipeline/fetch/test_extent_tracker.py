@@ -19,7 +19,7 @@ from tests.plan.test_position import FINGERPRINT
 
 if TYPE_CHECKING:
     from streamrec.plan.coordinates import Structured
-    from streamrec.plan.order import Order
+    from streamrec.plan.record_order import Order
 
 LANES = 4
 NUMBERS = st.integers(0, 12)

@@ -22,7 +22,7 @@ from streamrec.formats.examples.specs import FixedLenFeature
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.functions import Function
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
-from streamrec.pipeline.lane.ordering_stages import Records, RecordSpan
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.values.records import RecordRows
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.lane.ordering_stages import Records
 
 pytestmark = pytest.mark.both_kernels
 

@@ -19,7 +19,7 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.open_shards import Turn
-from streamrec.pipeline.lane.ordering_stages import RecordSpan
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.position import Position

@@ -13,9 +13,9 @@ from streamrec.errors import MalformedPosition
 from streamrec.pipeline.lane.ordering_stages import (
     BEGINNING,
     InOrder,
-    RecordSpan,
     WindowShuffle,
 )
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.buckets import Buckets
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent

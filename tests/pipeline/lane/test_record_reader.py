@@ -21,9 +21,9 @@ from streamrec.errors import (
 from streamrec.formats.shards.tfrecord import FrameScanner
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.damage_policy import DamagePolicy
-from streamrec.pipeline.lane.ordering_stages import RecordSpan
 from streamrec.pipeline.lane.quarantine import CorruptionLog, Quarantine
 from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
