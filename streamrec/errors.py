@@ -100,9 +100,8 @@ __all__ = [
     "TruncatedShard",
     "WireError",
     "WrongFeatureType",
-    "from_fields",
+    "field_names",
     "located",
-    "to_fields",
 ]
 
 
@@ -130,7 +129,7 @@ class StreamrecError(Exception):
 
     def fields(self) -> dict[str, Any]:
         """Return the known fields by name."""
-        values = ((name, getattr(self, name)) for name in _field_names(type(self)))
+        values = ((name, getattr(self, name)) for name in field_names(type(self)))
         return {name: value for name, value in values if value is not None}
 
 
@@ -421,22 +420,10 @@ class OtherVersion(StateError):
     """The state was saved by a newer version of streamrec."""
 
 
-def _field_names(kind: type[StreamrecError]) -> list[str]:
+def field_names(kind: type[StreamrecError]) -> list[str]:
+    """Return the names of the facts that an error of this kind tells."""
     # An attribute without ``repr`` is for the code that catches the error, and crosses no process.
     return [fact.name for fact in fields(kind) if fact.repr]
-
-
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("url", "feature", "setting", "stage"), str),
-    "position": dict,
-}
-"""The types of the fields; those not named here are integers."""
-
-_BY_NAME: dict[str, type[StreamrecError]] = {
-    name: value
-    for name, value in globals().items()
-    if isinstance(value, type) and issubclass(value, StreamrecError)
-}
 
 
 def located(message: str, facts: Mapping[str, Any]) -> str:
@@ -445,33 +432,3 @@ def located(message: str, facts: Mapping[str, Any]) -> str:
         f"{name} {value}" if name != "url" else str(value) for name, value in facts.items()
     )
     return f"{where}: {message}" if where else message
-
-
-def to_fields(error: BaseException) -> dict[str, Any]:
-    """Describe an error as plain JSON-able data, for another process.
-
-    An error from outside the tree travels as a ``StreamrecError`` that names its type.
-    """
-    if not isinstance(error, StreamrecError):
-        return {"type": "StreamrecError", "message": printable(f"{type(error).__name__}: {error}")}
-    return {"type": type(error).__name__, "message": error.message, **error.fields()}
-
-
-def from_fields(fields: dict[str, Any]) -> StreamrecError:
-    """Rebuild the error that :func:`to_fields` described.
-
-    The fields may come from an untrusted peer: unknown names and values of a wrong type are
-    dropped, and an error of an unknown type becomes a ``StreamrecError``.
-    """
-    kind = _BY_NAME.get(str(fields.get("type")), StreamrecError)
-    known = {name: _fact(name, fields.get(name)) for name in _field_names(kind)}
-    return kind(str(fields.get("message", "no message")), **known)
-
-
-def _fact(name: str, value: Any) -> Any:
-    """Return a field's value, or ``None`` where it has a wrong type or size."""
-    if type(value) is not _TYPES.get(name, int):
-        return None
-    if isinstance(value, int) and abs(value) >= 1 << 63:
-        return None
-    return printable(value) if isinstance(value, str) else value

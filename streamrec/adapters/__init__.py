@@ -1,1 +1,1 @@
-"""What meets a framework; each file imports its own, and nothing else does."""
+"""Adapters to frameworks; each file alone imports its own."""

@@ -35,7 +35,7 @@ def agree(stream: Stream) -> None:
 
 
 def gather(text: str, allgather: Callable[[Any], Any]) -> list[str]:
-    """The texts of all processes, by a collective that takes arrays of one shape alone.
+    """Gather the texts of all processes by a collective that takes arrays of one shape only.
 
     Args:
         text: Of this process.

@@ -1,4 +1,4 @@
-"""Who may be connected: handshakes under way, and clients, as many as the limits allow. No I/O."""
+"""The limits of connections: handshakes in progress, and clients. No I/O."""
 
 from __future__ import annotations
 

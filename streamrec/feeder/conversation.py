@@ -17,7 +17,6 @@ from streamrec.errors import (
     FeederRefused,
     RemoteProtocolError,
     StreamrecError,
-    to_fields,
 )
 from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER
@@ -36,6 +35,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
+from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from streamrec.errors import (
     Stalled,
     StateError,
     StreamrecError,
-    from_fields,
 )
 from streamrec.feeder import payload
 from streamrec.feeder.welcome import mapping_of, read_welcome
@@ -36,6 +35,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
+from streamrec.wire.error_fields import from_fields
 from streamrec.wire.frame import frame_size
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from streamrec.errors import (
     DataError,
     OutOfMemory,
     StoreError,
-    to_fields,
 )
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
@@ -27,6 +26,7 @@ from streamrec.plan.fingerprint import relative_names
 from streamrec.stores.base import ObjectInfo, bare_url
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range
+from streamrec.wire.error_fields import to_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence

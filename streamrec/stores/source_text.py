@@ -91,7 +91,7 @@ def _of_fsspec(url: str, scheme: str) -> str:
 
 
 def _provider(scheme: str) -> str:
-    """Which package reads a scheme of fsspec's, where it is another one."""
+    """Return the package that reads a scheme of fsspec's, which may have another name."""
     from fsspec.registry import known_implementations
 
     package = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import streamrec as sr
 from streamrec.config import DatasetSettings
-from streamrec.errors import RemoteProtocolError, StreamrecError, to_fields
+from streamrec.errors import RemoteProtocolError, StreamrecError
 from streamrec.feeder import payload
 from streamrec.feeder.client import BlockingFeed
 from streamrec.pipeline.dataset import Dataset
@@ -33,6 +33,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
+from streamrec.wire.error_fields import to_fields
 from tests.feeder import fake_dataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import served

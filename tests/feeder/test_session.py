@@ -14,7 +14,6 @@ from streamrec.errors import (
     ObjectNotFound,
     RemoteProtocolError,
     StreamrecError,
-    to_fields,
 )
 from streamrec.feeder import payload
 from streamrec.feeder.session import Subscription
@@ -34,6 +33,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
+from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import received

@@ -129,7 +129,7 @@ def _other_size(picture: Picture, spec: Image) -> str:
 
 
 class Growth(NamedTuple):
-    """How much memory the pictures of a batch take."""
+    """The memory that the pictures of a batch take."""
 
     row: int
     """Bytes a row, of pictures whose size is known."""

@@ -1,4 +1,4 @@
-"""What every format gives: a picture whose size is known, and whose pixels are not decoded yet."""
+"""Pictures whose size is known, and whose pixels are not decoded yet."""
 
 from __future__ import annotations
 
