@@ -16,14 +16,18 @@ from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
+    from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
     from streamrec.values.batch import Batch
+
+    Limit: TypeAlias = Callable[[DatasetSettings, Sequence[ObjectInfo]], DatasetSettings]
 
 __all__ = ["LoopSession", "ThreadSession", "close_in"]
 
@@ -55,14 +59,26 @@ class LoopSession:
 
     @classmethod
     async def open(
-        cls, settings: DatasetSettings, rank: Rank, position: ResumePoint
+        cls,
+        settings: DatasetSettings,
+        rank: Rank,
+        position: ResumePoint,
+        limit: Limit | None = None,
     ) -> LoopSession:
         """Find the shards and start to read.
+
+        Args:
+            settings: Those of the dataset.
+            rank: The part of it to read.
+            position: The place to begin at.
+            limit: Returns the settings to read with, once the shards are known.
 
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
         """
         dataset = await Dataset.open(settings)
+        if limit is not None:
+            dataset.settings = limit(dataset.settings, dataset.objects)
         try:
             return cls(dataset, rank, position)
         except BaseException:
@@ -146,10 +162,16 @@ class ThreadSession:
 
     is_async: Literal[False] = False
 
-    def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
+    def __init__(
+        self,
+        settings: DatasetSettings,
+        rank: Rank,
+        position: ResumePoint,
+        limit: Limit | None = None,
+    ) -> None:
         self._bridge = Bridge()
         try:
-            session = self._bridge.call(LoopSession.open(settings, rank, position))
+            session = self._bridge.call(LoopSession.open(settings, rank, position, limit))
         except BaseException:
             self._bridge.close()
             raise

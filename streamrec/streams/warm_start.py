@@ -70,7 +70,7 @@ class WarmStartSession:
     is_async: Literal[False] = False
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        thread = ThreadSession(_small(settings), rank, position)
+        thread = ThreadSession(settings, rank, position, partial(_limited, rank))
         self._is_short = _is_short(settings, rank, thread.objects)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
@@ -174,6 +174,13 @@ def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInf
 def _used(thread: ThreadSession) -> int:
     """Return the bytes of the records that the thread has delivered in this run."""
     return int(thread.statistics().get("bytes_used", 0))
+
+
+def _limited(
+    rank: Rank, settings: DatasetSettings, objects: Sequence[ObjectInfo]
+) -> DatasetSettings:
+    """Return the settings of the thread, which reads a short run alone, with all its memory."""
+    return settings if _is_short(settings, rank, objects) else _small(settings)
 
 
 def _small(settings: DatasetSettings) -> DatasetSettings:

@@ -26,6 +26,7 @@ from streamrec.streams.warm_start import (
     SHORT,
     WarmStartSession,
     _is_short,
+    _limited,
     _small,
     can_warm_start,
 )
@@ -185,6 +186,13 @@ def test_which_runs_are_short(
 ) -> None:
     objects = [ObjectInfo(f"/{i}", size) for i, size in enumerate(sizes)]
     assert _is_short(settings("/x", **values), Rank(0, 1), objects) is is_short
+
+
+def test_only_a_short_run_has_all_of_the_memory() -> None:
+    wanted = settings("/x", memory_budget="512MiB")
+    for size, budget in ((SHORT, 512 << 20), (SHORT + 1, BUDGET)):
+        limited = _limited(Rank(0, 1), wanted, [ObjectInfo("/x", size=size)])
+        assert memory_budget(limited) == budget
 
 
 def test_a_run_of_several_ranks_is_shorter() -> None:
