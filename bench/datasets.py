@@ -11,7 +11,7 @@ import numpy as np
 
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shards.writer import TFRecordWriter
+from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -28,8 +28,8 @@ from streamrec.formats.shards.index import Index, ShardEntry, index_url
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.record_order import ChunkWindows, RecordOrder
 from streamrec.plan.window import Windows
-from streamrec.shards.verify import check, index_of
-from streamrec.shards.writer import TFRecordWriter
+from streamrec.shard_tools.verify import check, index_of
+from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

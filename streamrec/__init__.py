@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from streamrec.formats.tensors.raw import decode_raw as decode_raw
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
-    from streamrec.shards.writer import TFRecordWriter as TFRecordWriter
+    from streamrec.shard_tools.writer import TFRecordWriter as TFRecordWriter
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
@@ -125,7 +125,7 @@ _HOMES = {
     "streamrec.streams.take": ("take",),
     "streamrec.values.batch": ("Batch",),
     "streamrec.values.columns": ("BytesColumn", "Pictures", "Ragged", "Sparse"),
-    "streamrec.shards.writer": ("TFRecordWriter",),
+    "streamrec.shard_tools.writer": ("TFRecordWriter",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

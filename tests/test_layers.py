@@ -21,7 +21,7 @@ LAYERS = [
     {"formats", "plan", "wire"},
     {"flow"},
     {"stores"},
-    {"pipeline", "shards"},
+    {"pipeline", "shard_tools"},
     {"feeder"},
     {"streams"},
     {"adapters", "demo"},
@@ -36,7 +36,7 @@ WITHIN_A_LEVEL = {
 }
 DEVSTORE_MAY = {"devstore", "errors", "config", "flow"}
 ASYNCIO_ROOMS = {
-    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shards", "stores", "streams",
+    "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shard_tools", "stores", "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
 FRAMEWORKS = {"jax", "tensorflow", "torch"}

@@ -58,7 +58,7 @@ def _write(
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
     from streamrec.masking import masked
-    from streamrec.shards.verify import check, index_of
+    from streamrec.shard_tools.verify import check, index_of
     from streamrec.stores.targets import write_object
 
     chunk_bytes = byte_size("--chunk-size", chunk_size)

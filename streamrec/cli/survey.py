@@ -18,7 +18,7 @@ from streamrec.formats.shards.compression import detect
 from streamrec.formats.shards.tfrecord import FOOTER, HEADER
 from streamrec.masking import masked
 from streamrec.pipeline.dataset import Dataset
-from streamrec.shards.verify import all_of
+from streamrec.shard_tools.verify import all_of
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import Stores
 from streamrec.stores.read_range import read_range

@@ -18,7 +18,7 @@ from streamrec.masking import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.shards.verify import ShardReport
+    from streamrec.shard_tools.verify import ShardReport
 
 FAILED = 1
 
@@ -46,7 +46,7 @@ def verify(
     """
     from streamrec.cli.printing import print_json, progress_bar
     from streamrec.flow.bridge import Bridge
-    from streamrec.shards.verify import check
+    from streamrec.shard_tools.verify import check
 
     with Bridge() as loop, progress_bar("bytes") as progress:
         reports = loop.call(

@@ -22,7 +22,7 @@ from streamrec.errors import (
 from streamrec.formats.examples.example import encode_example, encode_sequence_example
 from streamrec.formats.examples.specs import FixedLenFeature, VarLenFeature
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shards.writer import TFRecordWriter
+from streamrec.shard_tools.writer import TFRecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

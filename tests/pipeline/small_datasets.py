@@ -16,7 +16,7 @@ from streamrec.plan.buckets import Buckets
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.position import Position
 from streamrec.plan.window import Windows
-from streamrec.shards.verify import check, index_of
+from streamrec.shard_tools.verify import check, index_of
 from tests.plan.oracle import Oracle, RecordOracle
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.errors import ConfigError
-from streamrec.shards.verify import check
+from streamrec.shard_tools.verify import check
 from streamrec.stores.local_store import LocalStore
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from streamrec.feeder.client import BlockingFeed
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.fingerprint import names_digest
-from streamrec.shards.verify import ShardReport
+from streamrec.shard_tools.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import Transport

@@ -23,7 +23,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.examples.example import encode_example
 from streamrec.formats.shards.tfrecord import FrameScanner, frame
-from streamrec.shards.writer import TFRecordWriter
+from streamrec.shard_tools.writer import TFRecordWriter
 from streamrec.stores.targets import write_object
 from streamrec.values.columns import BytesColumn
 

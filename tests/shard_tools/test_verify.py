@@ -24,7 +24,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.shards.compression import HEAD, Compressor, detect
 from streamrec.formats.shards.tfrecord import frame
-from streamrec.shards.verify import ShardReport, check, index_of
+from streamrec.shard_tools.verify import ShardReport, check, index_of
 from tests.formats.damaged_shards import damaged_shards, oracle
 from tests.support import examples
 
@@ -44,7 +44,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def test_whole_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.RANGE", 64)
+    monkeypatch.setattr("streamrec.shard_tools.verify.RANGE", 64)
     for number in range(12):
         write(tmp_path / f"s-{number:02}", SHARD[: sum(map(len, FRAMES[:number]))])
     seen: list[tuple[int, int]] = []
@@ -74,7 +74,7 @@ BEGIN_OF_9 = sum(map(len, FRAMES[:9]))
 def test_behind_a_corrupt_payload_it_goes_on(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.RANGE", size)
+    monkeypatch.setattr("streamrec.shard_tools.verify.RANGE", size)
     data = bytearray(damage(BEGIN_OF_9 + 12))
     data[BEGIN_OF_9 + len(FRAMES[9]) + 14] ^= 1
     data[-1] ^= 1
@@ -93,7 +93,7 @@ def test_behind_a_corrupt_payload_it_goes_on(
 def test_behind_a_corrupt_length_it_goes_on(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.RANGE", size)
+    monkeypatch.setattr("streamrec.shard_tools.verify.RANGE", size)
     data = damage(BEGIN_OF_9)
     (report,) = checked(write(tmp_path / "s", data[:-2] + b"??"))
     assert [(type(f), f.fields()["record"]) for f in report.faults] == [
@@ -128,7 +128,7 @@ def test_every_fault_is_named_by_the_rules_of_the_pipeline(
     if packed is None and detect(shard[:HEAD]) != "none":
         return  # it is no plain shard any more
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamrec.shards.verify.RANGE", size)
+        patch.setattr("streamrec.shard_tools.verify.RANGE", size)
         (report,) = checked(write(Path(directory) / "s", compressed(packed, shard)))
     whole, gaps = oracle(shard)
     assert [(f.fields()["offset"], f.fields()["record"]) for f in report.faults] == [
@@ -178,7 +178,7 @@ def test_damage_in_a_compressed_stream(tmp_path: Path) -> None:
 def test_faults_before_that_of_the_compressed_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.INFLATED", 100)
+    monkeypatch.setattr("streamrec.shard_tools.verify.INFLATED", 100)
     data = gzip.compress(damage(BEGIN_OF_9)) + gzip.compress(SHARD[:50]) + b"junk"
     (report,) = checked(write(tmp_path / "s.gz", data))
     assert [type(fault) for fault in report.faults] == [CorruptLength, CorruptCompression]
@@ -205,7 +205,7 @@ def test_a_shard_that_is_not_there_is_a_fault_of_its_own(tmp_path: Path) -> None
 
 
 def test_names_are_asked_for_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.RANGE", 100)
+    monkeypatch.setattr("streamrec.shard_tools.verify.RANGE", 100)
     with DevStore() as store:
         store.put("data/s-0", SHARD)
         store.faults = [Fault(nth=2, status=503)]
@@ -224,7 +224,7 @@ def test_wrong_options_are_said_as_they_are() -> None:
 def test_a_record_that_is_too_large_is_passed_over(
     tmp_path: Path, kind: Any, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrec.shards.verify.RANGE", size)
+    monkeypatch.setattr("streamrec.shard_tools.verify.RANGE", size)
     data = FRAMES[3] + frame(bytes(500)) + FRAMES[4]
     if kind != "none":
         stream = Compressor(kind)
@@ -243,7 +243,7 @@ def test_no_memory_is_a_fault_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError("none left")
 
-    monkeypatch.setattr("streamrec.shards.verify.FrameScanner.scan", refuse)
+    monkeypatch.setattr("streamrec.shard_tools.verify.FrameScanner.scan", refuse)
     path = write(tmp_path / "s", SHARD)
     (report,) = checked(path)
     (fault,) = report.faults
