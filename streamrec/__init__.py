@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamrec.config import Pack as Pack
-    from streamrec.errors import ConfigError as ConfigError
-    from streamrec.errors import DataError as DataError
-    from streamrec.errors import FeedError as FeedError
-    from streamrec.errors import StateError as StateError
-    from streamrec.errors import StoreError as StoreError
-    from streamrec.errors import StreamrecError as StreamrecError
+    from streamrec.errors import *  # noqa: F403 - all of them
     from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
+    from streamrec.formats.examples.example import BytesList as BytesList
     from streamrec.formats.examples.example import Example as Example
     from streamrec.formats.examples.example import Feature as Feature
+    from streamrec.formats.examples.example import FeatureList as FeatureList
+    from streamrec.formats.examples.example import FeatureLists as FeatureLists
     from streamrec.formats.examples.example import Features as Features
+    from streamrec.formats.examples.example import FloatList as FloatList
+    from streamrec.formats.examples.example import Int64List as Int64List
     from streamrec.formats.examples.example import SequenceExample as SequenceExample
     from streamrec.formats.examples.example import encode_example as encode_example
     from streamrec.formats.examples.example import (
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from streamrec.streams.opening import mix as mix
     from streamrec.streams.opening import open as open  # noqa: A004 - the public name
     from streamrec.streams.read_records import read_records as read_records
+    from streamrec.streams.sources import infer_features as infer_features
+    from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.take import take as take
     from streamrec.values.batch import Batch as Batch
@@ -78,19 +80,57 @@ __version__ = "0.1.0"
 _HOMES = {
     "streamrec.config": ("Pack",),
     "streamrec.errors": (
+        "AccessDenied",
+        "BatchOutOfOrder",
+        "Busy",
         "ConfigError",
+        "CorruptBudgetExceeded",
+        "CorruptCompression",
+        "CorruptLength",
+        "CorruptRecord",
         "DataError",
+        "DecompressionBomb",
         "FeedError",
+        "FeederDraining",
+        "FeederLost",
+        "FeederRefused",
+        "FunctionFailed",
+        "LocalProtocolError",
+        "MalformedExample",
+        "MalformedImage",
+        "MalformedIndex",
+        "MalformedPosition",
+        "MissingFeature",
+        "ObjectChanged",
+        "ObjectNotFound",
+        "OtherDataset",
+        "OtherOrder",
+        "OtherVersion",
+        "OutOfMemory",
+        "RecordTooLarge",
+        "RemoteProtocolError",
+        "StaleIndex",
+        "Stalled",
         "StateError",
         "StoreError",
+        "StoreMisbehaved",
+        "StoreUnavailable",
         "StreamrecError",
+        "TruncatedShard",
+        "WireError",
+        "WrongFeatureType",
     ),
     "streamrec.feeder.engine": ("start_engine",),
     "streamrec.formats.examples.encode": ("encode_examples",),
     "streamrec.formats.examples.example": (
+        "BytesList",
         "Example",
         "Feature",
+        "FeatureList",
+        "FeatureLists",
         "Features",
+        "FloatList",
+        "Int64List",
         "SequenceExample",
         "encode_example",
         "encode_sequence_example",
@@ -121,6 +161,7 @@ _HOMES = {
     "streamrec.formats.tensors.tensor": ("parse_tensor", "serialize_tensor"),
     "streamrec.streams.read_records": ("read_records",),
     "streamrec.streams.opening": ("connect", "mix", "open"),
+    "streamrec.streams.sources": ("infer_features", "shards"),
     "streamrec.streams.stream": ("Stream",),
     "streamrec.streams.take": ("take",),
     "streamrec.values.batch": ("Batch",),

@@ -100,8 +100,6 @@ __all__ = [
     "TruncatedShard",
     "WireError",
     "WrongFeatureType",
-    "field_names",
-    "located",
 ]
 
 

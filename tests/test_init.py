@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 import streamrec
+from streamrec import errors
 
 PUBLIC = [
-    "Batch", "BytesColumn", "ConfigError", "DataError", "Example", "Feature", "Features",
-    "FeedError", "FixedLenFeature", "FixedLenSequenceFeature", "Image", "Pack", "Pictures",
-    "Ragged", "RaggedFeature",
-    "SequenceExample", "Sparse", "SparseFeature", "StateError",
-    "StoreError", "Stream", "StreamrecError", "TFRecordWriter", "VarLenFeature", "__version__",
-    "connect", "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",
-    "encode_example", "encode_examples", "encode_jpeg", "encode_png", "encode_sequence_example",
-    "mix", "open", "parse_example", "parse_sequence_example", "parse_single_example",
-    "parse_single_sequence_example", "parse_tensor", "read_records", "serialize_tensor",
-    "start_engine", "take",
+    "Batch", "BytesColumn", "BytesList", "Example", "Feature", "FeatureList", "FeatureLists",
+    "Features", "FixedLenFeature", "FixedLenSequenceFeature", "FloatList", "Image",
+    "Int64List", "Pack", "Pictures", "Ragged", "RaggedFeature", "SequenceExample", "Sparse",
+    "SparseFeature", "Stream", "TFRecordWriter", "VarLenFeature", "__version__", "connect",
+    "decode_and_crop_jpeg", "decode_image", "decode_jpeg", "decode_png", "decode_raw",
+    "encode_example", "encode_examples", "encode_jpeg", "encode_png",
+    "encode_sequence_example", "infer_features", "mix", "open", "parse_example",
+    "parse_sequence_example", "parse_single_example", "parse_single_sequence_example",
+    "parse_tensor", "read_records", "serialize_tensor", "shards", "start_engine", "take",
+    *errors.__all__,
 ]  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def test_the_type_checker_sees_the_same_names() -> None:
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    assert typed == set(PUBLIC) - {"__version__"}
+    assert typed == set(PUBLIC) - {"__version__", *errors.__all__} | {None}, "None: all errors"
 
 
 def test_an_unknown_name() -> None:

@@ -146,6 +146,16 @@ class DatasetSettings(Settings):
         parts = self.components.values()
         return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
 
+    @field_validator("shuffle", mode="before")
+    @classmethod
+    def _no_buffer(cls, shuffle: object) -> object:
+        if isinstance(shuffle, int) and not isinstance(shuffle, bool):
+            raise ValueError(  # noqa: TRY004 - pydantic passes on no other
+                f"is {shuffle}, but no number of records; give shuffle=True, and shuffle_window in "
+                "bytes"
+            )
+        return shuffle
+
     @field_validator("source")
     @classmethod
     def _not_empty(cls, source: str | list[str] | dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ByteSize, ConfigDict, TypeAdapter, ValidationError
 
+from streamrec.config.habits import HABITS
 from streamrec.errors import ConfigError
 from streamrec.masking import shown
 
@@ -95,6 +96,8 @@ def _sentence(model: type[Settings], path: tuple[str, ...], faults: list[Any]) -
 
 
 def _nearest(model: type[Settings], path: tuple[str, ...]) -> str:
+    if path[-1] in HABITS:
+        return f": {HABITS[path[-1]]}"
     names = model.table_of(path)[0].model_fields
     close = difflib.get_close_matches(path[-1], names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(names))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streamrec.config import StreamSettings, validate
 from streamrec.config.arguments import kind_of, source_texts
@@ -17,17 +17,38 @@ from streamrec.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
+    from streamrec.config.keywords import Features, MixKeywords, Source, StreamKeywords
     from streamrec.plan.position import Fingerprint
+    from streamrec.values.batch import Batch
 
 __all__ = ["connect", "mix", "open"]
 
 
+@overload
+def open(  # noqa: A001
+    source: Source,
+    features: Features | None = None,
+    *,
+    batch_size: int,
+    **settings: Unpack[StreamKeywords],
+) -> Stream[Batch]: ...
+@overload
+def open(  # noqa: A001
+    source: Source,
+    features: Features | None = None,
+    *,
+    batch_size: None = None,
+    **settings: Unpack[StreamKeywords],
+) -> Stream[Any]: ...
 def open(  # noqa: A001 - the public name: streamrec.open
-    source: str | PathLike[str] | Sequence[str | PathLike[str]],
-    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
-    **settings: Any,
-) -> Stream:
+    source: Source,
+    features: Features | None = None,
+    *,
+    batch_size: int | None = None,
+    **settings: Unpack[StreamKeywords],
+) -> Stream[Any]:
     """Open shards as a stream of batches: ``streamrec.open``.
 
     Nothing is read before the stream is entered or iterated.
@@ -36,6 +57,8 @@ def open(  # noqa: A001 - the public name: streamrec.open
         source: A URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them.
         features: Specs by feature name; a pair (context, sequence) of such mappings for
             SequenceExamples; ``"infer"``; or ``None`` for raw records.
+        batch_size: Records per rank and batch. ``None``: the stream gives single records, each as
+            bytes, or as a dict of its features.
         **settings: Those of :class:`streamrec.config.StreamSettings`, each explained in
             docs/reference/settings.md.
 
@@ -44,22 +67,42 @@ def open(  # noqa: A001 - the public name: streamrec.open
     """
     if isinstance(source, Mapping):
         raise ConfigError("these are several sources by name: mix them with streamrec.mix")
-    return _stream(source_texts(source), features, settings)
+    return _stream(source_texts(source), features, {"batch_size": batch_size, **settings})
 
 
+@overload
 def mix(
-    components: Mapping[str, Any],
-    features: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | str | None = None,
+    components: Mapping[str, Source | tuple[Source, float]],
+    features: Features | None = None,
     *,
+    batch_size: int,
     weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
-    **settings: Any,
-) -> Stream:
+    **settings: Unpack[MixKeywords],
+) -> Stream[Batch]: ...
+@overload
+def mix(
+    components: Mapping[str, Source | tuple[Source, float]],
+    features: Features | None = None,
+    *,
+    batch_size: None = None,
+    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    **settings: Unpack[MixKeywords],
+) -> Stream[Any]: ...
+def mix(
+    components: Mapping[str, Source | tuple[Source, float]],
+    features: Features | None = None,
+    *,
+    batch_size: int | None = None,
+    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    **settings: Unpack[MixKeywords],
+) -> Stream[Any]:
     """Open several sources as one stream, mixed record by record: ``streamrec.mix``.
 
     Args:
         components: By name, a pair of a source and its weight, as ``{"web": (url, 0.7)}``; or, with
             ``weights``, the source alone. Sources are those of :func:`open`.
         features: Those of all components, as for :func:`open`.
+        batch_size: As for :func:`open`.
         weights: Pairs of a record's number and the weights, by name, that hold from there on. They
             count the records of all ranks, in their order, before a filter; the first is 0.
         **settings: As for :func:`open`. ``exhausted`` says what becomes of a component that ends.
@@ -72,7 +115,7 @@ def mix(
             f"a mix is of sources by name, not {kind_of(components)}; give a mapping, as in "
             "{'web': (url, 0.7), 'code': (url, 0.3)}"
         )
-    pairs = {name: part for name, part in components.items() if _is_weighted(part)}
+    pairs: dict[str, Any] = {n: part for n, part in components.items() if _is_weighted(part)}
     if weights is None and len(pairs) == len(components):
         weights = [(0, {name: weight for name, (_, weight) in pairs.items()})]
     elif weights is None or pairs:
@@ -80,9 +123,10 @@ def mix(
             "a mix takes a weight with each source, as in {'web': (url, 0.7)}, or weights=[(0, "
             "{'web': 0.7}), ...] and sources alone"
         )
-    sources = {name: part[0] if name in pairs else part for name, part in components.items()}
+    sources = {n: pairs[n][0] if n in pairs else part for n, part in components.items()}
     texts = {name: source_texts(source) for name, source in sources.items()}
-    return _stream(texts, features, {"weights": weights, **settings})
+    given = {"batch_size": batch_size, "weights": weights, **settings}
+    return _stream(texts, features, given)
 
 
 def _is_weighted(part: Any) -> bool:
@@ -90,7 +134,7 @@ def _is_weighted(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], int | float)
 
 
-def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream:
+def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]:
     plain = features if isinstance(features, str) else describe(features)
     if isinstance(plain, dict):
         parser_of(plain)
@@ -108,7 +152,7 @@ def connect(
     token: str | None = None,
     fingerprint: Fingerprint | None = None,
     stall_timeout: float = 300.0,
-) -> Stream:
+) -> Stream[Any]:
     """Subscribe to a feeder: the same kind of stream, read by a daemon.
 
     Args:

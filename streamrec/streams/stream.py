@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import weakref
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from typing_extensions import TypeVar
 
 from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
 from streamrec.flow import forks
@@ -26,15 +28,15 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
-    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 
 T = TypeVar("T")
+Item = TypeVar("Item", default=Any)
 
 
-class Stream:
-    """Batches, for ``for`` and ``async for`` alike.
+class Stream(Generic[Item]):
+    """Batches (or single records), for ``for`` and ``async for`` alike.
 
     ``for`` runs the stream's epochs and ends; iterating again goes on with the next epoch. After a
     ``break`` the next ``for`` goes on where the last one stopped. Use it in a ``with`` or ``async
@@ -45,7 +47,7 @@ class Stream:
         self._description = description
         self._assignment = assignment or ranks.assign(description.rank, description.world_size)
         self._session: PlainSession | AsyncSession | None = None
-        self._finalizer: weakref.finalize[..., Stream] | None = None
+        self._finalizer: weakref.finalize[..., Stream[Item]] | None = None
         self._cursor = Cursor()
         self._elsewhere = False
         """True once the cursor was moved: the open session no longer reads where it is."""
@@ -74,7 +76,7 @@ class Stream:
             self._next_run()
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Item:
         mark = self._cursor.mark()
         try:
             if self._cursor.rows:
@@ -98,7 +100,7 @@ class Stream:
         self._cursor.go_back(mark)
         self._leave()
 
-    def _next(self) -> Any:
+    def _next(self) -> Item:
         if self._ended:
             raise StopIteration
         began = perf_counter()
@@ -125,13 +127,13 @@ class Stream:
             self._next_run()
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Item:
         if self._cursor.rows:
             return self._row()
         with self._turn:
             return await self._anext()
 
-    async def _anext(self) -> Any:
+    async def _anext(self) -> Item:
         if self._ended:
             raise StopAsyncIteration
         began = perf_counter()
@@ -373,18 +375,20 @@ class Stream:
 
     # -- batches and single records ----------------------------------------------------------------
 
-    def _take(self, batch: Batch) -> Any:
+    def _take(self, batch: Any) -> Item:
         if self._opened().settings["batch_size"] is not None:
             self._move(self._cursor.take, batch)
-            return batch
+            item: Item = batch
+            return item
         self._move(self._cursor.receive, batch)
         return self._row()
 
-    def _row(self) -> Any:
+    def _row(self) -> Item:
         try:
-            return self._cursor.row()
+            item: Item = self._cursor.row()
         except IndexError:  # another thread took the last one: no lock is taken for a single record
             raise busy() from None
+        return item
 
 
 def _plain(session: PlainSession | AsyncSession) -> PlainSession:

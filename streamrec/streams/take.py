@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
+
+from typing_extensions import TypeVar
 
 from streamrec.config.arguments import count_of
 
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Take", "take"]
 
+Item = TypeVar("Item", default=Any)
 
-def take(stream: Stream, count: int) -> Take:
+
+def take(stream: Stream[Item], count: int) -> Take[Item]:
     """Return the next ``count`` batches (or single records), for ``for`` and ``async for``.
 
     Nothing behind them is taken: the stream's state is that of the last of them, and the next
@@ -31,21 +35,21 @@ def take(stream: Stream, count: int) -> Take:
     return Take(stream, count_of(count, "count"))
 
 
-class Take:
+class Take(Generic[Item]):
     """The next few batches of a stream; each loop over them takes as many again."""
 
-    def __init__(self, stream: Stream, count: int) -> None:
+    def __init__(self, stream: Stream[Item], count: int) -> None:
         self._stream = stream
         self._count = count
 
     def __repr__(self) -> str:
         return f"<the next {self._count} of {self._stream!r}>"
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         # Merely asking a stream for its iterator may start the next run.
         return islice(self._stream, self._count) if self._count else iter(())
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[Item]:
         left = self._count
         if not left:
             return

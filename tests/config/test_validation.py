@@ -18,6 +18,9 @@ def test_sizes_are_read_with_their_units() -> None:
     [
         ({"batchsize": 3}, "no setting 'batchsize'; did you mean 'batch_size'?"),
         ({"zzz": 3}, "no setting 'zzz'; there are batch_size, "),
+        ({"num_workers": 3}, "no setting 'num_workers': a stream reads ahead by itself"),
+        ({"drop_last": True}, "no setting 'drop_last': it is remainder=\"drop\""),
+        ({"shuffle": 1000}, "'shuffle' is 1000, but no number of records; give shuffle=True"),
         ({"batch_size": 0}, "'batch_size' is 0 and should be greater than 0"),
         ({"batch_size": "many"}, "'batch_size' is 'many' and should be a valid integer"),
         ({"seed": -1}, "'seed'"),

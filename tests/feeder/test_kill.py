@@ -25,6 +25,7 @@ from tests.interrupts import Interrupted, interrupted_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
 
 EVENTS = int(os.environ.get("STREAMREC_TEST_KILLS", "10"))
@@ -189,7 +190,7 @@ def test_feeders_are_killed(source: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["process", None])
-def test_engine_processes_are_killed(source: str, engine: str | None) -> None:
+def test_engine_processes_are_killed(source: str, engine: Engine | None) -> None:
     random = Random(SEED)
     killed: list[int] = []
 

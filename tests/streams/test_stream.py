@@ -284,7 +284,7 @@ class TestFacts:
 
     def test_wrong_settings_are_refused_at_once(self, source: str) -> None:
         with pytest.raises(ConfigError, match="did you mean 'shuffle'"):
-            sr.open(source, shufle=True)
+            sr.open(source, shufle=True)  # type: ignore[call-overload]
         with pytest.raises(ConfigError, match="lable"):
             sr.open(source, {"lable": "int46"})
         with pytest.raises(ConfigError, match="tcp://"):

@@ -14,6 +14,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.config.keywords import Engine
+
 pytestmark = pytest.mark.both_kernels
 
 CONTEXT = {
@@ -65,7 +67,7 @@ def check(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_batches_of_a_plain_for(source: str, engine: str) -> None:
+def test_batches_of_a_plain_for(source: str, engine: Engine) -> None:
     with sr.open(source, (CONTEXT, SEQUENCE), batch_size=6, engine=engine) as stream:
         (batch,) = stream
     check(batch)
@@ -79,7 +81,7 @@ async def test_batches_of_an_async_for(source: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_single_records(source: str, engine: str) -> None:
+def test_single_records(source: str, engine: Engine) -> None:
     with sr.open(source, (CONTEXT, SEQUENCE), engine=engine) as stream:
         records = list(stream)
     assert [len(row["x"]) for row in records] == [0, 1, 2] * 2

@@ -86,7 +86,7 @@ def documents(tmp_path: Path) -> str:
     return f"{tmp_path}/tokens-*.tfrecord"
 
 
-ALL = {
+ALL: dict[str, Any] = {
     "batch_size": 2,
     "lanes": 3,
     "shuffle": True,

@@ -108,17 +108,18 @@ def test_a_schedule_goes_with_sources_alone(components: dict[str, str]) -> None:
 class TestRefusals:
     def test_weights_are_given_once(self, components: dict[str, str]) -> None:
         pairs = {name: (source, 1) for name, source in components.items()}
-        for parts, weights in (
+        wrong: list[tuple[Any, Any]] = [
             (components, None),
             (pairs, [(0, {"web": 1, "code": 1})]),
             ({**components, "web": pairs["web"]}, None),
-        ):
+        ]
+        for parts, weights in wrong:
             with pytest.raises(ConfigError, match="a mix takes a weight with each source"):
                 sr.mix(parts, FEATURES, weights=weights, steps_per_epoch=1)
 
     def test_open_takes_no_components(self, components: dict[str, str]) -> None:
         with pytest.raises(ConfigError, match=r"mix them with streamrec\.mix"):
-            sr.open(components)  # type: ignore[arg-type]
+            sr.open(components)  # type: ignore[call-overload]
 
     def test_two_urls_are_no_pair(self, components: dict[str, str]) -> None:
         urls = tuple(components.values())

@@ -18,6 +18,8 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.config.keywords import Engine
+
 FEATURES = {
     "id": sr.FixedLenFeature((), "int64"),
     "any": sr.Image(),
@@ -63,7 +65,7 @@ def check(batches: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_batches_of_a_plain_for(source: str, engine: str) -> None:
+def test_batches_of_a_plain_for(source: str, engine: Engine) -> None:
     with sr.open(source, FEATURES, batch_size=8, engine=engine) as stream:
         check(list(stream))
 
@@ -75,7 +77,7 @@ async def test_batches_of_an_async_for(source: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["process", "thread"])
-def test_single_records(source: str, engine: str) -> None:
+def test_single_records(source: str, engine: Engine) -> None:
     with sr.open(source, FEATURES, engine=engine) as stream:
         for number, row in enumerate(stream):
             np.testing.assert_array_equal(row["any"], picture(number))
@@ -120,7 +122,7 @@ def test_one_picture_larger_than_the_budget_comes_whole(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("engine", ["process", "thread"])
 def test_what_is_wrong_names_the_record(
-    tmp_path: Path, engine: str, others: Any, kind: str, words: str
+    tmp_path: Path, engine: Engine, others: Any, kind: str, words: str
 ) -> None:
     records = [record(number) for number in range(12)]
     records[10] = record(10, **others)

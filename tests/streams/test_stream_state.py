@@ -45,7 +45,7 @@ class Mode:
     def open(self, source: str, **settings: Any) -> Stream:
         settings = {**ORDER, **settings}
         if not self.name.startswith("feeder"):
-            engine = {"engine": self.name} if self.name != "loop" else {}
+            engine: dict[str, Any] = {"engine": self.name} if self.name != "loop" else {}
             return self._closing(sr.open(source, **engine, **settings))
         place = {name: settings.pop(name) for name in ("rank", "world_size") if name in settings}
         address = self._stack.enter_context(serving(settings_of(source, **settings)))

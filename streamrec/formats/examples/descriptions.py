@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
@@ -102,10 +102,20 @@ def describe(features: Any) -> dict[str, Any] | None:
     if features is None:
         return None
     if isinstance(features, tuple | list):
+        _refuse_names(features)
         pair = as_sequence_features(features)
         _check_names(pair)
         return {"context": _tables(pair.context), "sequence": _tables(pair.sequence)}
     return _tables(as_specs(features))
+
+
+def _refuse_names(features: Sequence[Any]) -> None:
+    """Refuse a list of feature names, as other readers take."""
+    if features and all(isinstance(name, str) for name in features):
+        raise ConfigError(
+            f"features is a list of names, and a name needs a spec: give a mapping, as in "
+            f"{{{features[0]!r}: FixedLenFeature((), 'int64')}}, or features=\"infer\""
+        )
 
 
 def is_pair(plain: Any) -> bool:

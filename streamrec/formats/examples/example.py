@@ -17,18 +17,27 @@ from streamrec.kernel.contract import LARGEST_MESSAGE
 from streamrec.kernel.messages import MESSAGES
 
 __all__ = [
+    "BytesList",
     "Example",
     "Feature",
+    "FeatureList",
+    "FeatureLists",
     "Features",
+    "FloatList",
+    "Int64List",
     "SequenceExample",
     "encode_example",
     "encode_sequence_example",
 ]
 
+BytesList: Any = MESSAGES["BytesList"]
 Example: Any = MESSAGES["Example"]
 Feature: Any = MESSAGES["Feature"]
 FeatureList: Any = MESSAGES["FeatureList"]
+FeatureLists: Any = MESSAGES["FeatureLists"]
 Features: Any = MESSAGES["Features"]
+FloatList: Any = MESSAGES["FloatList"]
+Int64List: Any = MESSAGES["Int64List"]
 SequenceExample: Any = MESSAGES["SequenceExample"]
 
 

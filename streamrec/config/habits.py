@@ -1,0 +1,49 @@
+"""Settings of other libraries, and what stands for each here: for errors about unknown settings."""
+
+from __future__ import annotations
+
+__all__ = ["HABITS"]
+
+_READS_AHEAD = "a stream reads ahead by itself; leave it out"
+_ORDER = "the order follows from lanes and never from how many are read at once; leave it out"
+_WINDOW = "give shuffle=True, and shuffle_window in bytes"
+
+HABITS = {
+    "batch": "it is batch_size",
+    "block_length": _ORDER,
+    "buffer_size": _WINDOW,
+    "cache_limit": "nothing is kept on the disk; leave it out",
+    "collate_fn": "it is transform, a function from a batch to its columns",
+    "compression_type": "it is compression",
+    "cycle_length": _ORDER,
+    "deterministic": "it is ordered",
+    "download_retry": "retries are limited by stall_timeout alone",
+    "drop_last": 'it is remainder="drop"',
+    "drop_remainder": 'it is remainder="drop"',
+    "file_pattern": "it is the first argument, the source",
+    "interleave": _ORDER,
+    "map_fn": "it is map, a function from columns to columns",
+    "num_canonical_nodes": "it is lanes, which every world size must divide",
+    "num_epochs": "it is epochs",
+    "num_parallel_calls": _READS_AHEAD,
+    "num_parallel_reads": _READS_AHEAD,
+    "num_replicas": "it is world_size",
+    "num_shards": "it is world_size, and shard_index is rank",
+    "num_workers": _READS_AHEAD,
+    "persistent_workers": _READS_AHEAD,
+    "pin_memory": "streamrec.adapters.torch.as_loader pins the memory, with device=",
+    "predownload": "it is memory_budget, in bytes",
+    "prefetch_factor": _READS_AHEAD,
+    "reader_num_threads": _READS_AHEAD,
+    "repeat": "it is epochs, and None repeats for ever",
+    "sampler": "it is shuffle, or the weights of streamrec.mix",
+    "shard_index": "it is rank",
+    "shuffle_block_size": _WINDOW,
+    "shuffle_buffer": _WINDOW,
+    "shuffle_buffer_size": _WINDOW,
+    "shuffle_seed": "it is seed",
+    "shuffle_size": _WINDOW,
+    "transforms": "it is map, a function from columns to columns",
+    "worker_init_fn": _READS_AHEAD,
+}
+"""By name, half a sentence: what to write instead."""

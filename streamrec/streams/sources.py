@@ -1,0 +1,86 @@
+"""What a source holds, for plain code: ``streamrec.shards`` and ``streamrec.infer_features``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.arguments import options_of, source_texts
+from streamrec.flow.bridge import Bridge
+from streamrec.formats.examples.descriptions import from_description
+from streamrec.pipeline.dataset import Dataset
+from streamrec.stores.open import Stores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.config.keywords import Source
+    from streamrec.formats.examples.specs import FeatureSpec
+
+__all__ = ["infer_features", "shards"]
+
+
+def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+    """List the shards that a source names, sorted, as for splits by hand: ``streamrec.shards``.
+
+    Only globs ask the store. Single names are not looked up.
+
+    Args:
+        source: As for ``streamrec.open``.
+        storage_options: fsspec's, for the source's filesystem.
+
+    Raises:
+        ObjectNotFound: A glob matches nothing.
+        StoreError: The store cannot list.
+        ConfigError: The source cannot be understood.
+    """
+    texts, options = source_texts(source), options_of(storage_options)
+    with Bridge() as loop:
+        return loop.call(_shards(texts, options))
+
+
+async def _shards(source: str | list[str], options: dict[str, Any]) -> list[str]:
+    stores = Stores(options)
+    try:
+        return [found.url for found in await stores.resolve(source)]
+    finally:
+        await stores.aclose()
+
+
+def infer_features(
+    source: Source,
+    *,
+    compression: str | None = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, FeatureSpec]:
+    """Infer specs from the first Examples of a source: ``streamrec.infer_features``.
+
+    They fit the first few hundred records, so look at them before you train: a feature whose number
+    of values happens to be constant there is a ``FixedLenFeature``.
+
+    Args:
+        source: As for ``streamrec.open``.
+        compression: As for ``streamrec.open``.
+        storage_options: fsspec's, for the source's filesystem.
+
+    Raises:
+        ConfigError: There is no record, or the records are SequenceExamples.
+        DataError: A record is no Example, or is damaged.
+        StoreError: A shard cannot be read.
+    """
+    values: dict[str, Any] = {
+        "source": source_texts(source),
+        "features": "infer",
+        "compression": compression,
+        "storage_options": options_of(storage_options),
+    }
+    with Bridge() as loop:
+        return loop.call(_inferred(validate(DatasetSettings, values)))
+
+
+async def _inferred(settings: DatasetSettings) -> dict[str, FeatureSpec]:
+    dataset = await Dataset.open(settings)
+    await dataset.aclose()
+    plain: Any = dataset.settings.features
+    specs: dict[str, FeatureSpec] = from_description(plain)
+    return specs
