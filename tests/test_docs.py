@@ -422,9 +422,7 @@ def test_every_verb_is_explained_with_its_options() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     listed = re.findall(r"^::: streamrec\.(\w+)$", (REFERENCE / "api.md").read_text(), re.MULTILINE)
-    others = {"__version__", *errors.__all__} - {
-        "StreamrecError"
-    }  # they have a page
+    others = {"__version__", *errors.__all__} - {"StreamrecError"}  # they have a page
     assert sorted(listed) == sorted(set(streamrec.__all__) - others)
 
 

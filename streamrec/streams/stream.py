@@ -20,6 +20,7 @@ from streamrec.streams.cursor import Cursor, Mark
 from streamrec.streams.session import close_in
 from streamrec.streams.start import name_of, start, start_async
 from streamrec.streams.turn import Turn, busy
+from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,19 @@ class Stream(Generic[Item]):
     def __repr__(self) -> str:
         state = "closed" if self._session is None else "ended" if self._ended else "open"
         return f"<Stream of {name_of(self._description)}, {state}, step {self._cursor.step}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the stream reads and how far it is, which notebooks show."""
+        state = "closed" if self._session is None else "ended" if self._ended else "open"
+        facts = {
+            "state": state,
+            "rank": "{} of {}".format(*self._assignment.rank),
+            "epoch": self.epoch,
+            "step": self._cursor.step,
+            "batches taken": self._cursor.batches,
+            "records taken": self._cursor.records,
+        }
+        return html_table(f"Stream of {name_of(self._description)}", facts)
 
     # -- iterating ---------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamrec.values.columns import BytesColumn
+from streamrec.values.columns import BytesColumn, form_of
+from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Column, Indices
 
 __all__ = ["Batch", "Components", "Origin"]
+
+MOST_NAMES = 8
+"""The most columns that a batch's ``repr`` names."""
 
 
 class Origin(NamedTuple):
@@ -99,4 +103,17 @@ class Batch(Mapping[str, Any]):
         return names[self.components.of(self.origin.shards)]
 
     def __repr__(self) -> str:
-        return f"<Batch of {self.rows} rows: {', '.join(self.columns)}>"
+        names = [*self.columns][:MOST_NAMES]
+        more = len(self.columns) - len(names)
+        return (
+            f"<Batch of {self.rows} rows: {', '.join(names)}{f' and {more} more' if more else ''}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table of the columns, which notebooks show."""
+        forms = {name: form_of(column) for name, column in self.columns.items()}
+        return html_table(f"Batch of {self.rows} rows, epoch {self.epoch}", forms)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return the names that notebooks complete behind ``batch[``."""
+        return list(self.columns)

@@ -24,6 +24,7 @@ __all__ = [
     "Sparse",
     "Values",
     "cut",
+    "form_of",
     "offsets_of",
 ]
 
@@ -50,8 +51,17 @@ def offsets_of(lengths: Indices) -> Indices:
     return offsets
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BytesColumn:
+class _Shown:
+    """The one-line ``repr`` of all columns, whose arrays are too long to be shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {form_of(self)}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BytesColumn(_Shown):
     """Byte strings end to end in one buffer; indexing gives ``bytes``.
 
     Args:
@@ -116,8 +126,8 @@ def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
     return [_nest(strings[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Pictures(_Shown):
     """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
 
     Args:
@@ -147,8 +157,8 @@ class Pictures:
         return list(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ragged:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ragged(_Shown):
     """Rows of different lengths.
 
     Args:
@@ -197,6 +207,23 @@ class Ragged:
         return dense
 
 
+def form_of(column: Any) -> str:
+    """Return a column's dtype and shape in one line; ``None`` is a length that differs by row."""
+    match column:
+        case BytesColumn():
+            return f"bytes [{', '.join(map(str, (len(column), *column.item_shape)))}]"
+        case Pictures():
+            return f"uint8 [{len(column)}, None, None, None]"
+        case Ragged():
+            dtype, _, inner = form_of(column.values).partition(" [")
+            further = inner.partition(", ")[1:]
+            return f"{dtype} [{len(column)}, None{''.join(further) or ']'}"
+        case Sparse():
+            dtype = form_of(column.values).partition(" [")[0]
+            return f"{dtype} {list(column.dense_shape)}, {len(column.indices)} values"
+    return f"{column.dtype} {list(column.shape)}"
+
+
 def cut(values: Values, first: int, last: int) -> Values:
     """Return the values ``first … last-1`` as views of the same memory."""
     if isinstance(values, Ragged):
@@ -231,8 +258,8 @@ def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> n
     return np.full(shape, none if default is None else default, values.dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sparse:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sparse(_Shown):
     """A sparse column: the coordinates of its values, and the values.
 
     Args:

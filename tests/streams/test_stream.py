@@ -278,6 +278,13 @@ class TestFacts:
             assert statistics["bytes_read"] > 0
         assert repr(stream) == f"<Stream of {source}, closed, step 2>"
 
+    def test_in_a_notebook(self, source: str) -> None:
+        with raw(source, engine="thread") as stream:
+            next(stream)
+            table = stream._repr_html_()
+        assert "<td style='text-align:left'>0 of 1</td>" in table
+        assert "step" in table
+
     def test_the_fingerprint_does_not_depend_on_who_reads(self, source: str) -> None:
         with raw(source) as by_process, raw(source, engine="thread") as by_thread:
             assert by_process.fingerprint == by_thread.fingerprint

@@ -23,6 +23,17 @@ class TestBatch:
         assert repr(batch) == "<Batch of 2 rows: a, b>"
         assert batch.mask is None
 
+    def test_many_columns_are_counted(self) -> None:
+        batch = self.batch(**{f"c{number}": np.arange(2) for number in range(11)})
+        assert repr(batch).endswith("c6, c7 and 3 more>")
+
+    def test_in_a_notebook(self) -> None:
+        batch = self.batch(**{"<a>": np.arange(2), "b": BytesColumn.of([b"x", b"y"])})
+        assert batch._ipython_key_completions_() == ["<a>", "b"]
+        table = batch._repr_html_()
+        assert "&lt;a&gt;" in table
+        assert "bytes [2]" in table
+
     def test_raw_records(self) -> None:
         records = BytesColumn.of([b"a", b"b"])
         assert self.batch(records=records).records is records

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of, rising
+from streamrec.values.columns import (
+    BytesColumn,
+    Pictures,
+    Ragged,
+    Sparse,
+    cut,
+    form_of,
+    offsets_of,
+    rising,
+)
 
 STRINGS = st.lists(st.binary(max_size=6), max_size=8)
 
@@ -249,3 +258,25 @@ class TestSparse:
     def test_nothing(self) -> None:
         empty = np.zeros((0, 2), np.int64)
         assert Sparse(empty, BytesColumn.of([]), (2, 1)).to_dense().tolist() == [[b""], [b""]]
+
+
+RAGGED = Ragged(np.zeros((5, 2), np.float32), int64(0, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("column", "form"),
+    [
+        (np.zeros((3, 2), np.int32), "int32 [3, 2]"),
+        (BytesColumn.of([b"a", b"b"]), "bytes [2]"),
+        (BytesColumn.of([b"a", b"b"], (2, 1)), "bytes [1, 2, 1]"),
+        (RAGGED, "float32 [2, None, 2]"),
+        (Ragged(RAGGED, int64(0, 2)), "float32 [1, None, None, 2]"),
+        (Ragged(BytesColumn.of([b"a"]), int64(0, 1)), "bytes [1, None]"),
+        (Pictures(np.zeros(3, np.uint8), int64(0, 3), int64(1, 1, 3).reshape(1, 3)), "uint8 [1, "),
+        (Sparse(np.zeros((1, 2), np.int64), np.zeros(1), (4, 9)), "float64 [4, 9], 1 values"),
+    ],
+)
+def test_a_column_shows_its_form_in_one_line(column: Any, form: str) -> None:
+    assert form_of(column).startswith(form)
+    if not isinstance(column, np.ndarray):
+        assert repr(column) == f"<{type(column).__name__}: {form_of(column)}>"

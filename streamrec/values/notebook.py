@@ -1,0 +1,21 @@
+"""Tables for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["html_table"]
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """Return an HTML table of two columns under a title; all text is escaped."""
+    body = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{body}</tbody></table>"
