@@ -33,10 +33,11 @@ from streamrec import kernel
 from streamrec.config.arguments import place_text
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, FeederLost
+from streamrec.feeder.sent_functions import pickled
 from streamrec.feeder.shared import Inbox, created
 from streamrec.kernel.choice import VARIABLE
 from streamrec.masking import printable
-from streamrec.pipeline.functions import SETTINGS, portable
+from streamrec.pipeline.functions import SETTINGS, importable
 from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
@@ -236,9 +237,11 @@ def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> 
 
     Raises:
         ConfigError: The settings cannot be sent to another process.
+        Unsendable: A function cannot.
     """
-    given = {name: getattr(settings, name) for name in SETTINGS}
-    names = {name: portable(name, function) for name, function in given.items() if function}
+    given = {name: getattr(settings, name) for name in SETTINGS if getattr(settings, name)}
+    names = {name: importable(function) for name, function in given.items()}
+    by_value = {name: pickled(name, given[name]) for name, known in names.items() if known is None}
     try:
         plain = settings.model_copy(update=names).model_dump(mode="json", warnings=False)
     except PydanticSerializationError as error:
@@ -251,6 +254,7 @@ def order_for(settings: DatasetSettings, objects: Sequence[ObjectInfo] = ()) -> 
     return json.dumps(
         {
             "settings": plain,
+            "functions": by_value,
             "objects": listed,
             "shared": SHARED_CREDITS * sent_bytes(memory_budget(settings)),
             "path": [place or str(Path.cwd()) for place in sys.path],

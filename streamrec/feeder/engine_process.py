@@ -12,11 +12,13 @@ import os
 import signal
 import socket
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import streamrec.pipeline.dataset  # noqa: F401 - imported before there are settings
 from streamrec.config import DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
+from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder, open_dataset
 from streamrec.feeder.shared import Outbox
 from streamrec.feeder.watch import Deadlines
@@ -26,7 +28,7 @@ from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamrec.feeder.server import DatasetHandle
 
@@ -34,6 +36,7 @@ __all__ = ["main", "serve"]
 
 FOR_EVER = 1e7
 """Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
+NO_FUNCTIONS: Mapping[str, str] = MappingProxyType({})
 LOOK_EVERY = 0.25
 """Seconds between two looks whether the parent lives."""
 
@@ -58,7 +61,7 @@ async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
         # The user's functions are found where the parent finds them, behind everything else.
         sys.path += [place for place in told["path"] if place not in sys.path]
         outbox = None if memory is None else Outbox(memory, told["shared"])
-        await serve(sock, told["settings"], outbox, told["objects"])
+        await serve(sock, told["settings"], outbox, told["objects"], told["functions"])
     watching.cancel()
 
 
@@ -67,6 +70,7 @@ async def serve(
     settings: dict[str, Any],
     outbox: Outbox | None,
     objects: Sequence[Sequence[Any]] | None = None,
+    functions: Mapping[str, str] = NO_FUNCTIONS,
 ) -> None:
     """Serve one connection, as long as it lives.
 
@@ -75,8 +79,9 @@ async def serve(
         settings: Those of the dataset, as plain data.
         outbox: The memory that is shared with the parent.
         objects: The shards that the parent has listed, as the fields of ``ObjectInfo``.
+        functions: The pickles of the user's functions that cannot be imported, by setting.
     """
-    opening = asyncio.ensure_future(_open(settings, objects))
+    opening = asyncio.ensure_future(_open(settings, objects, functions))
     endless = Deadlines(handshake=FOR_EVER, idle=FOR_EVER, linger=FOR_EVER)
     try:
         async with Feeder({ENGINE_DATASET: opening}, deadlines=endless, outbox=outbox) as feeder:
@@ -85,9 +90,14 @@ async def serve(
         await finish(_close(opening))
 
 
-async def _open(settings: dict[str, Any], objects: Sequence[Sequence[Any]] | None) -> DatasetHandle:
+async def _open(
+    settings: dict[str, Any],
+    objects: Sequence[Sequence[Any]] | None,
+    functions: Mapping[str, str],
+) -> DatasetHandle:
+    loaded = {name: unpickled(name, data) for name, data in functions.items()}
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
-    return await open_dataset(validate(DatasetSettings, settings), found)
+    return await open_dataset(validate(DatasetSettings, settings | loaded), found)
 
 
 async def _close(opening: asyncio.Future[DatasetHandle]) -> None:

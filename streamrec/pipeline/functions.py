@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from streamrec.values.batch import Origin
     from streamrec.values.columns import Column
 
-__all__ = ["NONE", "SETTINGS", "Function", "Functions", "name_of", "portable"]
+__all__ = [
+    "NONE",
+    "SETTINGS",
+    "Function",
+    "Functions",
+    "importable",
+    "name_of",
+]
 
 SETTINGS = ("filter", "map", "transform")
 """The settings that are functions."""
@@ -171,28 +178,17 @@ def load(setting: str, name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def portable(setting: str, function: Callable[..., Any] | str) -> str:
-    """Return the name by which another process can import the function.
+def importable(function: Callable[..., Any] | str) -> str | None:
+    """Return the name by which another process can import a function.
 
-    Args:
-        setting: The name of the setting, for errors.
-        function: The function, or its name.
-
-    Raises:
-        ConfigError: It has none, as a lambda, a local function or one of the main program.
+    ``None``: it has none, as a lambda, a local function or one of the main program.
     """
     name = name_of(function)
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module) if module != "__main__" else None
     for part in path.split("."):
         found = getattr(found, part, None)
-    if found is function or isinstance(function, str):
-        return name
-    raise ConfigError(
-        f"the setting {setting!r} is {name}, which the engine process cannot import; put the "
-        'function at the top of a module of its own, or set engine="thread" (where it shares the '
-        "interpreter with the training)"
-    )
+    return name if found is function or isinstance(function, str) else None
 
 
 def _rows_of(column: Any) -> int:

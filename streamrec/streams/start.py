@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from streamrec.config import Settings, StreamSettings
 from streamrec.errors import ConfigError, FeedError
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import is_started_ahead
+from streamrec.feeder.sent_functions import Unsendable
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.plan.position import Fingerprint
@@ -75,7 +77,17 @@ def start(description: Description, rank: Rank, position: ResumePoint) -> PlainS
         if isinstance(description, FeederSettings):
             return BlockingFeed.open(**_subscription(description, rank, position))
         settings = description.dataset()
-        return READERS[_reader_of(description, settings)](settings, rank, position)
+        read = READERS[_reader_of(description, settings)]
+        try:
+            return read(settings, rank, position)
+        except Unsendable as error:
+            if description.engine is not None:
+                raise
+            warnings.warn(
+                f"a thread reads, and shares the interpreter with the training: {error}",
+                stacklevel=2,
+            )
+            return ThreadSession(settings, rank, position)
 
 
 async def start_async(description: Description, rank: Rank, position: ResumePoint) -> AsyncSession:

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.pipeline.functions import NONE, Function, Functions, load, name_of, portable
+from streamrec.pipeline.functions import (
+    NONE,
+    Function,
+    Functions,
+    importable,
+    load,
+    name_of,
+)
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn, Ragged
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ORIGIN = Origin(np.array([2, 2, 3, -1], np.int32), np.array([7, 8, 0, -1]))
 COLUMNS = {"id": np.arange(4)}
@@ -49,27 +52,10 @@ class TestNames:
         with pytest.raises(ConfigError, match=f"'filter' names '{name}'.*{why}"):
             load("filter", name)
 
-    def test_what_another_process_can_find(self) -> None:
-        assert portable("map", user_functions.squared) == "tests.pipeline.user_functions:squared"
-        assert portable("map", "anything:at_all") == "anything:at_all"
-        assert portable("map", Threshold.__call__) == f"{__name__}:Threshold.__call__"
-
-    @pytest.mark.parametrize("kind", ["lambda", "local", "object", "partial", "main"])
-    def test_what_it_cannot(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def local(columns: Any) -> Any:
-            return columns
-
-        functions: dict[str, Callable[..., Any]] = {
-            "lambda": lambda columns: columns,
-            "local": local,
-            "object": Threshold(),
-            "partial": partial(user_functions.squared),
-            "main": user_functions.summed,
-        }
-        if kind == "main":
-            monkeypatch.setattr(user_functions.summed, "__module__", "__main__")
-        with pytest.raises(ConfigError, match=r"'map' is .*module of its own, or set engine="):
-            portable("map", functions[kind])
+    def test_what_another_process_can_import(self) -> None:
+        assert importable(user_functions.squared) == "tests.pipeline.user_functions:squared"
+        assert importable("anything:at_all") == "anything:at_all"
+        assert importable(Threshold.__call__) == f"{__name__}:Threshold.__call__"
 
 
 class TestCalls:

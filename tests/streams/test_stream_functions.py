@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,11 +18,12 @@ from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline import user_functions
-from tests.streams.test_stream import ENGINES
+from tests.streams.test_stream import ENGINES, engine_processes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.config.keywords import Engine
     from streamrec.streams.stream import Stream
 
 pytestmark = pytest.mark.both_kernels
@@ -152,10 +156,47 @@ def test_single_records_are_mapped(source: str) -> None:
 
 
 class TestLambdas:
-    def test_not_in_an_engine_process(self, source: str) -> None:
+    @pytest.mark.parametrize("engine", [None, "process"])
+    def test_in_an_engine_process(self, source: str, engine: Engine | None) -> None:
+        factor = 2
+        stream = stream_of(source, map=lambda c: {"id": c["id"] * factor}, engine=engine)
+        before = engine_processes()
+        with stream:
+            assert len(engine_processes() - before) == 1
+            assert sorted(i for batch in stream for i in batch["id"].tolist()) == [*range(0, 60, 2)]
+
+    def test_of_the_main_program(self, source: str, tmp_path: Path) -> None:
+        program = tmp_path / "train.py"
+        program.write_text(
+            "import sys\nimport streamrec as sr\n"
+            "FACTOR = 3\n"
+            "def times(columns):\n    return {'id': columns['id'] * FACTOR}\n"
+            "features = {'id': sr.FixedLenFeature((), 'int64')}\n"
+            "with sr.open(sys.argv[1], features, batch_size=30, map=times, engine='process') as s:\n"
+            "    print(sum(next(s)['id']))\n"
+        )
+        command = [sys.executable, str(program), source]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert told.stdout.split() == [str(3 * sum(range(30)))]
+
+    def test_a_thread_reads_where_one_cannot_be_sent(self, source: str) -> None:
+        lock = threading.Lock()
+
+        def locked(columns: Any) -> Any:
+            with lock:
+                return {"id": columns["id"]}
+
+        before = engine_processes()
+        stream = stream_of(source, map=locked)
+        with pytest.warns(UserWarning, match=r"a thread reads.*'map' is .*locked.*lock"):
+            first = next(stream)
+        assert engine_processes() == before
+        ids = [i for batch in (first, *stream) for i in batch["id"].tolist()]
+        assert sorted(ids) == [*range(30)]
+        stream.close()
         with (
-            pytest.raises(ConfigError, match=r"'map' is .*<lambda>, which the engine process"),
-            stream_of(source, map=lambda columns: columns),
+            pytest.raises(ConfigError, match=r"'map' is .*locked"),
+            stream_of(source, map=locked, engine="process"),
         ):
             pass
 
