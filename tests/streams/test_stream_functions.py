@@ -172,7 +172,7 @@ class TestLambdas:
             "FACTOR = 3\n"
             "def times(columns):\n    return {'id': columns['id'] * FACTOR}\n"
             "features = {'id': sr.FixedLenFeature((), 'int64')}\n"
-            "with sr.open(sys.argv[1], features, batch_size=30, map=times, engine='process') as s:\n"
+            "with sr.open(sys.argv[1], features, batch_size=30, map=times) as s:\n"
             "    print(sum(next(s)['id']))\n"
         )
         command = [sys.executable, str(program), source]
