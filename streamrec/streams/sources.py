@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import DatasetSettings, validate
+from streamrec.config import DatasetSettings, Settings, StreamSettings, validate
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.flow.bridge import Bridge
 from streamrec.formats.examples.descriptions import from_description
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrec.config.keywords import Source
     from streamrec.formats.examples.specs import FeatureSpec
 
-__all__ = ["infer_features", "shards"]
+__all__ = ["infer_features", "length_of", "shards"]
 
 
 def shards(source: Source, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
@@ -84,3 +84,29 @@ async def _inferred(settings: DatasetSettings) -> dict[str, FeatureSpec]:
     plain: Any = dataset.settings.features
     specs: dict[str, FeatureSpec] = from_description(plain)
     return specs
+
+
+def length_of(settings: Settings, world_size: int) -> int | None:
+    """Return the number of batches (or single records) of a rank's run, if settings or index tell.
+
+    Args:
+        settings: Those of a stream.
+        world_size: The number of ranks.
+
+    Raises:
+        StreamrecError: The index cannot be read.
+    """
+    if not isinstance(settings, StreamSettings) or settings.epochs is None:
+        return None
+    if settings.steps_per_epoch is not None:
+        return settings.epochs * settings.steps_per_epoch
+    if settings.index is None:
+        return None
+    with Bridge() as loop:
+        return loop.call(_length(settings.dataset(), world_size))
+
+
+async def _length(settings: DatasetSettings, world_size: int) -> int | None:
+    dataset = await Dataset.open(settings)
+    await dataset.aclose()
+    return dataset.length(settings.batch_size, world_size)

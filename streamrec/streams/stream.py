@@ -18,6 +18,7 @@ from streamrec.plan.position import Fingerprint, Position
 from streamrec.streams import ranks, workers
 from streamrec.streams.cursor import Cursor, Mark
 from streamrec.streams.session import close_in
+from streamrec.streams.sources import length_of
 from streamrec.streams.start import name_of, start, start_async
 from streamrec.streams.turn import Turn, busy
 from streamrec.values.notebook import html_table
@@ -53,6 +54,7 @@ class Stream(Generic[Item]):
         self._elsewhere = False
         """True once the cursor was moved: the open session no longer reads where it is."""
         self._ended = False
+        self._length: int | None = None
         self._blocked = 0.0
         self._turn = Turn()
         forks.watch(self)
@@ -230,18 +232,23 @@ class Stream(Generic[Item]):
     def __len__(self) -> int:
         """Return the number of batches (or single records) that a run gives this rank.
 
+        Before the stream is open, its index is read for that.
+
         Raises:
-            TypeError: It is not known: the stream is not open, has no end, or has no index.
+            TypeError: It is not known: the stream has no end or no index, or is a feeder's and not
+                open.
         """
-        if self._session is None:
-            raise TypeError("the length is known once the stream is open: enter it first")
-        length = self._session.settings.get("length")
+        if self._session is not None:
+            self._length = self._session.settings.get("length")
+        elif self._length is None:
+            self._length = length_of(self._description, self._rank().world_size)
+        length = self._length
         if length is None:
             raise TypeError(
                 "the length is not known: that takes epochs, and steps_per_epoch or (without "
-                "filter and pack) an index"
+                "filter and pack) an index; that of a feeder's stream is known once it is open"
             )
-        return int(length)
+        return length
 
     @property
     def surplus(self) -> int | None:

@@ -62,6 +62,7 @@ def opened(source: str, **values: Any) -> Stream:
     ],
 )
 def test_the_length_is_that_of_a_run(source: str, values: dict[str, Any], length: int) -> None:
+    assert len(opened(source, **values)) == length, "before it is open"
     with opened(source, **values) as stream:
         assert len(stream) == length
         assert len(list(stream)) == length
@@ -132,13 +133,18 @@ def test_too_many_lanes_are_told_how_many_serve(source: str) -> None:
 @pytest.mark.parametrize("values", [{"epochs": None}, {"index": None}])
 def test_an_unknown_length_says_so(source: str, values: dict[str, Any]) -> None:
     stream = opened(source, **values)
-    with pytest.raises(TypeError, match="enter it first"):
+    with pytest.raises(TypeError, match="not known"):
         len(stream)
     with stream:
         with pytest.raises(TypeError, match="not known"):
             len(stream)
         assert stream
     assert len(list(opened(source))) == 8
+
+
+def test_a_feeder_tells_the_length_once_the_stream_is_open() -> None:
+    with pytest.raises(TypeError, match="known once it is open"):
+        len(sr.connect("tcp://127.0.0.1:1/train", rank=0, world_size=1))
 
 
 @pytest.mark.parametrize("engine", ["thread", "process", "feeder"])
