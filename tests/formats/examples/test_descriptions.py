@@ -198,7 +198,7 @@ class TestPairs:
 
 class TestAsPython:
     def test_reads_well(self) -> None:
-        features = {"id": FixedLenFeature((), "int64"), "x y": VarLenFeature(bytes)}
+        features: dict[str, Any] = {"id": FixedLenFeature((), "int64"), "x y": VarLenFeature(bytes)}
         assert as_python(features) == (
             "features = {\n"
             "    'id': sr.FixedLenFeature((), 'int64'),\n"
