@@ -42,17 +42,19 @@ def read_jpeg(contents: memoryview, wanted: Wanted) -> Picture:
     check_channels("CMYK JPEG" if inks else "JPEG", wanted.channels, allowed)
     channels = wanted.channels or (1 if image.mode == "L" else 3)
     shape = image.height, image.width, channels
+    mode = image.mode if inks else "L" if channels == 1 else "RGB"
+    # Adobe's marker says that CMYK is stored inverted; a shorter one is none to libjpeg.
+    size, inverted = image.size, "adobe_transform" in image.info
 
     def decode() -> npt.NDArray[np.uint8]:
+        # By the codec alone: a program may have told Pillow to load truncated pictures.
         with refusing("JPEG"):
-            if channels == 1:
-                image.draft("L", None)  # the brightness alone is decoded
-            stored = np.asarray(image)
-        if inks:
-            # Adobe's marker says that CMYK is stored inverted. Pillow takes that for granted.
-            bright = (255 - stored if "adobe_transform" in image.info else stored).astype(np.uint16)
-            return (bright[..., :3] * bright[..., 3:] // 255).astype(np.uint8)
-        return np.broadcast_to(stored.reshape(*shape[:2], -1), shape)
+            pixels = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
+        if not inks:
+            return np.asarray(pixels).reshape(shape)
+        stored = np.asarray(pixels)
+        bright = (stored if inverted else 255 - stored).astype(np.uint16)
+        return (bright[..., :3] * bright[..., 3:] // 255).astype(np.uint8)
 
     return Picture(shape, decode)
 

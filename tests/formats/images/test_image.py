@@ -178,6 +178,15 @@ def test_pillows_own_limit_is_at_most_one_more(kind: str, monkeypatch: pytest.Mo
         assert "could be decompression bomb" in str(error)
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WebP"])
+def test_a_truncated_one_is_refused_whatever_pillow_is_told(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(MalformedImage):
+        decode_image(PICTURES[kind][:-100])
+
+
 @pytest.mark.parametrize("kind", PICTURES)
 @given(data=st.data())
 def test_mutations_raise_nothing_else(kind: str, data: st.DataObject) -> None:
