@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, astuple, fields
 from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
@@ -22,7 +22,6 @@ from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenSequenceFeature,
     Partition,
-    UniformRowLength,
     as_specs,
     feature_name,
 )
@@ -160,14 +159,10 @@ def _arguments(spec: FeatureSpec) -> Iterable[tuple[str, Any]]:
 
 def _plain_argument(name: str, value: Any) -> Any:
     if name == "partitions":
-        return [{_PARTITION_NAMES[type(each)]: _inner(each)} for each in value]
+        return [{_PARTITION_NAMES[type(each)]: astuple(each)[0]} for each in value]
     if name == "default_value":
         return as_plain(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def _inner(partition: Partition) -> Any:
-    return partition.length if isinstance(partition, UniformRowLength) else partition.key
 
 
 def _from_plain(name: str, plain: Any) -> FeatureSpec:
