@@ -123,20 +123,23 @@ def partitioned(column: Ragged, partition: Partition, keys: Ragged | None) -> Ra
     else:
         assert keys is not None
         numbers: Any = keys.values
-        lengths, rows = _LENGTHS[type(partition)](numbers, np.diff(keys.row_splits), counts)
+        rows = np.diff(keys.row_splits)
+        most = counts + MOST_EMPTY_ROWS if isinstance(partition, ValueRowIds) else counts
+        _check_range(numbers, rows, most)
+        lengths, rows = _LENGTHS[type(partition)](numbers, rows, counts)
+        ends = offsets_of(lengths)[offsets_of(rows)]
+        _refuse(np.flatnonzero(np.diff(ends) != counts), "the rows take another number of values")
     return Ragged(Ragged(column.values, offsets_of(lengths)), offsets_of(rows))
 
 
-def _lengths(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    _check_range(numbers, rows, counts)
-    return _check_sums(numbers, rows, counts)
+def _lengths(numbers: Integers, rows: Integers, _: Integers) -> tuple[Integers, Integers]:
+    return numbers, rows
 
 
-def _limits(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    _check_range(numbers, rows, counts)
+def _limits(numbers: Integers, rows: Integers, _: Integers) -> tuple[Integers, Integers]:
     before = np.roll(numbers, 1)
     before[_firsts(rows)] = 0
-    return _check_sums(_check_rise(numbers - before, rows), rows, counts)
+    return _rising(numbers - before, rows), rows
 
 
 def _splits(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
@@ -146,21 +149,16 @@ def _splits(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Intege
 
 
 def _starts(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    _check_range(numbers, rows, counts)
     after = np.roll(numbers, -1)
     after[_firsts(rows) + rows[rows > 0] - 1] = counts[rows > 0]
-    return _check_sums(_check_rise(after - numbers, rows), rows, counts)
+    return _rising(after - numbers, rows), rows
 
 
 def _row_ids(numbers: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
     _refuse(np.flatnonzero(rows != counts), "there is not one row number a value")
-    _check_range(numbers, rows, counts + MOST_EMPTY_ROWS)
-    before = np.roll(numbers, 1)
-    firsts = _firsts(rows)
-    before[firsts] = 0
-    _check_rise(numbers - before, rows)
+    _limits(numbers, rows, counts)
     made = np.zeros(len(rows), np.int64)
-    made[rows > 0] = numbers[firsts + rows[rows > 0] - 1] + 1
+    made[rows > 0] = numbers[_firsts(rows) + rows[rows > 0] - 1] + 1
     places = numbers + np.repeat(offsets_of(made)[:-1], rows)
     return np.bincount(places, minlength=int(made.sum())).astype(np.int64, copy=False), made
 
@@ -199,15 +197,9 @@ def _check_range(numbers: Integers, rows: Integers, most: Integers) -> None:
     _refuse(records[wrong], "a number is negative, or beyond the values")
 
 
-def _check_rise(lengths: Integers, rows: Integers) -> Integers:
+def _rising(lengths: Integers, rows: Integers) -> Integers:
     _refuse(_records(rows)[lengths < 0], "the numbers go down")
     return lengths
-
-
-def _check_sums(lengths: Integers, rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    ends = offsets_of(lengths)[offsets_of(rows)]
-    _refuse(np.flatnonzero(np.diff(ends) != counts), "the rows take another number of values")
-    return lengths, rows
 
 
 def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:

@@ -10,7 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from streamrec.errors import ConfigError
-from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, numpy_dtype, range_of
+from streamrec.formats.examples.coerce import as_float32
+from streamrec.formats.examples.dtypes import HELD_AS, Overflow, narrow, numpy_dtype
 from streamrec.kernel.contract import LARGEST_MESSAGE, DataType
 
 __all__ = [
@@ -162,21 +163,14 @@ _PYTHON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int}
 
 
 def _fits(value: float, dtype: str) -> bool:
-    least, greatest = range_of(dtype)
-    if HELD_AS[dtype] is DataType.FLOAT32:
-        return _fits_float(value, dtype)
-    # An Example's list holds int64, so even a uint64 cannot be beyond its range.
-    return isinstance(value, int) and least <= value <= min(greatest, 2**63 - 1)
-
-
-def _fits_float(value: float, dtype: str) -> bool:
-    if not math.isfinite(value):
-        return True
-    if abs(value) > float(np.finfo(np.float32).max):
+    integers = HELD_AS[dtype] is DataType.INT64
+    if integers and not isinstance(value, int):
         return False
     try:
-        narrow(np.array([value], np.float32), dtype)
-    except Overflow:
+        narrow(
+            np.array([value], np.int64) if integers else as_float32(np.array([value], float)), dtype
+        )
+    except (Overflow, OverflowError):
         return False
     return True
 

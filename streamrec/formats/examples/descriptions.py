@@ -11,21 +11,17 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, astuple, fields
 from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import as_plain, from_plain
 from streamrec.formats.examples.specs import (
+    KINDS,
+    PARTITIONS,
     FeatureSpec,
-    FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     Partition,
-    RaggedFeature,
-    SparseFeature,
-    UniformRowLength,
-    VarLenFeature,
     as_specs,
     feature_name,
 )
@@ -40,24 +36,8 @@ __all__ = [
     "is_pair",
 ]
 
-_CLASSES: dict[str, Any] = {
-    "fixed": FixedLenFeature,
-    "sequence": FixedLenSequenceFeature,
-    "varlen": VarLenFeature,
-    "ragged": RaggedFeature,
-    "sparse": SparseFeature,
-    "image": Image,
-}
-_KIND_OF = {kind: name for name, kind in _CLASSES.items()}
-_PARTITIONS: dict[str, Any] = {
-    "row_splits": RaggedFeature.RowSplits,
-    "row_lengths": RaggedFeature.RowLengths,
-    "row_starts": RaggedFeature.RowStarts,
-    "row_limits": RaggedFeature.RowLimits,
-    "value_rowids": RaggedFeature.ValueRowIds,
-    "uniform_row_length": RaggedFeature.UniformRowLength,
-}
-_PARTITION_NAMES = {kind: name for name, kind in _PARTITIONS.items()}
+_KIND_OF = {kind: name for name, kind in KINDS.items()}
+_PARTITION_NAMES = {kind: name for name, kind in PARTITIONS.items()}
 _SHORTER = {"default_value": "default"}
 """The arguments that have a shorter name in the plain form."""
 _USUAL_SHAPE = ()
@@ -189,14 +169,10 @@ def _arguments(spec: FeatureSpec) -> Iterable[tuple[str, Any]]:
 
 def _plain_argument(name: str, value: Any) -> Any:
     if name == "partitions":
-        return [{_PARTITION_NAMES[type(each)]: _inner(each)} for each in value]
+        return [{_PARTITION_NAMES[type(each)]: astuple(each)[0]} for each in value]
     if name == "default_value":
         return as_plain(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def _inner(partition: Partition) -> Any:
-    return partition.length if isinstance(partition, UniformRowLength) else partition.key
 
 
 def _from_plain(name: str, plain: Any) -> FeatureSpec:
@@ -204,8 +180,8 @@ def _from_plain(name: str, plain: Any) -> FeatureSpec:
         raise ConfigError(f"feature {name!r} must be a table with kind and dtype, not {plain!r}")
     kind = plain.get("kind", "fixed")
     try:
-        _require("kind", kind, _CLASSES)
-        return _build(_CLASSES[kind], plain)  # type: ignore[no-any-return]
+        _require("kind", kind, KINDS)
+        return _build(KINDS[kind], plain)  # type: ignore[no-any-return]
     except (ConfigError, ValueError) as error:
         raise ConfigError(f"feature {name!r}: {error}") from None
 
@@ -236,8 +212,8 @@ def _partition(table: Any) -> Partition:
             f'a partition must be a table such as {{ row_splits = "key" }}, not {table!r}'
         )
     ((name, value),) = table.items()
-    _require("partition", name, _PARTITIONS)
-    return _PARTITIONS[name](value)  # type: ignore[no-any-return]
+    _require("partition", name, PARTITIONS)
+    return PARTITIONS[name](value)  # type: ignore[no-any-return]
 
 
 def _require(what: str, word: Any, known: Iterable[str]) -> None:
@@ -249,37 +225,12 @@ def _require(what: str, word: Any, known: Iterable[str]) -> None:
     raise ConfigError(f"there is no {what} {word!r}; {hint}")
 
 
-def as_python(features: Any) -> str:
-    """Return specs as Python code, ready to paste below ``import streamrec as sr``.
-
-    Args:
-        features: A mapping from names to specs, or a pair of them for SequenceExamples.
-    """
-    if not isinstance(features, tuple | list):
-        return f"features = {_block(as_specs(features))}"
-    pair = as_sequence_features(features)
-    return (
-        f"context = {_block(pair.context)}\n"
-        f"sequence = {_block(pair.sequence)}\n"
-        "features = (context, sequence)"
-    )
-
-
-def _block(specs: Mapping[str, FeatureSpec]) -> str:
-    return "{\n" + "".join(f"    {name!r}: {_code(spec)},\n" for name, spec in specs.items()) + "}"
+def as_python(features: Mapping[str, FeatureSpec]) -> str:
+    """Return inferred specs as Python code, ready to paste below ``import streamrec as sr``."""
+    lines = [f"    {name!r}: sr.{_code(spec)},\n" for name, spec in features.items()]
+    return f"features = {{\n{''.join(lines)}}}"
 
 
 def _code(spec: FeatureSpec) -> str:
-    required = {field.name for field in fields(spec) if field.default is MISSING}
-    arguments = [
-        _code_of(name, value) if name in required else f"{name}={_code_of(name, value)}"
-        for name, value in _arguments(spec)
-    ]
-    return f"sr.{type(spec).__name__}({', '.join(arguments)})"
-
-
-def _code_of(name: str, value: Any) -> str:
-    if name != "partitions":
-        return repr(value)
-    kinds = [f"sr.RaggedFeature.{type(each).__name__}({_inner(each)!r})" for each in value]
-    return f"[{', '.join(kinds)}]"
+    arguments = ", ".join(repr(value) for _, value in _arguments(spec))
+    return f"{type(spec).__name__}({arguments})"

@@ -16,21 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD_AS", "RAW", "Overflow", "dtype_name", "narrow", "numpy_dtype", "range_of"]
 
+_INTEGERS = ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float16", "bfloat16", "float64")
 HELD_AS = {
     "int64": DataType.INT64,
     "float32": DataType.FLOAT32,
     "bytes": DataType.BYTES,
-    "bool": DataType.INT64,
-    "int8": DataType.INT64,
-    "int16": DataType.INT64,
-    "int32": DataType.INT64,
-    "uint8": DataType.INT64,
-    "uint16": DataType.INT64,
-    "uint32": DataType.INT64,
-    "uint64": DataType.INT64,
-    "float16": DataType.FLOAT32,
-    "bfloat16": DataType.FLOAT32,
-    "float64": DataType.FLOAT32,
+    **dict.fromkeys(_INTEGERS, DataType.INT64),
+    **dict.fromkeys(_FLOATS, DataType.FLOAT32),
 }
 """The type of the Example's list that holds the values of each dtype."""
 RAW = (*(name for name in HELD_AS if name != "bytes"), "complex64", "complex128")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrec.formats.images.picture import Picture
     from streamrec.values.columns import Column
 
-__all__ = ["Growth", "compile_image", "growth_of"]
+__all__ = ["compile_image", "growth_of"]
 
 USUAL_GROWTH = 12
 """Bytes of pixels for one of a JPEG, where nothing says more: photographs have about two bits a
@@ -128,32 +128,18 @@ def _other_size(picture: Picture, spec: Image) -> str:
     )
 
 
-class Growth(NamedTuple):
-    """The memory that the pictures of a batch take."""
-
-    row: int
-    """Bytes a row, of pictures whose size is known."""
-    factor: int
-    """Times the bytes of the records, of the others: an estimate."""
-
-    def size(self, rows: int, nbytes: int) -> int:
-        """Bytes of a batch.
-
-        Args:
-            rows: Its rows.
-            nbytes: The size of its records.
-        """
-        return rows * self.row + nbytes * self.factor
-
-
-def growth_of(plain: Mapping[str, Any] | None) -> Growth:
-    """Return how records grow when their pictures are decoded.
+def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Return how much memory the pictures of a batch take.
 
     Args:
         plain: The features in their plain form; ``None``: the records stay as they are.
+
+    Returns:
+        Bytes a row, of pictures whose size is known; and for the others, times the bytes of the
+        records: an estimate.
     """
     if plain is None:
-        return Growth(0, 1)
+        return 0, 1
     specs = from_description(plain)
     single, several = (
         [spec for spec in part.values() if isinstance(spec, Image)]
@@ -161,4 +147,4 @@ def growth_of(plain: Mapping[str, Any] | None) -> Growth:
     )
     known = sum(math.prod(spec.shape) * spec.channels for spec in single if spec.shape)
     unknown = bool(several) or any(spec.shape is None for spec in single)
-    return Growth(known, USUAL_GROWTH if unknown else 1)
+    return known, USUAL_GROWTH if unknown else 1

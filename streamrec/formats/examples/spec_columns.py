@@ -136,21 +136,14 @@ def _sequence(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool)
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
-        odd = np.flatnonzero(np.diff(column.row_splits) % count)
+        held = np.diff(column.row_splits)
+        odd = np.flatnonzero(held % count)
         if len(odd):
-            held = int(np.diff(column.row_splits)[odd[0]])
-            raise ColumnFault(int(odd[0]), name, _no_items(held, spec.shape, count))
-        items = Ragged(as_items(column.values, spec.shape), column.row_splits // count)
-        return padded(items, spec.default_value) if pad else items
+            why = f"which is no multiple of the {count} that shape {spec.shape} takes"
+            raise _odd(int(odd[0]), name, f"the record holds {held[odd[0]]} values, {why}")
+        return _items(column.values, column.row_splits // count, spec, pad)
 
     return make
-
-
-def _no_items(held: int, shape: tuple[int, ...], count: int) -> str:
-    return (
-        f"the record holds {held} values, which is no multiple of the {count} that shape {shape} "
-        "takes; correct the shape, or use VarLenFeature"
-    )
 
 
 def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) -> Make:
@@ -161,24 +154,26 @@ def _steps(name: str, spec: FixedLenSequenceFeature, needs: Needs, pad: bool) ->
 
     def make(columns: Sequence[Column]) -> Column:
         column: Any = get(columns)
-        steps: Ragged = column.values
-        odd = np.flatnonzero(np.diff(steps.row_splits) != count)
+        held = np.diff(column.values.row_splits)
+        odd = np.flatnonzero(held != count)
         if len(odd):
             row = row_of(int(odd[0]), column)
-            held = int(np.diff(steps.row_splits)[odd[0]])
-            step = int(odd[0] - column.row_splits[row])
-            raise ColumnFault(row, name, _no_step(step, held, spec.shape, count))
-        items = Ragged(as_items(steps.values, spec.shape), column.row_splits)  # type: ignore[arg-type]
-        return padded(items, spec.default_value) if pad else items
+            step, why = odd[0] - column.row_splits[row], f"but shape {spec.shape} takes {count}"
+            raise _odd(row, name, f"step {step} holds {held[odd[0]]} values, {why}")
+        return _items(column.values.values, column.row_splits, spec, pad)
 
     return make
 
 
-def _no_step(step: int, held: int, shape: tuple[int, ...], count: int) -> str:
-    return (
-        f"step {step} holds {held} values, but shape {shape} takes {count}; "
-        "correct the shape, or use VarLenFeature"
-    )
+def _odd(row: int, name: str, what: str) -> ColumnFault:
+    return ColumnFault(row, name, f"{what}; correct the shape, or use VarLenFeature")
+
+
+def _items(
+    values: Any, row_splits: npt.NDArray[np.int64], spec: FixedLenSequenceFeature, pad: bool
+) -> Column:
+    items = Ragged(as_items(values, spec.shape), row_splits)
+    return padded(items, spec.default_value) if pad else items
 
 
 def as_items(

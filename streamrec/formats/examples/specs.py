@@ -18,6 +18,8 @@ from streamrec.formats.examples.dtypes import dtype_name
 from streamrec.kernel.contract import LARGEST_MESSAGE
 
 __all__ = [
+    "KINDS",
+    "PARTITIONS",
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
@@ -312,16 +314,24 @@ FeatureSpec: TypeAlias = (
     | Image
 )
 
-_CLASSES: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        *(FixedLenFeature, FixedLenSequenceFeature, VarLenFeature, RaggedFeature, SparseFeature),
-    )
+KINDS: dict[str, Any] = {
+    "fixed": FixedLenFeature,
+    "sequence": FixedLenSequenceFeature,
+    "varlen": VarLenFeature,
+    "ragged": RaggedFeature,
+    "sparse": SparseFeature,
+    "image": Image,
 }
-_PARTITIONS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (RowSplits, RowLengths, RowStarts, RowLimits, ValueRowIds, UniformRowLength)
+"""The classes of specs by their names in the plain form."""
+PARTITIONS: dict[str, Any] = {
+    "row_splits": RowSplits,
+    "row_lengths": RowLengths,
+    "row_starts": RowStarts,
+    "row_limits": RowLimits,
+    "value_rowids": ValueRowIds,
+    "uniform_row_length": UniformRowLength,
 }
+"""The classes of partitions by their names in the plain form."""
 
 
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
@@ -354,18 +364,18 @@ def feature_name(name: Any) -> str:
 def _spec(name: str, spec: Any) -> FeatureSpec:
     if isinstance(spec, FeatureSpec):
         return spec
-    kind = type(spec).__name__
-    if kind not in _CLASSES:
-        known = ", ".join((*_CLASSES, Image.__name__))
-        raise ConfigError(f"feature {name!r}: the spec must be one of {known}, not {kind}")
     try:
-        return _copy(_CLASSES[kind], spec)  # type: ignore[no-any-return]
+        return _copy("the spec", KINDS, spec)  # type: ignore[no-any-return]
     except (ConfigError, AttributeError) as error:
         raise ConfigError(f"feature {name!r}: {error}") from None
 
 
-def _copy(kind: Any, other: Any) -> Any:
-    """Make an object of our class from another library's, which has no ``raw``."""
+def _copy(what: str, kinds: Mapping[str, Any], other: Any) -> Any:
+    """Make an object of our class from another library's of the same name, which has no ``raw``."""
+    by_name = {kind.__name__: kind for kind in kinds.values()}
+    kind = by_name.get(type(other).__name__)
+    if kind in (None, Image):  # which TensorFlow has not, but Pillow has
+        raise ConfigError(f"{what} must be one of {', '.join(by_name)}, not {type(other).__name__}")
     names = [field.name for field in fields(kind)]
     return kind(**{name: getattr(other, name) for name in names if name != "raw"})
 
@@ -373,10 +383,7 @@ def _copy(kind: Any, other: Any) -> Any:
 def _partition(partition: Any) -> Partition:
     if isinstance(partition, Partition):
         return partition
-    kind = type(partition).__name__
-    if kind not in _PARTITIONS:
-        raise ConfigError(f"a partition must be one of {', '.join(_PARTITIONS)}, not {partition!r}")
-    return _copy(_PARTITIONS[kind], partition)  # type: ignore[no-any-return]
+    return _copy("a partition", PARTITIONS, partition)  # type: ignore[no-any-return]
 
 
 def _check_key(what: str, key: Any) -> None:

@@ -1,6 +1,6 @@
-"""Encoded pictures, one module a format, that give what TensorFlow would.
+"""Encoded pictures, decoded by Pillow to what TensorFlow gives.
 
-The headers of JPEG and WebP are read by Pillow. It passes over damage in the others, which
-TensorFlow refuses, so these are read here. The size of a picture is checked before memory is set
-aside for pixels; those are decoded by Pillow's codecs, without the GIL.
+Pillow reads the header, which takes no memory for pixels; format, size, mode and frames are checked
+on what it says, and only then it decodes, without the GIL. What it leaves to do is to give the
+pixels as TensorFlow does: PNG's colours as libpng converts them, GIF's frames without disposal.
 """

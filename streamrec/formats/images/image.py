@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images import bmp, gif, jpeg, png, webp
-from streamrec.formats.images.picture import Picture, check_size, library
+from streamrec.formats.images.picture import Picture, Wanted, check_size, library
+from streamrec.formats.images.pillow import read_bmp, read_gif, read_jpeg, read_webp
+from streamrec.formats.images.png import read as read_png
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ __all__ = [
 
 MOST_PIXELS = (1 << 30) // 4 // 3
 """Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
+_PNG = b"\x89PNG\r\n\x1a\n"
 _STILL = ("JPEG", "PNG", "GIF")
 _ALL = (*_STILL, "BMP", "WebP")
 
@@ -220,30 +222,32 @@ def read_picture(
             f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
             "pictures can be taken here"
         )
-    picture = _read(name, octets, channels, bits, animation, max_pixels)
+    wanted = Wanted(channels, bits, animation, max_pixels)
+    picture = _READERS[name](octets, wanted)
     check_size(picture.shape, max_pixels)
     return picture
 
 
+_READERS = {
+    "JPEG": read_jpeg,
+    "PNG": read_png,
+    "GIF": read_gif,
+    "BMP": read_bmp,
+    "WebP": read_webp,
+}
+_MAGICS = {
+    "JPEG": b"\xff\xd8\xff",
+    "PNG": _PNG,
+    "GIF": b"GIF8",
+    "BMP": b"BM",
+}
+
+
 def _format(octets: memoryview) -> str | None:
     first = bytes(octets[:12])
-    magics = {"JPEG": jpeg.MAGIC, "PNG": png.MAGIC, "GIF": gif.MAGIC, "BMP": bmp.MAGIC}
-    if first[:4] == b"RIFF" and first[8:] == webp.MAGIC:
+    if first[:4] == b"RIFF" and first[8:] == b"WEBP":
         return "WebP"
-    return next((name for name, magic in magics.items() if first.startswith(magic)), None)
-
-
-def _read(
-    name: str, octets: memoryview, channels: int, bits: int, animation: bool, most: int
-) -> Picture:
-    if name == "JPEG":
-        return jpeg.read(octets, channels)
-    if name == "PNG":
-        return png.read(octets, channels, bits)
-    if name == "BMP":
-        return bmp.read(octets, channels)
-    several = gif.read if name == "GIF" else webp.read
-    return several(octets, channels, animation=animation, most=most)
+    return next((name for name, magic in _MAGICS.items() if first.startswith(magic)), None)
 
 
 def encode_jpeg(image: Any, quality: int = 95) -> bytes:
@@ -298,7 +302,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
     data = zlib.compress(_filtered(octets, channels * array.dtype.itemsize), compression)
     chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
-    return png.MAGIC + b"".join(_chunk(kind, body) for kind, body in chunks)
+    return _PNG + b"".join(_chunk(kind, body) for kind, body in chunks)
 
 
 def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Pictures whose size is known, and whose pixels are not decoded yet."""
+"""Pictures that Pillow has opened: their size is known, and their pixels are not decoded yet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 
 if TYPE_CHECKING:
@@ -19,13 +17,26 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Picture", "check_channels", "check_size", "library", "opened", "pixels", "refusing"]
+__all__ = ["Picture", "Wanted", "check_channels", "check_size", "library", "opened", "refusing"]
 
 _RAISED = (
-    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, SyntaxError, TypeError),
-    *(ValueError, struct.error, zlib.error),
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError),
+    *(SyntaxError, TypeError, ValueError, Warning, struct.error, zlib.error),
 )
-"""By Pillow's readers, of data that are corrupt."""
+"""By Pillow's readers, of data that are corrupt; a warning where the program makes it an error."""
+
+
+class Wanted(NamedTuple):
+    """How a picture is to be given."""
+
+    channels: int
+    """1, 3 or 4; 0: as many as the picture has."""
+    bits: int
+    """8 or 16, of a PNG's channel."""
+    animation: bool
+    """All frames of GIF and WebP, even of a single one; else their first."""
+    most: int
+    """Pixels of all frames together."""
 
 
 class Picture(NamedTuple):
@@ -41,7 +52,7 @@ class Picture(NamedTuple):
 
 
 def library() -> Any:
-    """Pillow's module ``Image``, imported when it is first needed.
+    """Return Pillow's module ``Image``, imported when it is first needed.
 
     Raises:
         ConfigError: Pillow is not installed.
@@ -55,22 +66,28 @@ def library() -> Any:
     return Image
 
 
-def opened(name: str, contents: memoryview) -> Any:
+def opened(kind: str, contents: memoryview) -> Any:
     """Open a picture with the reader of a format, which reads no more than its header.
 
     Image.open() would warn of large pictures and refuse larger ones, whatever ``max_pixels`` says.
 
     Args:
-        name: The format's, as Pillow's classes have it.
+        kind: The format: JPEG, PNG, GIF, BMP or WebP.
         contents: The encoded picture.
 
     Raises:
         MalformedImage: The header is corrupt, or ends too early.
-        ConfigError: Pillow is not installed.
+        ConfigError: Pillow is not installed, or without WebP.
     """
     library()
+    name = kind if kind == "WebP" else kind.capitalize()
+    if kind == "WebP":
+        from PIL import features
+
+        if not features.check("webp"):
+            raise ConfigError("the installed Pillow has no WebP; install one that has")
     reader = getattr(import_module(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
-    with refusing(name if name == "WebP" else name.upper()):
+    with refusing(kind):
         return reader(io.BytesIO(contents))
 
 
@@ -79,36 +96,16 @@ def refusing(kind: str) -> Iterator[None]:
     """Turn what Pillow raises of corrupt pictures into a :class:`MalformedImage`."""
     try:
         yield
-    except MalformedImage:
-        raise
     except library().DecompressionBombError as error:
         raise MalformedImage(
             f"the {kind} is too large ({error}); raise PIL.Image.MAX_IMAGE_PIXELS, if you trust it"
         ) from None
     except _RAISED as error:
+        if isinstance(error, MalformedImage):
+            raise
         raise MalformedImage(
             f"the {kind} cannot be decoded ({error}): it is corrupt or truncated; replace it"
         ) from None
-
-
-def pixels(
-    mode: str, size: tuple[int, int], data: Any, codec: str, *arguments: Any
-) -> npt.NDArray[np.uint8]:
-    """Decode pixels with one of Pillow's codecs, without the GIL.
-
-    Args:
-        mode: Pillow's mode of the result.
-        size: Width and height. The data must not hold wider rows.
-        data: What the codec reads.
-        codec: The codec's name.
-        arguments: The codec's own, from the raw mode on.
-
-    Raises:
-        MalformedImage: The data are corrupt, or end too early.
-        ConfigError: Pillow is not installed.
-    """
-    with refusing("picture"):
-        return np.asarray(library().frombytes(mode, size, data, codec, arguments))
 
 
 def check_size(shape: tuple[int, ...], most: int) -> None:

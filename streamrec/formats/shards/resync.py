@@ -44,6 +44,8 @@ __all__ = ["LARGEST", "LARGEST_PART", "Resync", "Verdict", "length_of_crc"]
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
+_POLYNOMIAL, _ALL_ONES = 0x82F63B78, 0xFFFFFFFF
+"""CRC32C's polynomial, lowest bit first, and the value with which a CRC begins and ends."""
 
 LARGEST = 1 << 47
 """The longest record, in bytes: 128 TiB, as no object store holds a larger object."""
@@ -201,30 +203,12 @@ class Resync:
 
 def length_of_crc(crc: int) -> int:
     """Return the one length below 2^32 whose CRC32C, as a uint64, is ``crc``."""
-    rest, length = crc ^ _crc_of_length(0), 0
-    basis = _basis()
-    for bit in reversed(range(32)):
-        if rest >> bit & 1:
-            value, bits = basis[bit]
-            rest ^= value
-            length ^= bits
-    return length
-
-
-@cache
-def _basis() -> dict[int, tuple[int, int]]:
-    """Return changes of the CRC, by their highest bit, with the bits of the length that cause them.
-
-    A CRC is linear: flipping bits of the length flips the same bits of the CRC, whatever both were.
-    """
-    basis: dict[int, tuple[int, int]] = {}
-    for k in range(32):
-        value, bits = _crc_of_length(1 << k) ^ _crc_of_length(0), 1 << k
-        while (highest := value.bit_length() - 1) in basis:
-            value ^= basis[highest][0]
-            bits ^= basis[highest][1]
-        basis[highest] = value, bits
-    return basis
+    # Four bytes change a CRC as four zeros do that begin with the CRC xor these bytes. So the eight
+    # bytes of such a length are undone as 64 zero bits, which leave the first CRC xor the length.
+    state = crc ^ _ALL_ONES
+    for _ in range(64):
+        state = (state ^ _POLYNOMIAL) << 1 | 1 if state >> 31 else state << 1
+    return state ^ _ALL_ONES
 
 
 def _crc_of_length(length: int) -> int:

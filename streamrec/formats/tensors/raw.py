@@ -109,12 +109,9 @@ def _one_length(
 def _cut_or_filled(column: BytesColumn, fixed_length: int) -> npt.NDArray[np.uint8]:
     if fixed_length <= 0:
         raise ConfigError(f"fixed_length must be a number of bytes from 1 up, not {fixed_length}")
-    begins = column.offsets[:-1].tolist()
-    taken = np.minimum(np.diff(column.offsets), fixed_length).tolist()
-    octets = np.zeros((len(begins), fixed_length), np.uint8)
-    for row, (begin, length) in enumerate(zip(begins, taken, strict=True)):
-        octets[row, :length] = column.values[begin : begin + length]
-    return octets.reshape(-1)
+    # NumPy's own strings of a length: it cuts, or fills up with zeros.
+    strings = BytesColumn(column.values, column.offsets).to_list()
+    return np.array(strings, f"S{fixed_length}").view(np.uint8)
 
 
 def _item_shape(shape: Any, size: int, dtype: np.dtype[Any], known: bool) -> tuple[int, ...]:

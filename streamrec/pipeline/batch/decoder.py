@@ -81,7 +81,7 @@ class Decoder:
         self._allocate = allocate
         self._taken = self._made = 0  # bytes of decoded records, and of their columns
         self._parser = None
-        self._growth = growth_of(features)
+        self._row, self._factor = growth_of(features)  # bytes a row, and times the records' bytes
         if features is not None:
             self._parser = parser_of(features, pad=not single, allocate=allocate, share=share)
 
@@ -93,7 +93,7 @@ class Decoder:
         if are_columns(chunk.rows):
             return chunk.nbytes
         as_before = chunk.nbytes * self._made // max(1, self._taken)
-        return max(as_before, self._growth.size(len(chunk), chunk.nbytes))
+        return max(as_before, len(chunk) * self._row + chunk.nbytes * self._factor)
 
     def decode(
         self, chunk: Chunk, position: Position, padding: int | None, count: int | None = None

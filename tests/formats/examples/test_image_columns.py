@@ -228,6 +228,4 @@ def test_without_pillow_it_is_said_before_anything_is_read(
     ],
 )
 def test_how_records_grow(features: Any, row: int, factor: int) -> None:
-    growth = growth_of(describe(features))
-    assert growth == (row, factor)
-    assert growth.size(3, 100) == 3 * row + 100 * factor
+    assert growth_of(describe(features)) == (row, factor)

@@ -199,7 +199,7 @@ class TestRagged:
             ({"value_key": 3}, "value_key must be the name of a feature, not 3"),
             ({"value_key": "\ud800"}, "value_key must be the name of a feature"),
             ({"partitions": "s"}, "partitions must be a list of partitions, not 's'"),
-            ({"partitions": ["s"]}, "a partition must be one of RowSplits.*, not 's'"),
+            ({"partitions": ["s"]}, "a partition must be one of RowSplits.*, not str"),
             ({"row_splits_dtype": "float32"}, "must be 'int32' or 'int64', not 'float32'"),
             ({"validate": None}, "validate must be True or False, not None"),
         ],

@@ -174,8 +174,17 @@ def test_pillows_own_limit_is_at_most_one_more(kind: str, monkeypatch: pytest.Mo
     try:
         decode_image(PICTURES[kind])
     except MalformedImage as error:
-        assert kind == "WebP"
+        assert kind in ("WebP", "GIF")
         assert "could be decompression bomb" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WebP"])
+def test_a_truncated_one_is_refused_whatever_pillow_is_told(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(MalformedImage):
+        decode_image(PICTURES[kind][:-100])
 
 
 @pytest.mark.parametrize("kind", PICTURES)

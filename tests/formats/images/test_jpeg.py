@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from streamrec.errors import MalformedImage, WrongFeatureType
-from streamrec.formats.images import jpeg
+from streamrec.formats.images.image import read_picture
 from tests.formats.pictures.encoded import saved, smooth, without_segment
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ FRAME = COLOUR.index(b"\xff\xc0")
 
 
 def read(contents: bytes, channels: int = 0) -> Picture:
-    return jpeg.read(memoryview(contents), channels)
+    return read_picture(contents, channels)
 
 
 def changed(at: int, octets: bytes) -> bytes:

@@ -5,21 +5,18 @@ import sys
 import pytest
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images.picture import check_channels, check_size, library, pixels
+from streamrec.formats.images.picture import check_channels, check_size, library, opened, refusing
 
 
-def test_pixels_are_those_of_a_codec() -> None:
-    assert pixels("L", (2, 1), b"ab", "raw", "L", 0, 1).tolist() == [[97, 98]]
-
-
-def test_what_a_codec_refuses() -> None:
-    with pytest.raises(MalformedImage, match="not enough image data"):
-        pixels("L", (2, 2), b"ab", "raw", "L", 0, 1)
+def test_what_pillow_raises_is_a_malformed_image() -> None:
+    with pytest.raises(MalformedImage, match=r"the PNG cannot be decoded \(odd\): it is corrupt"):
+        with refusing("PNG"):
+            raise SyntaxError("odd")
 
 
 def test_pillow_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    for call in (library, lambda: pixels("L", (1, 1), b"a", "raw")):
+    for call in (library, lambda: opened("BMP", memoryview(b"BM"))):
         with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
             call()
 

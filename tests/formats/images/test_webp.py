@@ -7,7 +7,7 @@ import pytest
 from PIL import features
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images import webp
+from streamrec.formats.images.image import read_picture
 from tests.formats.pictures.encoded import animation, saved, smooth
 
 if not features.check("webp"):
@@ -29,7 +29,7 @@ ALL = {
 
 
 def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: int = 9999) -> Any:
-    picture = webp.read(memoryview(contents), channels, animation=animation, most=most)
+    picture = read_picture(contents, channels, animation=animation, max_pixels=most)
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded
@@ -74,7 +74,7 @@ def test_more_pixels_than_allowed() -> None:
 def test_a_canvas_that_would_take_gigabytes() -> None:
     contents = EXTENDED[:24] + b"\xff" * 6 + EXTENDED[30:]
     with pytest.raises(MalformedImage, match="max_pixels"):
-        webp.read(memoryview(contents), 0, animation=False, most=1 << 26)
+        read(contents, animation=False, most=1 << 26)
 
 
 @pytest.mark.parametrize(("kind", "channels"), [("lossy", 4), ("clear", 3), ("clear", 1)])

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from streamrec.formats.images import png
-
 ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
     *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
@@ -67,7 +65,7 @@ def header(width: int, height: int, depth: int = 8, kind: int = 2, interlaced: i
 
 
 def of_chunks(*chunks: tuple[bytes, bytes]) -> bytes:
-    return png.MAGIC + b"".join(chunk(kind, body) for kind, body in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, body) for kind, body in chunks)
 
 
 def random_png(

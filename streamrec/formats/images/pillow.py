@@ -1,0 +1,170 @@
+"""JPEG, GIF, BMP and WebP, decoded by Pillow to what TensorFlow gives."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamrec.errors import MalformedImage
+from streamrec.formats.images.picture import (
+    Picture,
+    Wanted,
+    check_channels,
+    check_size,
+    library,
+    opened,
+    refusing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+__all__ = ["read_bmp", "read_gif", "read_jpeg", "read_webp"]
+
+_BMP_MODES = {8: ("L", "L"), 24: ("RGB", "BGR"), 32: ("RGBA", "BGRA")}
+"""Pillow's modes of pixels and of what is stored, by the bits of a pixel."""
+
+
+def read_jpeg(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read a JPEG's header. CMYK is given as RGB, without a colour profile.
+
+    Raises:
+        MalformedImage: It is no JPEG that can be decoded.
+        WrongFeatureType: It is not given in so many channels.
+    """
+    image = opened("JPEG", contents)
+    inks = image.mode == "CMYK"
+    allowed = (0, 3) if inks else (0, 1, 3)
+    check_channels("CMYK JPEG" if inks else "JPEG", wanted.channels, allowed)
+    channels = wanted.channels or (1 if image.mode == "L" else 3)
+    shape = image.height, image.width, channels
+    mode = image.mode if inks else "L" if channels == 1 else "RGB"
+    # Adobe's marker says that CMYK is stored inverted; a shorter one is none to libjpeg.
+    size, inverted = image.size, "adobe_transform" in image.info
+
+    def decode() -> npt.NDArray[np.uint8]:
+        # By the codec alone: a program may have told Pillow to load truncated pictures.
+        with refusing("JPEG"):
+            pixels = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
+        if not inks:
+            return np.asarray(pixels).reshape(shape)
+        stored = np.asarray(pixels)
+        bright = (stored if inverted else 255 - stored).astype(np.uint16)
+        return (bright[..., :3] * bright[..., 3:] // 255).astype(np.uint8)
+
+    return Picture(shape, decode)
+
+
+def read_gif(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read a GIF's header, and those of its frames where all are wanted.
+
+    Raises:
+        MalformedImage: It is no GIF, or has more pixels.
+        WrongFeatureType: It is not given in so many channels.
+    """
+    check_channels("GIF", wanted.channels, (0, 3))
+    image = opened("GIF", contents)
+    width, height = struct.unpack_from("<HH", contents, 6)  # Pillow's grows with larger frames
+    if not width or not height:
+        raise MalformedImage(f"the GIF has {width} x {height} pixels; replace it")
+    with refusing("GIF"):
+        shape = (image.n_frames if wanted.animation else 1), height, width, 3
+    check_size(shape, wanted.most)
+
+    def decode() -> npt.NDArray[np.uint8]:
+        decoded = np.empty(shape, np.uint8)
+        with refusing("GIF"):
+            for number, frame in zip(
+                range(len(decoded)), _frames(image, wanted.most), strict=False
+            ):
+                decoded[number] = np.asarray(frame)[:height, :width, :3]
+        return decoded if wanted.animation else decoded[0]
+
+    return Picture(shape if wanted.animation else shape[1:], decode)
+
+
+def _frames(image: Any, most: int) -> Iterator[Any]:
+    """Yield the frames, each on top of the one before, whatever its disposal says."""
+    check_size((*image.size, 3), most)
+    extent = image.tile[0][1]
+    first = image.convert("RGBA").crop(extent)
+    canvas = library().new("RGB", image.size)  # black where the first frame has no pixel
+    canvas.paste(first, extent, first)
+    yield canvas
+    image.im, image._mode = canvas.im, "RGB"  # noqa: SLF001 (as Pillow's own readers do)
+    while True:
+        image.dispose = None
+        image.seek(image.tell() + 1)
+        check_size((*image.size, 3), most)
+        yield image
+
+
+def read_bmp(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read a BMP's header. Pixels of 8 bits are brightness, whatever the palette says.
+
+    Raises:
+        MalformedImage: It is no BMP that can be decoded.
+        WrongFeatureType: It is not given in so many channels.
+    """
+    check_channels("BMP", wanted.channels, (0, 3, 4))
+    image = opened("BMP", contents)
+    with refusing("BMP"):
+        codec, _, _, (_, *layout) = image.tile[0]
+        begin, bits = struct.unpack_from("<10xI14xH", contents)
+    if codec != "raw" or bits not in _BMP_MODES:
+        raise MalformedImage(
+            f"the BMP is compressed, or has {bits} bits a pixel, which is not supported; write it "
+            "with 8, 24 or 32 bits a pixel"
+        )
+    if len(contents) < begin + layout[0] * image.height:
+        raise MalformedImage("the BMP ends inside its pixels: it is truncated; replace it")
+    mode, stored_as = _BMP_MODES[bits]
+    held = bits // 8
+    shape = image.height, image.width, wanted.channels or held
+
+    def decode() -> npt.NDArray[np.uint8]:
+        with refusing("BMP"):
+            pixels = library().frombytes(
+                mode, image.size, contents[begin:], "raw", stored_as, *layout
+            )
+        decoded = np.full(shape, 255, np.uint8)
+        decoded[..., : max(held, 3)] = np.asarray(pixels).reshape(*shape[:2], held)[..., : shape[2]]
+        return decoded
+
+    return Picture(shape, decode)
+
+
+def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read a WebP's header. It has 4 channels where it is transparent or moves, else 3.
+
+    Raises:
+        MalformedImage: It is no WebP that can be decoded, or has more pixels.
+        WrongFeatureType: It is not given in so many channels.
+        ConfigError: Pillow has no WebP.
+    """
+    if bytes(contents[12:16]) == b"VP8X":
+        # Older Pillows set memory aside for the canvas, of any size, before they can be asked.
+        sides = (int.from_bytes(contents[at : at + 3], "little") + 1 for at in (27, 24))
+        check_size((*sides, 4), wanted.most)
+    image = opened("WebP", contents)
+    held = 4 if image.mode == "RGBA" or image.is_animated else 3
+    shape = image.n_frames if wanted.animation else 1, image.height, image.width, held
+    check_size(shape, wanted.most)
+    check_channels("WebP", wanted.channels, (0, held))
+
+    def decode() -> npt.NDArray[np.uint8]:
+        # Opened anew: a picture that waits to be decoded must not hold the decoder's memory.
+        image = opened("WebP", contents)
+        decoded = np.full(shape, 255, np.uint8)
+        with refusing("WebP"):
+            for number, frame in enumerate(decoded):
+                image.seek(number)
+                array = np.asarray(image)
+                frame[..., : array.shape[2]] = array
+        return decoded if wanted.animation else decoded[0]
+
+    return Picture(shape if wanted.animation else shape[1:], decode)
