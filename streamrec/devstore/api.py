@@ -87,7 +87,8 @@ class API(ABC):
 
     def _finish(self, identity: str) -> Stored:
         """Join the parts of an upload in the order of their numbers, and write the object."""
-        upload = self._uploads.pop(identity)
+        upload = self._upload(identity)
+        del self._uploads[identity]
         data = b"".join(upload.parts[number] for number in sorted(upload.parts))
         return self._objects.write(upload.bucket, upload.key, data, upload.headers)
 

@@ -39,7 +39,7 @@ _KEPT_HEADERS = ("Content-Type", "Content-Encoding")
 """The headers of a write that each later read returns."""
 _UNSUPPORTED = {
     "x-amz-copy-source": "This store copies no objects.",
-    "x-amz-trailer": "This store reads no aws-chunked bodies.",
+    "x-amz-decoded-content-length": "This store reads no aws-chunked bodies.",
     "If-None-Match": "This store knows no conditional writes.",
 }
 """Messages about headers of a write that must not be ignored."""
@@ -101,9 +101,7 @@ class S3(API):
         return Reply(headers={"ETag": f'"{digest(data)}"'})
 
     async def _complete_multipart_upload(self, call: Call) -> Reply:
-        # All parts belong to the object, so that the list of them in the body is not read.
-        await call.read()
-        self._upload(call.query["uploadId"])
+        await call.read()  # the list of parts, which is not needed: all belong to the object
         stored = self._finish(call.query["uploadId"])
         facts = (("Bucket", call.bucket), ("Key", call.key), ("ETag", f'"{stored.etag}"'))
         return xml_reply("CompleteMultipartUploadResult", facts)

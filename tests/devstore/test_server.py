@@ -62,6 +62,20 @@ class TestAnswers:
             assert (answer.status, await answer.read()) == (403, b"")
 
     @asynchronous
+    async def test_a_chunked_body_is_refused(self) -> None:
+        headers = {
+            "x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+            "Content-Encoding": "aws-chunked",
+            "x-amz-decoded-content-length": "4",
+        }
+        async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
+            store.objects.create_bucket("b")
+            body = b"4\r\ndata\r\n0\r\n\r\n"
+            async with session.put(store.url("b/k"), data=body, headers=headers) as answer:
+                assert (answer.status, "aws-chunked" in await answer.text()) == (501, True)
+            assert not store.objects
+
+    @asynchronous
     async def test_a_compressed_body_is_stored_as_it_came(self) -> None:
         async with DevStore(anonymous=True) as store, aiohttp.ClientSession() as session:
             store.objects.create_bucket("b")
