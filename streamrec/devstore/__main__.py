@@ -18,7 +18,9 @@ from typing import Any
 
 import click
 
+from streamrec.devstore.directory import DirectoryObjects
 from streamrec.devstore.faults import Fault
+from streamrec.devstore.objects import MemoryObjects, Objects
 from streamrec.devstore.server import DevStore
 from streamrec.devstore.synthetic import SyntheticObjects
 from streamrec.errors import StreamrecError
@@ -31,20 +33,18 @@ from streamrec.flow.bridge import new_event_loop
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=0, help="0: any free one. [0]")
 @click.option("--latency", default=0.0, help="Seconds before each answer.")
-@click.option("--jitter", default=0.0, help="The latency varies by as many seconds.")
 @click.option("--bandwidth", type=float, help="Bytes a second for each connection. [no cap]")
 @click.option("--faults", type=click.File(), help="JSON: a list of rules.")
-@click.option("--seed", default=0, help="Of jitter and faults.")
 @click.option("--anonymous", is_flag=True, help="Answer requests without a signature too.")
 @click.option("--key", default="test", show_default=True, help="The access key that may come in.")
 @click.option("--secret", default="testsecret", show_default=True)
 @click.option("--token", default="testtoken", show_default=True, help="GCS's bearer token.")
-@click.option("--region", default="us-east-1", show_default=True)
 @click.option("--tls", type=click.Path(), help="Serve https: a PEM file of certificate and key.")
 @click.option("--warm", is_flag=True, help="Compute all ETags before listening.")
 @click.option("--until-eof", is_flag=True, help="End when standard input does.")
 def main(
     *,
+    root: Path | None,
     key: str,
     secret: str,
     faults: Any,
@@ -57,13 +57,24 @@ def main(
     """Serve objects over the APIs of S3 and GCS on this machine."""
     try:
         rules = [] if faults is None else Fault.from_json(json.load(faults))
-        made = None if synthetic is None else SyntheticObjects.from_json(json.load(synthetic))
-        keys = {key: secret}
-        served = DevStore(faults=rules, objects=made, keys=keys, tls=server_tls(tls), **store)
+        served = DevStore(
+            faults=rules,
+            objects=backend(root, synthetic),
+            keys={key: secret},
+            tls=server_tls(tls),
+            **store,
+        )
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(served, warm=warm, until_eof=until_eof))
     except (StreamrecError, OSError, json.JSONDecodeError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def backend(root: Path | None, synthetic: Any) -> Objects:
+    """Return the backend of a directory, of a file of recipes, or in memory."""
+    if synthetic is not None:
+        return SyntheticObjects.from_json(json.load(synthetic))
+    return MemoryObjects() if root is None else DirectoryObjects(root)
 
 
 def server_tls(path: str | None) -> ssl.SSLContext | None:

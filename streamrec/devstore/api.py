@@ -1,11 +1,12 @@
-"""The base of both APIs: the dispatch of calls, and the reading of objects."""
+"""The base of both APIs: the dispatch of calls, the reading of objects, and uploads in parts."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import list_page
@@ -13,18 +14,28 @@ from streamrec.devstore.messages import ObjectBody, Reply
 from streamrec.devstore.ranges import parse_range
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from streamrec.devstore.listing import Page
     from streamrec.devstore.messages import Call
     from streamrec.devstore.objects import Objects, Stored
 
-__all__ = ["API"]
-
-Upload = TypeVar("Upload")
+__all__ = ["API", "Upload"]
 
 
-class API(Generic[Upload]):
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One object that is being uploaded in parts, and is not visible before the last one."""
+
+    bucket: str
+    key: str
+    headers: Mapping[str, str]
+    """The headers that each later read returns."""
+    parts: dict[int, bytes] = field(default_factory=dict)
+    """The content of each part, by its number (S3) or its offset (GCS)."""
+
+
+class API(ABC):
     """An API over a backend; the method of an operation has the operation's name in snake case.
 
     Args:
@@ -68,6 +79,19 @@ class API(Generic[Upload]):
         self._uploads[identity] = upload
         return identity
 
+    def _upload(self, identity: str) -> Upload:
+        upload = self._uploads.get(identity)
+        if upload is None:
+            raise Refusal(404, "NoSuchUpload")
+        return upload
+
+    def _finish(self, identity: str) -> Stored:
+        """Join the parts of an upload in the order of their numbers, and write the object."""
+        upload = self._upload(identity)
+        del self._uploads[identity]
+        data = b"".join(upload.parts[number] for number in sorted(upload.parts))
+        return self._objects.write(upload.bucket, upload.key, data, upload.headers)
+
     def _require_bucket(self, call: Call) -> None:
         if call.bucket not in self._objects.buckets():
             raise KeyError(call.bucket)
@@ -80,11 +104,9 @@ class API(Generic[Upload]):
         stored = [(key, await self._objects.describe(call.bucket, key)) for key in page.keys]
         return page, stored
 
-    def _content(
-        self, call: Call, stored: Stored, headers: dict[str, str], *, ranged: bool = True
-    ) -> Reply:
+    def _content(self, call: Call, stored: Stored, headers: dict[str, str]) -> Reply:
         """Return the content of an object, or the range of it that the call asks for."""
-        asked = call.headers.get("Range") if ranged and not call.effects.ignore_range else None
+        asked = None if call.effects.ignore_range else call.headers.get("Range")
         span = parse_range(asked, stored.size)
         if span is not None:
             headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{stored.size}"

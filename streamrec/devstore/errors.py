@@ -11,13 +11,9 @@ __all__ = ["Refusal"]
 
 _DEFAULT_MESSAGES = {
     "AccessDenied": "Access Denied",
-    "BadDigest": "The digest that you specified did not match what was received.",
-    "BucketNotEmpty": "The bucket you tried to delete is not empty.",
     "InvalidAccessKeyId": "The access key ID you provided does not exist in our records.",
-    "InvalidPart": "One or more of the specified parts could not be found.",
     "InvalidRange": "The requested range is not satisfiable",
-    "MalformedXML": "The XML you provided was not well-formed.",
-    "MethodNotAllowed": "The specified method is not allowed against this resource.",
+    "MethodNotAllowed": "The objects of this store cannot be changed.",
     "NoSuchBucket": "The specified bucket does not exist",
     "NoSuchKey": "The specified key does not exist.",
     "NoSuchUpload": "The specified multipart upload does not exist.",

@@ -50,8 +50,6 @@ class FaultEffects(Settings):
     stall_after: NonNegativeInt | None = None
     """Bytes of the body after which it pauses for ``stall`` seconds."""
     stall: NonNegativeFloat = 3600.0
-    flip_at: NonNegativeInt | None = None
-    """A byte of the body whose bits are all flipped."""
     flip_object_at: NonNegativeInt | None = None
     """A byte of the object whose bits are all flipped, in every range that holds it."""
     ignore_range: bool = False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from streamrec.devstore.errors import Refusal
 
@@ -28,7 +27,7 @@ class Page:
     keys: tuple[str, ...]
     prefixes: tuple[str, ...]
     token: str | None
-    """The ``continuation-token`` of the next page; None on the last one."""
+    """The last name on the page, percent-encoded; None on the last page."""
 
 
 def page_limit(query: Mapping[str, str], name: str) -> int:
@@ -51,7 +50,6 @@ def list_page(
     delimiter: str = "",
     start_after: str = "",
     start: str = "",
-    stop: str = "",
     token: str | None = None,
     max_keys: int = LARGEST_PAGE,
 ) -> Page:
@@ -64,43 +62,25 @@ def list_page(
             prefix.
         start_after: A name; the page begins after it.
         start: A key; the page begins with it or after it (GCS).
-        stop: A key; the listing ends before it (GCS). Empty: no end.
         token: The token of the page before; it overrides ``start_after``.
         max_keys: Most keys and prefixes on the page.
-
-    Raises:
-        Refusal: The token is not valid.
     """
-    after = start_after if token is None else _decode(token)
+    after = start_after if token is None else unquote(token)
     first = max(bisect_left(keys, max(prefix, start)), bisect_right(keys, after) if after else 0)
-    end = bisect_left(keys, stop) if stop else len(keys)
-    names = _names(keys, first, end, prefix, delimiter)
+    names = _names(keys, first, prefix, delimiter)
     later = ((name, common) for name, common in names if name != after)
-    page = list(islice(later, min(max_keys, LARGEST_PAGE)))
+    page = list(islice(later, max_keys))
     return Page(
         tuple(name for name, common in page if not common),
         tuple(name for name, common in page if common),
-        _encode(page[-1][0]) if page and any(later) else None,
+        quote(page[-1][0]) if page and any(later) else None,
     )
 
 
-def _names(
-    keys: Sequence[str], at: int, end: int, prefix: str, delimiter: str
-) -> Iterator[tuple[str, bool]]:
+def _names(keys: Sequence[str], at: int, prefix: str, delimiter: str) -> Iterator[tuple[str, bool]]:
     """Yield the names to list, and ``True`` with those that are common prefixes of keys."""
-    while at < end and keys[at].startswith(prefix):
+    while at < len(keys) and keys[at].startswith(prefix):
         cut = keys[at].find(delimiter, len(prefix)) if delimiter else -1
         name = keys[at] if cut < 0 else keys[at][: cut + len(delimiter)]
         yield name, cut >= 0
         at = at + 1 if cut < 0 else bisect_right(keys, name, key=lambda key: key[: len(name)])
-
-
-def _encode(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def _decode(token: str) -> str:
-    try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeError):
-        raise Refusal(400, "InvalidArgument", "The continuation token is incorrect") from None

@@ -1,4 +1,4 @@
-"""S3's API: the routing of calls, and the operations on buckets.
+"""S3's API: buckets, listings, reads, and writes in one piece and in parts.
 
 Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 NotImplemented.
 """
@@ -6,28 +6,25 @@ Source: AWS, "Amazon S3 API Reference". Other operations are answered with 501 N
 from __future__ import annotations
 
 import re
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from streamrec.devstore.api import API, Upload
 from streamrec.devstore.errors import Refusal
 from streamrec.devstore.listing import page_limit
 from streamrec.devstore.messages import Call, Reply
-from streamrec.devstore.s3_documents import (
-    error_document,
-    parse_delete,
-    timestamp,
-    xml_reply,
-)
-from streamrec.devstore.s3_objects import S3Objects
+from streamrec.devstore.objects import digest
+from streamrec.devstore.s3_documents import error_document, timestamp, xml_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamrec.devstore.listing import Page
-    from streamrec.devstore.objects import Objects, Stored
+    from streamrec.devstore.objects import Stored
     from streamrec.devstore.s3_documents import Content
 
-__all__ = ["S3"]
+__all__ = ["S3", "operation_of"]
 
 # fmt: off
 _SUBRESOURCES = frozenset((
@@ -38,38 +35,26 @@ _SUBRESOURCES = frozenset((
 ))
 # fmt: on
 """Query parameters that turn a request into another operation."""
+_KEPT_HEADERS = ("Content-Type", "Content-Encoding")
+"""The headers of a write that each later read returns."""
+_UNSUPPORTED = {
+    "x-amz-copy-source": "This store copies no objects.",
+    "x-amz-decoded-content-length": "This store reads no aws-chunked bodies.",
+    "If-None-Match": "This store knows no conditional writes.",
+}
+"""Messages about headers of a write that must not be ignored."""
 
-_TO_ENCODE = re.compile(r"[^\w/*.~-]", re.ASCII)
-"""Characters that a URL-encoded listing encodes."""
 
-
-class S3(S3Objects):
-    """The API over a backend.
-
-    Args:
-        objects: The backend that holds the objects.
-        region: The region of all buckets.
-    """
+class S3(API):
+    """The API over a backend."""
 
     identity_header = "x-amz-request-id"
-
-    def __init__(self, objects: Objects, region: str = "us-east-1") -> None:
-        super().__init__(objects)
-        self._region = region
 
     def error_reply(self, error: Refusal, call: Call, identity: str) -> Reply:
         """Return the reply of a refused call, whose id is ``identity``."""
         headers = {"Content-Type": "application/xml"} | error.headers
         body = error_document(error, call.path, identity)
         return Reply(error.status, headers, body, bare=call.method == "HEAD")
-
-    async def _list_buckets(self, _: Call) -> Reply:
-        buckets = [
-            ("Bucket", (("Name", name), ("CreationDate", timestamp(0))))
-            for name in self._objects.buckets()
-        ]
-        owner = ("Owner", (("ID", "devstore"), ("DisplayName", "devstore")))
-        return xml_reply("ListAllMyBucketsResult", (owner, ("Buckets", buckets)))
 
     async def _create_bucket(self, call: Call) -> Reply:
         await call.read()
@@ -78,23 +63,7 @@ class S3(S3Objects):
 
     async def _head_bucket(self, call: Call) -> Reply:
         self._require_bucket(call)
-        return Reply(headers={"x-amz-bucket-region": self._region})
-
-    async def _delete_bucket(self, call: Call) -> Reply:
-        if self._objects.keys_of(call.bucket):
-            raise Refusal(409, "BucketNotEmpty")
-        self._objects.delete_bucket(call.bucket)
-        return Reply(204)
-
-    async def _get_bucket_location(self, call: Call) -> Reply:
-        self._require_bucket(call)
-        # S3 returns an empty location for its first region.
-        region = "" if self._region == "us-east-1" else self._region
-        return xml_reply("LocationConstraint", region)
-
-    async def _get_bucket_versioning(self, call: Call) -> Reply:
-        self._require_bucket(call)
-        return xml_reply("VersioningConfiguration", ())  # an empty document: versioning is off
+        return Reply()
 
     async def _list_objects_v2(self, call: Call) -> Reply:
         start_after, token = call.query.get("start-after", ""), call.query.get("continuation-token")
@@ -102,18 +71,59 @@ class S3(S3Objects):
         page, stored = await self._list(call, start_after=start_after, token=token, max_keys=limit)
         return xml_reply("ListBucketResult", _listing(call, page, stored))
 
-    async def _delete_objects(self, call: Call) -> Reply:
+    async def _get_object(self, call: Call) -> Reply:
+        stored = await self._objects.describe(call.bucket, call.key)
+        etag = call.effects.etag or stored.etag
+        wanted = call.headers.get("If-Match", etag).strip('"')
+        if wanted != etag and not call.effects.ignore_preconditions:
+            raise Refusal(412, "PreconditionFailed")
+        return self._content(call, stored, _head(stored, etag))
+
+    _head_object = _get_object
+
+    async def _put_object(self, call: Call) -> Reply:
+        headers, data = self._kept(call), await call.read()
+        stored = self._objects.write(call.bucket, call.key, data, headers)
+        return Reply(headers={"ETag": f'"{stored.etag}"'})
+
+    async def _create_multipart_upload(self, call: Call) -> Reply:
+        await call.read()
+        identity = self._begin(Upload(call.bucket, call.key, self._kept(call)))
+        facts = (("Bucket", call.bucket), ("Key", call.key), ("UploadId", identity))
+        return xml_reply("InitiateMultipartUploadResult", facts)
+
+    async def _upload_part(self, call: Call) -> Reply:
+        self._kept(call)
+        data, number = await call.read(), call.query["partNumber"]
+        if not re.fullmatch("[0-9]{1,5}", number):
+            raise Refusal(400, "InvalidArgument", "Part number must be between 1 and 10000.")
+        self._upload(call.query["uploadId"]).parts[int(number)] = data
+        return Reply(headers={"ETag": f'"{digest(data)}"'})
+
+    async def _complete_multipart_upload(self, call: Call) -> Reply:
+        await call.read()  # the list of parts, which is not needed: all belong to the object
+        stored = self._finish(call.query["uploadId"])
+        facts = (("Bucket", call.bucket), ("Key", call.key), ("ETag", f'"{stored.etag}"'))
+        return xml_reply("CompleteMultipartUploadResult", facts)
+
+    async def _abort_multipart_upload(self, call: Call) -> Reply:
+        self._uploads.pop(call.query["uploadId"], None)
+        return Reply(204)
+
+    def _kept(self, call: Call) -> dict[str, str]:
+        """Return the headers of a write that later reads return.
+
+        Raises:
+            Refusal: The write asks for something that this store does not do.
+        """
         self._require_bucket(call)
-        keys, quiet = parse_delete(await call.read())
-        for key in keys:
-            self._remove(call.bucket, key)
-        deleted = [] if quiet else [("Deleted", (("Key", key),)) for key in keys]
-        return xml_reply("DeleteResult", deleted)
+        for name, message in _UNSUPPORTED.items():
+            if name in call.headers:
+                raise Refusal(501, "NotImplemented", message)
+        return {name: call.headers[name] for name in _KEPT_HEADERS if name in call.headers}
 
 
-def operation_of(
-    method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> tuple[str, str, str]:
+def operation_of(method: str, path: str, query: Mapping[str, str]) -> tuple[str, str, str]:
     """Return S3's name of a request's operation (or ``Unknown``), the bucket and the key."""
     bucket, _, key = path[1:].partition("/")
     level = "object" if key else "bucket" if bucket else "service"
@@ -121,24 +131,16 @@ def operation_of(
     name = _OPERATIONS.get((method, level, asked), "Unknown")
     if name == "ListObjectsV2" and query["list-type"] != "2":
         name = "Unknown"
-    if name == "PutObject" and "x-amz-copy-source" in headers:
-        name = "CopyObject"
     return name, bucket, key
 
 
 _OPERATIONS = {
-    ("GET", "service", ""): "ListBuckets",
     ("PUT", "bucket", ""): "CreateBucket",
     ("HEAD", "bucket", ""): "HeadBucket",
-    ("DELETE", "bucket", ""): "DeleteBucket",
-    ("GET", "bucket", "location"): "GetBucketLocation",
-    ("GET", "bucket", "versioning"): "GetBucketVersioning",
     ("GET", "bucket", "list-type"): "ListObjectsV2",
-    ("POST", "bucket", "delete"): "DeleteObjects",
     ("GET", "object", ""): "GetObject",
     ("HEAD", "object", ""): "HeadObject",
     ("PUT", "object", ""): "PutObject",
-    ("DELETE", "object", ""): "DeleteObject",
     ("POST", "object", "uploads"): "CreateMultipartUpload",
     ("PUT", "object", "partNumber uploadId"): "UploadPart",
     ("POST", "object", "uploadId"): "CompleteMultipartUpload",
@@ -146,27 +148,30 @@ _OPERATIONS = {
 }
 
 
+def _head(stored: Stored, etag: str) -> dict[str, str]:
+    return {
+        "Content-Type": "binary/octet-stream",  # S3's default
+        **stored.headers,
+        "ETag": f'"{etag}"',
+        "Last-Modified": formatdate(stored.modified, usegmt=True),
+        "Accept-Ranges": "bytes",
+    }
+
+
 def _listing(
     call: Call, page: Page, stored: list[tuple[str, Stored]]
 ) -> Iterator[tuple[str, Content]]:
-    query = call.query
-    encoded = query.get("encoding-type") == "url"
+    encoded = call.query.get("encoding-type") == "url"
 
     def name(text: str) -> str:
-        return quote(text, safe="/*-._~") if encoded and _TO_ENCODE.search(text) else text
+        return quote(text, safe="/*-._~") if encoded else text
 
     yield "Name", call.bucket
-    yield "Prefix", name(query.get("prefix", ""))
-    yield "MaxKeys", page_limit(query, "max-keys")
+    yield "Prefix", name(call.query.get("prefix", ""))
     yield "KeyCount", len(page.keys) + len(page.prefixes)
     yield "IsTruncated", "true" if page.token else "false"
     if encoded:
         yield "EncodingType", "url"
-    for parameter, element in (("delimiter", "Delimiter"), ("start-after", "StartAfter")):
-        if parameter in query:
-            yield element, name(query[parameter])
-    if "continuation-token" in query:
-        yield "ContinuationToken", query["continuation-token"]
     if page.token:
         yield "NextContinuationToken", page.token
     for key, facts in stored:

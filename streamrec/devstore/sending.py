@@ -79,15 +79,11 @@ class Sender:
             at += len(piece)
 
     def _piece(self, start: int, stop: int) -> bytes | memoryview:
-        body, effects = self.reply.body, self.effects
+        body, flipped = self.reply.body, self.effects.flip_object_at
         if isinstance(body, bytes):
             return memoryview(body)[start:stop]
         piece = body.content.read(body.start + start, body.start + stop)
-        if effects.flip_at is not None:
-            piece = flip_byte(piece, effects.flip_at - start)
-        if effects.flip_object_at is not None:
-            piece = flip_byte(piece, effects.flip_object_at - body.start - start)
-        return piece
+        return piece if flipped is None else flip_byte(piece, flipped - body.start - start)
 
     async def _flush(self) -> None:
         """Wait until the kernel has all that was written, so that it precedes the fault."""

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import math
-import random
 import time
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from streamrec.devstore import gcs, s3
-from streamrec.devstore.access import check_access
-from streamrec.devstore.bearer import check_bearer
-from streamrec.devstore.directory import DirectoryObjects
+from streamrec.devstore.access import check_bearer, check_signature
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.faults import Fault, FaultEffects, Faults
+from streamrec.devstore.faults import FaultEffects, Faults
 from streamrec.devstore.messages import Call, Reply
 from streamrec.devstore.objects import NO_HEADERS, MemoryObjects, Objects, split_name
 from streamrec.devstore.pacing import Pace
 from streamrec.devstore.sending import Sender, reset
 from streamrec.devstore.statistics import RequestRecord, Statistics
-from streamrec.errors import ConfigError
 from streamrec.flow.bridge import Bridge
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from streamrec.devstore.faults import Fault
 
 __all__ = ["DevStore"]
 
@@ -49,19 +45,15 @@ class DevStore:
     be entered once.
 
     Args:
-        root: The directory that holds the objects; None: memory.
-        objects: Another backend, such as :class:`SyntheticObjects`.
+        objects: The backend, such as :class:`SyntheticObjects`; None: memory.
         host: The address to listen on.
         port: The port to listen on; 0: any free one.
         latency: Seconds before each response.
-        jitter: Seconds by which the latency varies up and down, uniformly.
         bandwidth: Bytes a second of each connection; None: without limit.
         faults: Rules that inject faults.
-        seed: The seed of jitter and of the faults' probabilities.
         anonymous: ``True`` accepts requests without a signature or token.
         keys: Secrets by access key; a signature must name one of these keys.
         token: A bearer token of GCS that does not expire.
-        region: The region of all buckets.
         clock: Returns seconds, monotonic, for the bandwidth.
         sleep: Waits that many seconds, for latency, bandwidth and stalls.
         now: Returns seconds since 1970, for the expiry of presigned URLs and tokens.
@@ -76,41 +68,32 @@ class DevStore:
     def __init__(
         self,
         *,
-        root: str | Path | None = None,
         objects: Objects | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         latency: float = 0.0,
-        jitter: float = 0.0,
         bandwidth: float | None = None,
         faults: Sequence[Fault] = (),
-        seed: int = 0,
         anonymous: bool = False,
         keys: Mapping[str, str] | None = None,
         token: str = DEFAULT_TOKEN,
-        region: str = "us-east-1",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        kept = MemoryObjects() if root is None else DirectoryObjects(Path(root))
-        self.objects = kept if objects is None else objects
+        self.objects = MemoryObjects() if objects is None else objects
         self.statistics = Statistics()
         self.latency = latency
-        self.jitter = jitter
         self.bandwidth = bandwidth
         self.anonymous = anonymous
         self.keys = dict(DEFAULT_KEYS if keys is None else keys)
         self.tokens = {token: math.inf}
-        self.region = region
         self._address = (host, port)
         self._tls = tls
-        self._seed = seed
-        self._faults = Faults(faults, seed)
-        self._randomness = random.Random(seed)
+        self._faults = Faults(faults)
         self._clock, self._sleep, self._now = clock, sleep, now
-        self._s3, self._gcs = s3.S3(self.objects, region), gcs.GCS(self.objects)
+        self._s3, self._gcs = s3.S3(self.objects), gcs.GCS(self.objects)
         self._request_ids = itertools.count(1)
         self._running, self._thread = AsyncExitStack(), ExitStack()
 
@@ -143,7 +126,7 @@ class DevStore:
 
     @faults.setter
     def faults(self, rules: Sequence[Fault]) -> None:
-        self._faults = Faults(rules, self._seed)
+        self._faults = Faults(rules)
 
     def put(self, name: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS) -> str:
         """Write an object; return its ETag, without quotes.
@@ -212,7 +195,7 @@ class DevStore:
     def _call(self, request: web.BaseRequest, path: str, effects: FaultEffects) -> Call:
         query, headers = dict(request.query), request.headers
         operation_of = gcs.operation_of if gcs.speaks_gcs(path) else s3.operation_of
-        named = operation_of(request.method, path, query, headers)
+        named = operation_of(request.method, path, query)
         read = partial(_read, request)
         return Call(request.method, path, *named, query, headers, read, effects)
 
@@ -220,15 +203,13 @@ class DevStore:
         self, request: web.BaseRequest, call: Call, record: RequestRecord
     ) -> web.StreamResponse:
         effects = call.effects
-        delay = self.latency + self._randomness.uniform(-self.jitter, self.jitter)
-        if (delay := max(0.0, delay) + effects.latency) > 0:
+        if (delay := self.latency + effects.latency) > 0:
             await self._sleep(delay)
         if effects.refuse:
             self.statistics.answer(record, 0)
             reset(request)
             return web.Response()
         reply = await self._reply(call)
-        self.statistics.receive(record, request.content.total_bytes)
         self.statistics.answer(record, reply.status)
         pace = Pace(effects.bandwidth or self.bandwidth, self._clock, self._sleep)
         count = partial(self.statistics.send, record)
@@ -252,33 +233,24 @@ class DevStore:
         if gcs.speaks_gcs(call.path):
             check_bearer(call.headers, self.tokens, now, anonymous=anonymous)
         else:
-            check_access(call.headers, call.query, self.keys, now, anonymous=anonymous)
+            check_signature(call.headers, call.query, self.keys, now, anonymous=anonymous)
 
     def _request_id(self) -> str:
         return f"{next(self._request_ids):016X}"
 
     async def _control(self, request: web.BaseRequest, what: str) -> web.StreamResponse:
-        if what == "statistics" and request.method in ("GET", "DELETE"):
+        if what == "statistics":
             plain = self.statistics.to_dict(records="records" in request.query)
             if request.method == "DELETE":
                 self.statistics.clear()
             return web.json_response(plain)
-        if what == "token" and request.method == "POST":
+        if what == "token":
             await request.read()  # the credentials in it are not checked
             token = f"issued-{self._request_id()}"
             self.tokens[token] = self._now() + TOKEN_SECONDS
             return web.json_response({"access_token": token, "expires_in": int(TOKEN_SECONDS)})
-        if what != "faults" or request.method not in ("GET", "PUT"):
-            return web.json_response(
-                {"error": "there is no such resource; use statistics, faults or token"}, status=404
-            )
-        if request.method == "PUT":
-            try:
-                self.faults = Fault.from_json(json.loads(await request.read()))
-            except (ConfigError, ValueError) as error:
-                return web.json_response({"error": str(error)}, status=400)
-        rules = [rule.model_dump(exclude_unset=True) for rule in self._faults.rules]
-        return web.json_response({"faults": rules, "applied": self._faults.applied})
+        message = "there is no such resource; use statistics or token"
+        return web.json_response({"error": message}, status=404)
 
 
 def _abort(server: web.Server) -> None:

@@ -33,8 +33,6 @@ class RequestRecord:
     """The response's status; 0 if none was sent."""
     sent: int = 0
     """The bytes of the response's body that were handed to the socket."""
-    received: int = 0
-    """The bytes of the request's body."""
 
     @classmethod
     def of(cls, call: Call) -> RequestRecord:
@@ -52,15 +50,11 @@ class Statistics:
 
     requests: int = 0
     bytes_sent: int = 0
-    bytes_received: int = 0
     in_flight: int = 0
     peak_in_flight: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
     """The number of requests by the API's name of the operation."""
-    by_method: Counter[str] = field(default_factory=Counter)
     by_status: Counter[int] = field(default_factory=Counter)
-    bytes_by_kind: Counter[str] = field(default_factory=Counter)
-    """The bytes sent by the API's name of the operation."""
     records: deque[RequestRecord] = field(default_factory=lambda: deque(maxlen=KEPT_RECORDS))
     """The records of the last 100,000 requests, in order of arrival."""
 
@@ -70,7 +64,6 @@ class Statistics:
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self.requests += 1
         self.by_kind[record.kind] += 1
-        self.by_method[record.method] += 1
         self.records.append(record)
 
     def answer(self, record: RequestRecord, status: int) -> None:
@@ -82,12 +75,6 @@ class Statistics:
         """Count bytes of a response's body before they are sent."""
         record.sent += size
         self.bytes_sent += size
-        self.bytes_by_kind[record.kind] += size
-
-    def receive(self, record: RequestRecord, size: int) -> None:
-        """Count bytes of a request's body."""
-        record.received += size
-        self.bytes_received += size
 
     def leave(self) -> None:
         """Count the end of a request, whether it succeeded or not."""

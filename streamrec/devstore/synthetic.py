@@ -11,13 +11,12 @@ from bisect import bisect_left
 from functools import cached_property
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PositiveInt, field_validator
 
 from streamrec.config import Settings, validate
-from streamrec.devstore.errors import Refusal
-from streamrec.devstore.objects import Objects, Stored, digest
+from streamrec.devstore.objects import Content, ReadOnlyObjects, Stored, digest
 from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,11 +51,7 @@ class Recipe(Settings):
         return name
 
 
-def _refuse(*_: object, **__: object) -> NoReturn:
-    raise Refusal(405, "MethodNotAllowed", "These objects are synthetic and cannot be changed.")
-
-
-class SyntheticObjects(Objects):
+class SyntheticObjects(ReadOnlyObjects):
     """A read-only backend of synthetic objects.
 
     Args:
@@ -88,11 +83,6 @@ class SyntheticObjects(Objects):
         """Return the buckets' names, sorted."""
         return sorted(self._buckets)
 
-    def create_bucket(self, bucket: str) -> None:
-        """Refuse to create a bucket, unless it exists."""
-        if bucket not in self._buckets:
-            _refuse()
-
     def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
         """Return the keys, sorted."""
         keys = self._keys[bucket]
@@ -105,11 +95,9 @@ class SyntheticObjects(Objects):
             await asyncio.to_thread(lambda: template.stored)
         return template.stored
 
-    def open(self, bucket: str, key: str) -> _Repeated:
+    def open(self, bucket: str, key: str) -> Content:
         """Open the object's content for reading."""
         return _Repeated(self._buckets[bucket][key].content)
-
-    write = remove = delete_bucket = _refuse
 
     def __getitem__(self, name: str) -> bytes:
         bucket, _, key = name.partition("/")
@@ -139,7 +127,7 @@ def _objects_of(recipe: Recipe) -> dict[str, _Template]:
     return {recipe.name.format(n): next(templates) for n in range(recipe.objects)}
 
 
-class _Repeated:
+class _Repeated(Content):
     """The content of a repeated template; no read goes beyond the end of a copy."""
 
     def __init__(self, template: memoryview) -> None:
@@ -149,6 +137,3 @@ class _Repeated:
         """Return bytes from ``start`` on, in the memory that all readers share."""
         begin = start % len(self._template)
         return self._template[begin : begin + min(stop - start, LARGEST_PIECE)]
-
-    def close(self) -> None:
-        """Do nothing: the template stays in memory."""

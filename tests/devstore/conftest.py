@@ -12,14 +12,12 @@ from streamrec.devstore import DevStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
-@pytest.fixture(params=["memory", "directory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DevStore]:
-    """Every test of the API holds for both backends."""
-    root = tmp_path / "root" if request.param == "directory" else None
-    with DevStore(root=root) as running:
+@pytest.fixture
+def store() -> Iterator[DevStore]:
+    """Yield a store in memory."""
+    with DevStore() as running:
         yield running
 
 
@@ -42,7 +40,7 @@ def client_of(session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             s3={"addressing_style": "path"},
         )
         arguments = {
-            "region_name": store.region,
+            "region_name": "us-east-1",
             "endpoint_url": store.endpoint,
             "aws_access_key_id": "test",
             "aws_secret_access_key": "testsecret",

@@ -15,15 +15,11 @@ HEADERS = {"Authorization": "Bearer testtoken"}
 @pytest.mark.parametrize(
     ("method", "path", "query", "named"),
     [
-        ("GET", "/storage/v1/b", {}, ("buckets.list", "", "")),
         ("POST", "/storage/v1/b", {}, ("buckets.insert", "", "")),
-        ("GET", "/storage/v1/b/x", {}, ("buckets.get", "x", "")),
-        ("DELETE", "/storage/v1/b/x", {}, ("buckets.delete", "x", "")),
         ("GET", "/storage/v1/b/x/o", {}, ("objects.list", "x", "")),
         ("GET", "/storage/v1/b/x/o/a/b\n", {}, ("objects.get", "x", "a/b\n")),
         ("GET", "/storage/v1/b/x/o/a", {"alt": "media"}, ("objects.get media", "x", "a")),
         ("GET", "/download/storage/v1/b/x/o/a", {}, ("objects.get media", "x", "a")),
-        ("DELETE", "/storage/v1/b/x/o/o/o", {}, ("objects.delete", "x", "o/o")),
         ("POST", "/upload/storage/v1/b/x/o", {}, ("objects.insert", "x", "")),
         (
             "PUT",
@@ -39,7 +35,7 @@ def test_what_is_asked_for(
     method: str, path: str, query: dict[str, str], named: tuple[str, str, str]
 ) -> None:
     assert speaks_gcs(path)
-    assert operation_of(method, path, query, {}) == named
+    assert operation_of(method, path, query) == named
 
 
 @pytest.mark.parametrize("path", ["/", "/b/k", "/storage", "/storage/v1/object", "/storage/v1/bu"])
@@ -50,18 +46,16 @@ def test_other_paths_are_those_of_s3(path: str) -> None:
 @asynchronous
 async def test_buckets() -> None:
     async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
-        for body, status in [(b'{"name": "ours"}', 200), (b'{"name": "ours"}', 409), (b"{}", 400)]:
+        for body, status in [
+            (b'{"name": "ours"}', 200),
+            (b'{"name": "a/b"}', 400),
+            (b'{"name": 1}', 400),
+            (b"{}", 400),
+            (b"[]", 400),
+        ]:
             answer = await gcs.call("POST", "/storage/v1/b", body, Content_Type=TEXT)
             assert answer.status == status
-        listed = await gcs.call("GET", "/storage/v1/b?fields=items/name")
-        assert listed.document == {"items": [{"name": "ours"}]}
-        assert (await gcs.call("GET", "/storage/v1/b/ours")).document["id"] == "ours"
-        store.put("ours/x", b"data")
-        assert (await gcs.call("DELETE", "/storage/v1/b/ours")).status == 409
-        del store.objects["ours/x"]
-        for status in (204, 404):
-            assert (await gcs.call("DELETE", "/storage/v1/b/ours")).status == status
-        assert (await gcs.call("GET", "/storage/v1/b/ours")).status == 404
+        assert store.objects.buckets() == ["ours"]
 
 
 @asynchronous
@@ -71,12 +65,13 @@ async def test_refusals() -> None:
         for method, path, status in [
             ("PATCH", gcs.about("x"), 501),
             ("GET", f"{gcs.objects}?maxResults=all", 400),
-            ("GET", f"{gcs.objects}?pageToken=%21", 400),
-            ("GET", gcs.about("x", "generation=new"), 400),
-            ("POST", f"/upload{gcs.objects}?name=x", 400),
-            ("POST", f"/upload{gcs.objects}?uploadType=media", 400),
-            ("POST", "/upload/storage/v1/b/none/o?uploadType=media&name=x", 404),
-            ("PUT", f"/upload{gcs.objects}?upload_id=none", 410),
+            ("GET", f"{gcs.objects}?fields=a(", 400),
+            ("GET", gcs.about("x"), 501),
+            ("POST", f"/upload{gcs.objects}?name=x", 501),
+            ("POST", f"/upload{gcs.objects}?uploadType=multipart&ifGenerationMatch=0", 501),
+            ("POST", f"/upload{gcs.objects}?uploadType=multipart", 400),
+            ("POST", "/upload/storage/v1/b/none/o?uploadType=multipart&name=x", 404),
+            ("PUT", f"/upload{gcs.objects}?upload_id=none", 404),
         ]:
             answer = await gcs.call(method, path)
             assert (answer.status, answer.document["error"]["code"]) == (status, status)
@@ -101,17 +96,13 @@ async def test_tokens_are_given_out_for_an_hour() -> None:
                 assert ("WWW-Authenticate" in answer.headers) == (status == 401)
 
 
-@pytest.mark.parametrize("kind", ["memory", "directory"])
-def test_gcsfs_at_work(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    root = tmp_path_factory.mktemp("root") if kind == "directory" else None
-    with DevStore(root=root) as store:
+@pytest.mark.parametrize("ending", [b"", b"\r", b"\n", b"\r\n", b"--==0=="])
+def test_gcsfs_at_work(ending: bytes) -> None:
+    with DevStore() as store:
         gcs = filesystem({**store.gcs_options, "project": "ours", "consistency": "md5"})
         gcs.mkdir("bucket")
-        gcs.pipe_file("bucket/a/one", b"1")
+        gcs.pipe_file("bucket/a/one", b"1" + ending)
         with gcs.open("bucket/a/two", "wb") as file:
             file.write(b"22")
-        assert gcs.cat_file("bucket/a/two", start=1) == b"2"
         assert gcs.ls("bucket/a", detail=False) == ["bucket/a/one", "bucket/a/two"]
-        assert gcs.info("bucket/a/one")["size"] == 1
-        gcs.rm_file("bucket/a/one")
-        assert dict(store.objects) == {"bucket/a/two": b"22"}
+        assert dict(store.objects) == {"bucket/a/one": b"1" + ending, "bucket/a/two": b"22"}

@@ -12,16 +12,14 @@ from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HEADERS = {"Authorization": "Bearer testtoken"}
 
 
 class TestProbesOfDevstore(GCSProbes):
-    @pytest.fixture(params=["memory", "directory"])
-    def api(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
-        root = tmp_path / "root" if request.param == "directory" else None
-        with DevStore(root=root) as devstore:
+    @pytest.fixture
+    def api(self) -> Iterator[Api]:
+        with DevStore() as devstore:
             devstore.objects.create_bucket("bucket")
             yield Api(devstore.endpoint, "bucket", HEADERS)
 
@@ -31,9 +29,22 @@ async def test_a_cancelled_upload() -> None:
     async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
         store.objects.create_bucket("ours")
         path = f"/upload{gcs.objects}?uploadType=resumable&name=x"
-        place = (await gcs.call("POST", path)).headers["Location"]
+        place = (await gcs.call("POST", path, b"{}")).headers["Location"]
         assert (await gcs.call("DELETE", place)).status == 499
-        assert (await gcs.call("PUT", place, b"data")).status == 410
+        assert (await gcs.call("PUT", place, b"data")).status == 404
+
+
+@pytest.mark.parametrize("span", ["", "nonsense", "bytes 1-4/5", "bytes a-b/5"])
+@asynchronous
+async def test_a_part_that_does_not_follow(span: str) -> None:
+    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
+        store.objects.create_bucket("ours")
+        path = f"/upload{gcs.objects}?uploadType=resumable"
+        place = (await gcs.call("POST", path, b'{"name": "x"}')).headers["Location"]
+        assert (await gcs.call("PUT", place, b"data", Content_Range=span)).status == 400
+        done = await gcs.call("PUT", place, b"data", Content_Range="bytes 0-3/4")
+        assert done.document["name"] == "x"
+        assert store.objects["ours/x"] == b"data"
 
 
 @asynchronous
@@ -41,9 +52,6 @@ async def test_an_object_that_is_not_gzip_cannot_be_unpacked() -> None:
     async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
         store.put("ours/x", b"data", {"Content-Encoding": "gzip"})
         assert (await gcs.call("GET", gcs.media("x"))).status == 503
-        kept = {"Content-Encoding": "gzip", "Cache-Control": "no-transform"}
-        store.put("ours/x", b"data", kept)
-        assert (await gcs.call("GET", gcs.media("x"))).body == b"data"
 
 
 @asynchronous
@@ -55,15 +63,5 @@ async def test_faults_change_the_version_and_the_conditions() -> None:
         assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
         store.faults = [Fault(ignore_preconditions=True)]
         assert (await gcs.call("GET", gcs.media("x", "&generation=7"))).status == 200
-        assert (await gcs.call("GET", gcs.media("x", "&ifGenerationNotMatch=7"))).status == 200
-        assert (await gcs.upload("x", b"new", "&ifGenerationMatch=7")).status == 200
         store.faults = [Fault(ignore_range=True)]
-        assert (await gcs.call("GET", gcs.media("x"), Range="bytes=0-0")).body == b"new"
-
-
-@asynchronous
-async def test_conditions_in_the_headers_that_xml_has() -> None:
-    async with DevStore() as store, Api(store.endpoint, "ours", HEADERS).connected() as gcs:
-        store.put("ours/x", b"data")
-        answer = await gcs.call("GET", gcs.media("x"), x_goog_if_generation_match="7")
-        assert answer.status == 412
+        assert (await gcs.call("GET", gcs.media("x"), Range="bytes=0-0")).body == b"data"

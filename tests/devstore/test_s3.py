@@ -6,11 +6,10 @@ import pytest
 import s3fs
 from botocore.exceptions import ClientError
 
-from streamrec.devstore import DevStore
 from streamrec.devstore.s3 import operation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from streamrec.devstore import DevStore
 
 ODD_KEYS = [
     "a b",
@@ -35,12 +34,9 @@ def code_of(error: ClientError) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("method", "path", "query", "kind"),
     [
-        ("GET", "/", {}, "ListBuckets"),
         ("GET", "/b", {"list-type": "2", "prefix": "x"}, "ListObjectsV2"),
         ("GET", "/b", {"list-type": "1"}, "Unknown"),
         ("GET", "/b", {}, "Unknown"),
-        ("GET", "/b", {"location": ""}, "GetBucketLocation"),
-        ("GET", "/b", {"versioning": ""}, "GetBucketVersioning"),
         ("GET", "/b", {"versions": ""}, "Unknown"),
         ("HEAD", "/b", {}, "HeadBucket"),
         ("GET", "/b/k", {"X-Amz-Algorithm": "x"}, "GetObject"),
@@ -51,12 +47,7 @@ def code_of(error: ClientError) -> tuple[int, str]:
     ],
 )
 def test_operations(method: str, path: str, query: dict[str, str], kind: str) -> None:
-    assert operation_of(method, path, query, {})[0] == kind
-
-
-def test_a_put_with_a_source_is_a_copy() -> None:
-    headers = {"x-amz-copy-source": "b/k"}
-    assert operation_of("PUT", "/b/k", {}, headers)[0] == "CopyObject"
+    assert operation_of(method, path, query)[0] == kind
 
 
 @pytest.mark.parametrize(
@@ -71,48 +62,25 @@ def test_a_put_with_a_source_is_a_copy() -> None:
     ],
 )
 def test_bucket_and_key(path: str, bucket: str, key: str) -> None:
-    assert operation_of("GET", path, {}, {})[1:] == (bucket, key)
+    assert operation_of("GET", path, {})[1:] == (bucket, key)
 
 
 class TestBuckets:
-    def test_create_list_and_delete(self, s3: Any) -> None:
-        s3.create_bucket(Bucket="b")
-        s3.create_bucket(Bucket="a")
-        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["a", "b"]
+    def test_create(self, store: DevStore, s3: Any) -> None:
+        for name in ("b", "a", "a"):
+            s3.create_bucket(Bucket=name)
         s3.head_bucket(Bucket="a")
-        s3.delete_bucket(Bucket="a")
-        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["b"]
+        assert store.objects.buckets() == ["a", "b"]
 
-    def test_a_full_bucket_stays(self, store: DevStore, s3: Any) -> None:
-        store.put("b/k", b"")
+    def test_a_missing_bucket(self, s3: Any) -> None:
         with pytest.raises(ClientError) as caught:
-            s3.delete_bucket(Bucket="b")
-        assert code_of(caught.value) == (409, "BucketNotEmpty")
-
-    @pytest.mark.parametrize(
-        "operation", ["list_objects_v2", "get_bucket_location", "delete_bucket"]
-    )
-    def test_a_missing_bucket(self, s3: Any, operation: str) -> None:
-        with pytest.raises(ClientError) as caught:
-            getattr(s3, operation)(Bucket="missing")
+            s3.list_objects_v2(Bucket="missing")
         assert code_of(caught.value) == (404, "NoSuchBucket")
 
     def test_head_of_a_missing_bucket(self, s3: Any) -> None:
         with pytest.raises(ClientError) as caught:
             s3.head_bucket(Bucket="missing")
         assert code_of(caught.value) == (404, "404")
-
-    @pytest.mark.parametrize(
-        ("region", "said"), [("us-east-1", None), ("eu-central-1", "eu-central-1")]
-    )
-    def test_the_location(
-        self, client_of: Callable[..., Any], region: str, said: str | None
-    ) -> None:
-        with DevStore(region=region) as store:
-            store.put("b/k", b"")
-            s3 = client_of(store)
-            assert s3.get_bucket_location(Bucket="b")["LocationConstraint"] == said
-            assert s3.head_bucket(Bucket="b")["BucketRegion"] == region
 
     def test_what_is_not_implemented_says_so(self, store: DevStore, s3: Any) -> None:
         store.put("b/k", b"")
@@ -147,7 +115,6 @@ class TestListing:
         assert [len(page["Contents"]) for page in pages] == [5, 5, 5, 5, 3]
         assert [entry["Key"] for page in pages for entry in page["Contents"]] == keys
         assert [page["IsTruncated"] for page in pages] == [True] * 4 + [False]
-        assert pages[1]["ContinuationToken"] == pages[0]["NextContinuationToken"]
 
     def test_delimiter_prefix_and_start(self, store: DevStore, s3: Any) -> None:
         for key in ("a/1", "a/2", "b/1", "c"):
@@ -157,7 +124,7 @@ class TestListing:
         assert [entry["Key"] for entry in page["Contents"]] == ["c"]
         page = s3.list_objects_v2(Bucket="b", Prefix="a/", StartAfter="a/1")
         assert [entry["Key"] for entry in page["Contents"]] == ["a/2"]
-        assert (page["Prefix"], page["StartAfter"]) == ("a/", "a/1")
+        assert page["Prefix"] == "a/"
 
     def test_odd_keys(self, store: DevStore, s3: Any) -> None:
         s3.create_bucket(Bucket="b")
@@ -170,24 +137,11 @@ class TestListing:
             page = s3.list_objects_v2(Bucket="b", Prefix=key)
             assert page["Contents"][0]["Key"] == page["Prefix"] == key
 
-    @pytest.mark.parametrize("arguments", [{"MaxKeys": -1}, {"ContinuationToken": "!"}])
-    def test_wrong_arguments(self, s3: Any, arguments: dict[str, Any]) -> None:
+    def test_a_wrong_limit(self, s3: Any) -> None:
         s3.create_bucket(Bucket="b")
         with pytest.raises(ClientError) as caught:
-            s3.list_objects_v2(Bucket="b", **arguments)
+            s3.list_objects_v2(Bucket="b", MaxKeys=-1)
         assert code_of(caught.value) == (400, "InvalidArgument")
-
-
-def test_batch_delete(store: DevStore, s3: Any) -> None:
-    for key in (*ODD_KEYS, "stays"):
-        store.put(f"b/{key}", b"")
-    wanted = [{"Key": key} for key in [*ODD_KEYS, "missing"]]
-    answer = s3.delete_objects(Bucket="b", Delete={"Objects": wanted})
-    assert [entry["Key"] for entry in answer["Deleted"]] == [*ODD_KEYS, "missing"]
-    assert list(store.objects) == ["b/stays"]
-    quiet = {"Objects": [{"Key": "stays"}], "Quiet": True}
-    assert "Deleted" not in s3.delete_objects(Bucket="b", Delete=quiet)
-    assert not store.objects
 
 
 class TestS3fs:
@@ -215,10 +169,3 @@ class TestS3fs:
         assert store.objects["b/small"] == b"small"
         assert store.objects["b/large"] == large
         assert store.statistics.by_kind["UploadPart"] >= 1
-
-    def test_move_and_remove(self, store: DevStore, files: Any) -> None:
-        store.put("b/old", b"data")
-        files.mv("b/old", "b/new")
-        assert dict(store.objects) == {"b/new": b"data"}
-        files.rm("b", recursive=True)
-        assert not store.objects

@@ -2,18 +2,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.devstore.errors import Refusal
-from streamrec.devstore.s3_documents import (
-    document,
-    error_document,
-    parse_delete,
-    parse_parts,
-    timestamp,
-)
+from streamrec.devstore.s3_documents import error_document, timestamp, xml_reply
 
 TEXT = st.text(
     st.characters(
@@ -25,30 +18,9 @@ TEXT = st.text(
 
 @given(st.lists(TEXT, min_size=1))
 def test_keys_survive_the_round_trip(keys: list[str]) -> None:
-    body = document("Delete", [("Object", [("Key", key)]) for key in keys])
-    assert parse_delete(body) == (keys, False)
-
-
-def test_quiet() -> None:
-    assert parse_delete(document("Delete", [("Quiet", "true")])) == ([], True)
-    assert parse_delete(document("Delete", [("Quiet", "false")])) == ([], False)
-
-
-def test_parts_with_and_without_namespace_and_quotes() -> None:
-    part = (("PartNumber", 3), ("ETag", '"ab"'))
-    body = document("CompleteMultipartUpload", [("Part", part)])
-    assert parse_parts(body) == [(3, "ab")]
-    bare = b"<C><Part><ETag>ab</ETag><PartNumber>3</PartNumber></Part></C>"
-    assert parse_parts(bare) == [(3, "ab")]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"<", b"<C><Part><PartNumber>x</PartNumber></Part></C>", b"<C><Part></Part></C>"],
-)
-def test_malformed_parts_are_refused(body: bytes) -> None:
-    with pytest.raises(Refusal, match="MalformedXML"):
-        parse_parts(body)
+    body = xml_reply("Listing", [("Object", [("Key", key)]) for key in keys]).body
+    assert isinstance(body, bytes)
+    assert [node[0].text or "" for node in ET.fromstring(body)] == keys
 
 
 def test_an_error_says_code_message_resource_and_request() -> None:

@@ -102,15 +102,6 @@ class GCSProbes:
             assert answer.headers["x-goog-stored-content-encoding"] == "identity"
 
     @asynchronous
-    async def test_media_has_hashes(self, api: Api) -> None:
-        async with api.connected() as gcs:
-            await gcs.put("x")
-            about = (await gcs.call("GET", gcs.about("x"))).document
-            hashes = (await gcs.call("GET", gcs.media("x"))).headers["x-goog-hash"]
-            assert f"md5={about['md5Hash']}" in hashes
-            assert f"crc32c={about['crc32c']}" in hashes
-
-    @asynchronous
     async def test_ranges(self, api: Api) -> None:
         async with api.connected() as gcs:
             await gcs.put("x")
@@ -138,8 +129,8 @@ class GCSProbes:
     @asynchronous
     async def test_empty_uploads(self, api: Api) -> None:
         async with api.connected() as gcs:
-            path = f"/upload{gcs.objects}?uploadType=media&name=empty"
-            assert (await gcs.call("POST", path)).document["size"] == "0"
+            answer = await gcs.upload("empty", b"")
+            assert answer.document["size"] == "0"
 
     @asynchronous
     async def test_connections_are_kept(self, api: Api) -> None:
@@ -158,28 +149,17 @@ class GCSProbes:
             before = await gcs.put("x")
             after = await gcs.put("x", DATA[::-1])
             assert int(before) < int(after)
-            for path in (gcs.media("x"), gcs.about("x")):
-                assert (await gcs.call("GET", f"{path}&generation={after}")).status == 200
-                assert (await gcs.call("GET", f"{path}&generation={before}")).status == 404
+            for generation, status in ((after, 200), (before, 404)):
+                path = gcs.media("x", f"&generation={generation}")
+                assert (await gcs.call("GET", path)).status == status
 
     @asynchronous
     async def test_preconditions_of_reads(self, api: Api) -> None:
         async with api.connected() as gcs:
             now = await gcs.put("x")
-            for path in (gcs.media("x"), gcs.about("x")):
-                for condition, status in [
-                    (f"ifGenerationMatch={now}", 200),
-                    ("ifGenerationMatch=1", 412),
-                    (f"ifGenerationNotMatch={now}", 304),
-                    ("ifGenerationNotMatch=1", 200),
-                ]:
-                    assert (await gcs.call("GET", f"{path}&{condition}")).status == status
-
-    @asynchronous
-    async def test_preconditions_of_uploads(self, api: Api) -> None:
-        async with api.connected() as gcs:
-            assert (await gcs.upload("x", DATA, "&ifGenerationMatch=0")).status == 200
-            assert (await gcs.upload("x", DATA, "&ifGenerationMatch=0")).status == 412
+            for generation, status in ((now, 200), ("1", 412)):
+                path = gcs.media("x", f"&ifGenerationMatch={generation}")
+                assert (await gcs.call("GET", path)).status == status
 
     @asynchronous
     async def test_uploads_in_parts(self, api: Api) -> None:
@@ -201,13 +181,6 @@ class GCSProbes:
             assert (await gcs.call("GET", gcs.media("large"))).body == large
 
     @asynchronous
-    async def test_deletion(self, api: Api) -> None:
-        async with api.connected() as gcs:
-            await gcs.put("x")
-            assert (await gcs.call("DELETE", gcs.about("x"))).status == 204
-            assert (await gcs.call("DELETE", gcs.about("x"))).status == 404
-
-    @asynchronous
     async def test_pages(self, api: Api) -> None:
         async with api.connected() as gcs:
             for name in ("a", "b", "c/1", "c/2", "d"):
@@ -224,11 +197,11 @@ class GCSProbes:
             assert found == [["a", "b"], ["d", "c/"]]
 
     @asynchronous
-    async def test_listing_from_a_name_to_another(self, api: Api) -> None:
+    async def test_listing_from_a_name_on(self, api: Api) -> None:
         async with api.connected() as gcs:
-            for name in ("a", "b", "c", "c1", "d"):
+            for name in ("a", "b", "c"):
                 await gcs.put(name)
-            page = await gcs.call("GET", f"{gcs.objects}?startOffset=b&endOffset=c1")
+            page = await gcs.call("GET", f"{gcs.objects}?startOffset=b")
             assert [item["name"] for item in page.document["items"]] == ["b", "c"]
 
     @asynchronous
@@ -261,5 +234,5 @@ class GCSProbes:
     @asynchronous
     async def test_what_is_not_there(self, api: Api) -> None:
         async with api.connected() as gcs:
-            for path in (gcs.media("x"), gcs.about("x"), "/storage/v1/b/streamrec-none/o"):
+            for path in (gcs.media("x"), "/storage/v1/b/streamrec-none/o"):
                 assert (await gcs.call("GET", path)).status == 404
