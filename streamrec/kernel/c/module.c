@@ -480,7 +480,6 @@ static PyMethodDef functions[] = {
     {"frame", py_frame, METH_VARARGS, NULL},
     {"corrupt_row", py_corrupt_row, METH_VARARGS, NULL},
     {"gather", py_gather, METH_VARARGS, NULL},
-    {"interleave", py_interleave, METH_VARARGS, NULL},
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},

@@ -63,7 +63,4 @@ static inline bool fail(PyObject *kind, const char *message) {
     return false;
 }
 
-/* interleave(lane_count, runs, keys, memory), in module_interleave.c */
-PyObject *py_interleave(PyObject *module, PyObject *args);
-
 #endif
