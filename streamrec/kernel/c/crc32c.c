@@ -166,33 +166,24 @@ static bool has_steps(void) {
 
 #endif
 
-#if defined(__aarch64__)
-#define STEPS "armv8"
-#else
-#define STEPS "sse4.2"
-#endif
-
-struct sr_crc32c_way sr_crc32c_ways[SR_CRC32C_WAYS] = {
-    {"table", by_table},
-    {STEPS, NULL},
-    {"vpclmulqdq", NULL},
-};
+/* By tables, by steps, by folding. */
+sr_crc32c_compute *sr_crc32c_ways[SR_CRC32C_WAYS] = {by_table};
 
 void sr_crc32c_init(void) {
     make_bytewise();
     make_past();
 #ifdef SR_HARDWARE
-    if (has_steps()) sr_crc32c_ways[1].compute = by_steps;
+    if (has_steps()) sr_crc32c_ways[1] = by_steps;
 #endif
 #ifdef SR_CRC32C_FOLDING
     if (has_steps() && sr_has_folding()) {
         sr_crc32c_of_rest = by_steps;
         sr_folding_init(times_x);
-        sr_crc32c_ways[2].compute = sr_crc32c_by_folding;
+        sr_crc32c_ways[2] = sr_crc32c_by_folding;
     }
 #endif
     for (int k = 0; k < SR_CRC32C_WAYS; k++)
-        if (sr_crc32c_ways[k].compute) chosen = sr_crc32c_ways[k].compute;
+        if (sr_crc32c_ways[k]) chosen = sr_crc32c_ways[k];
 }
 
 uint32_t sr_crc32c(uint32_t crc, const uint8_t *data, size_t size) { return chosen(crc, data, size); }

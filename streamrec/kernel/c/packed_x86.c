@@ -69,7 +69,7 @@ AVX2 int64_t *sr_decode_avx2(const uint8_t *at, const uint8_t *end, int64_t *out
             if (!sr_read_varint(at + __builtin_ctzll(begins), end, (uint64_t *)out++)) return NULL;
         at += 64 - __builtin_clzll(ends);
     }
-    return sr_packed_ways[0].decode(at, end, out, out_end);
+    return sr_packed_ways[0](at, end, out, out_end);
 }
 
 /* 0 to 63. */
