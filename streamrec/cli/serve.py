@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.options import debug_option, json_option
+from streamrec.cli.printing import print_json
 
 if TYPE_CHECKING:
     from streamrec.feeder.daemon import Bound
@@ -25,7 +26,6 @@ def serve(*, config: str, check_config: bool, until_eof: bool, as_json: bool) ->
     way is sent, for server.grace seconds at most; a second signal cuts that short.
     """
     from streamrec.cli.configuration import check, effective
-    from streamrec.cli.printing import print_json
     from streamrec.config import load_daemon
 
     settings = load_daemon(config)
