@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.values.columns import BytesColumn, offsets_of, rising
+from streamrec.values.columns import BytesColumn, rising
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,9 +68,7 @@ class RecordRows:
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
         """Copy records into one buffer, and number them from 0."""
-        lengths = np.fromiter((len(record) for record in records), np.int64, len(records))
-        joined = np.frombuffer(b"".join(records), np.uint8)
-        return cls.from_column(BytesColumn(joined, offsets_of(lengths)))
+        return cls.from_column(BytesColumn.of(records))
 
     @classmethod
     def from_column(cls, column: BytesColumn) -> RecordRows:
