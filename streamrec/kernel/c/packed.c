@@ -1,7 +1,5 @@
 #include "packed.h"
 
-#include "packed_x86.h"
-
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -91,7 +89,7 @@ sr_decode *sr_decode_packed = decode_by_words;
 sr_decode *sr_packed_ways[SR_PACKED_WAYS] = {decode_by_words};
 
 void sr_packed_init(void) {
-#ifdef SR_PACKED_X86
+#if defined(__x86_64__)
     if (sr_has_avx2()) sr_packed_ways[1] = sr_decode_avx2;
     if (sr_has_vbmi2()) sr_packed_ways[2] = sr_decode_vbmi2;
 #endif

@@ -21,4 +21,12 @@ extern sr_decode *sr_packed_ways[SR_PACKED_WAYS];
 /* Choose; once, before any other call. */
 void sr_packed_init(void);
 
+#if defined(__x86_64__)
+/* By its vector units, in packed_x86.c. */
+bool sr_has_avx2(void);
+bool sr_has_vbmi2(void);
+sr_decode sr_decode_avx2;
+sr_decode sr_decode_vbmi2;
+#endif
+
 #endif

@@ -1,6 +1,7 @@
-#include "packed_x86.h"
+/* Packed lists of varints by the vector units of x86-64. */
+#include "packed.h"
 
-#ifdef SR_PACKED_X86
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 
