@@ -77,98 +77,45 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "streamrec.config": ("Pack",),
+_NAMES = {
+    "streamrec.config": "Pack",
     "streamrec.errors": (
-        "AccessDenied",
-        "BatchOutOfOrder",
-        "Busy",
-        "ConfigError",
-        "CorruptBudgetExceeded",
-        "CorruptCompression",
-        "CorruptLength",
-        "CorruptRecord",
-        "DataError",
-        "DecompressionBomb",
-        "FeedError",
-        "FeederDraining",
-        "FeederLost",
-        "FeederRefused",
-        "FunctionFailed",
-        "LocalProtocolError",
-        "MalformedExample",
-        "MalformedImage",
-        "MalformedIndex",
-        "MalformedPosition",
-        "MissingFeature",
-        "ObjectChanged",
-        "ObjectNotFound",
-        "OtherDataset",
-        "OtherOrder",
-        "OtherVersion",
-        "OutOfMemory",
-        "RecordTooLarge",
-        "RemoteProtocolError",
-        "StaleIndex",
-        "Stalled",
-        "StateError",
-        "StoreError",
-        "StoreMisbehaved",
-        "StoreUnavailable",
-        "StreamrecError",
-        "TruncatedShard",
-        "WireError",
-        "WrongFeatureType",
+        "AccessDenied BatchOutOfOrder Busy ConfigError CorruptBudgetExceeded CorruptCompression "
+        "CorruptLength CorruptRecord DataError DecompressionBomb FeedError FeederDraining "
+        "FeederLost FeederRefused FunctionFailed LocalProtocolError MalformedExample "
+        "MalformedImage MalformedIndex MalformedPosition MissingFeature ObjectChanged "
+        "ObjectNotFound OtherDataset OtherOrder OtherVersion OutOfMemory RecordTooLarge "
+        "RemoteProtocolError StaleIndex Stalled StateError StoreError StoreMisbehaved "
+        "StoreUnavailable StreamrecError TruncatedShard WireError WrongFeatureType"
     ),
-    "streamrec.feeder.engine": ("start_engine",),
-    "streamrec.formats.examples.encode": ("encode_examples",),
+    "streamrec.feeder.engine": "start_engine",
+    "streamrec.formats.examples.encode": "encode_examples",
     "streamrec.formats.examples.example": (
-        "BytesList",
-        "Example",
-        "Feature",
-        "FeatureList",
-        "FeatureLists",
-        "Features",
-        "FloatList",
-        "Int64List",
-        "SequenceExample",
-        "encode_example",
-        "encode_sequence_example",
+        "BytesList Example Feature FeatureList FeatureLists Features FloatList Int64List "
+        "SequenceExample encode_example encode_sequence_example"
+    ),
+    "streamrec.formats.examples.features": (
+        "parse_example parse_sequence_example parse_single_example parse_single_sequence_example"
     ),
     "streamrec.formats.examples.specs": (
-        "FixedLenFeature",
-        "FixedLenSequenceFeature",
-        "Image",
-        "RaggedFeature",
-        "SparseFeature",
-        "VarLenFeature",
+        "FixedLenFeature FixedLenSequenceFeature Image RaggedFeature SparseFeature VarLenFeature"
     ),
     "streamrec.formats.images.image": (
-        "decode_and_crop_jpeg",
-        "decode_image",
-        "decode_jpeg",
-        "decode_png",
-        "encode_jpeg",
-        "encode_png",
+        "decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg encode_png"
     ),
-    "streamrec.formats.tensors.raw": ("decode_raw",),
-    "streamrec.formats.examples.features": (
-        "parse_example",
-        "parse_sequence_example",
-        "parse_single_example",
-        "parse_single_sequence_example",
-    ),
-    "streamrec.formats.tensors.tensor": ("parse_tensor", "serialize_tensor"),
-    "streamrec.streams.read_records": ("read_records",),
-    "streamrec.streams.opening": ("connect", "mix", "open"),
-    "streamrec.streams.sources": ("infer_features", "shards"),
-    "streamrec.streams.stream": ("Stream",),
-    "streamrec.streams.take": ("take",),
-    "streamrec.values.batch": ("Batch",),
-    "streamrec.values.columns": ("BytesColumn", "Pictures", "Ragged", "Sparse"),
-    "streamrec.shard_tools.writer": ("TFRecordWriter",),
+    "streamrec.formats.tensors.raw": "decode_raw",
+    "streamrec.formats.tensors.tensor": "parse_tensor serialize_tensor",
+    "streamrec.shard_tools.writer": "TFRecordWriter",
+    "streamrec.streams.opening": "connect mix open",
+    "streamrec.streams.read_records": "read_records",
+    "streamrec.streams.sources": "infer_features shards",
+    "streamrec.streams.stream": "Stream",
+    "streamrec.streams.take": "take",
+    "streamrec.values.batch": "Batch",
+    "streamrec.values.columns": "BytesColumn Pictures Ragged Sparse",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""The public names of each module."""
+_HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: PLE0604 - one list of names; a test holds it against the type checker's
     "__version__",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamrec.cli.options import debug_option, json_option
+from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 if TYPE_CHECKING:
     from streamrec.demo import Summary
@@ -32,7 +33,6 @@ def demo(context: click.Context, *, as_json: bool, keep: Path | None) -> None:
     resumed from its saved state. It exits with 0 if every record arrived exactly once an epoch.
     """
     from streamrec import demo as job
-    from streamrec.cli.printing import print_json, progress_bar
 
     with progress_bar("records") as bar:
         summary = job.run(_silent if as_json else click.echo, bar, keep=keep)
@@ -48,8 +48,6 @@ def _silent(_: str) -> None:
 
 
 def _text(found: Summary) -> str:
-    from streamrec.cli.printing import megabytes
-
     verdict = "every record arrived exactly once an epoch" if found.ok else "this must not be"
     return "\n".join(
         [

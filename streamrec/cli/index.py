@@ -13,6 +13,7 @@ from streamrec.cli.options import (
     storage_option,
     urls_argument,
 )
+from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 
 @click.command()
@@ -36,8 +37,6 @@ def index(*, as_json: bool, **options: Any) -> None:
     fault no index is written. The index is one small object, 16 bytes for each chunk, and patterns
     for shards do not match its name. Write it again whenever a shard has changed.
     """
-    from streamrec.cli.printing import print_json
-
     facts = _write(**options)
     if as_json:
         print_json(facts)
@@ -53,7 +52,6 @@ def _write(
     storage_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
-    from streamrec.cli.printing import progress_bar
     from streamrec.config import byte_size
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
@@ -87,8 +85,6 @@ def _write(
 
 
 def _text(facts: dict[str, Any]) -> str:
-    from streamrec.cli.printing import megabytes
-
     return (
         "{url}: {shards:,} shards, {records:,} records, {chunks:,} chunks; {bytes:,} bytes for "
     ).format(**facts) + megabytes(facts["shard_bytes"])

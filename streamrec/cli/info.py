@@ -13,6 +13,7 @@ from streamrec.cli.options import (
     storage_option,
     urls_argument,
 )
+from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 if TYPE_CHECKING:
     from streamrec.cli.survey import Survey
@@ -41,7 +42,6 @@ def info(
     is read, and the number of records is estimated from its mean size, unless --scan is given. The
     features are inferred from the first records that are read, and ready to paste.
     """
-    from streamrec.cli.printing import print_json, progress_bar
     from streamrec.cli.survey import survey
     from streamrec.flow.bridge import Bridge
 
@@ -56,7 +56,6 @@ def info(
 
 
 def _text(found: Survey) -> str:
-    from streamrec.cli.printing import megabytes
     from streamrec.formats.examples.descriptions import as_python
 
     facts = {

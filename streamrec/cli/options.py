@@ -10,17 +10,12 @@ import click
 __all__ = ["debug_option", "json_option", "record_option", "storage_option", "urls_argument"]
 
 
-def _mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
-    return dict(_pair(text, param, ctx) for text in pairs)
-
-
-def _pair(text: str, param: click.Parameter, ctx: click.Context) -> tuple[str, Any]:
+def _pair(text: str) -> tuple[str, Any]:
     """Split ``KEY=VALUE``, and read the value as JSON where it is."""
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise click.BadParameter(
-            f"{key!r} is not KEY=VALUE, as in endpoint_url=http://host:9000", ctx, param
-        )
+        # Click adds the context and the option to what a callback raises.
+        raise click.BadParameter(f"{key!r} is not KEY=VALUE, as in endpoint_url=http://host:9000")
     try:
         return key, json.loads(value)
     except ValueError:
@@ -52,7 +47,7 @@ storage_option = click.option(
     "storage_options",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=_mapping,
+    callback=lambda _, __, pairs: dict(map(_pair, pairs)),
     help="One of fsspec's options for the URL's filesystem, such as "
     "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
     "left to the environment: others can see a command line.",

@@ -75,9 +75,8 @@ class Survey:
 class Sample:
     """The records that were read of some shards."""
 
-    most_records: int | None
-    """The number of records after which to stop; ``None``: at the end."""
-    most_bytes: int | None
+    limited: bool
+    """True to stop after ``SAMPLE_RECORDS`` or ``SAMPLE_BYTES``."""
     records: int = 0
     nbytes: int = 0
     """The bytes of the records with their frames."""
@@ -95,20 +94,15 @@ class Sample:
     @property
     def complete(self) -> bool:
         """True if the sample is large enough."""
-        enough_records = self.most_records is not None and self.records >= self.most_records
-        return enough_records or (self.most_bytes is not None and self.nbytes >= self.most_bytes)
+        return self.limited and (self.records >= SAMPLE_RECORDS or self.nbytes >= SAMPLE_BYTES)
 
     def add(self, batch: Batch, urls: Sequence[str]) -> None:
         """Count the records of a batch, and keep them if they are among the first."""
         column, origin = batch.records, batch.origin
         kept = min(len(column), LOOKED_AT - len(self.first))
         self.first += [column[row] for row in range(kept)]
-        self.places += [
-            {"url": masked(urls[shard]), "record": record}
-            for shard, record in zip(
-                origin.shards[:kept].tolist(), origin.records[:kept].tolist(), strict=True
-            )
-        ]
+        places = zip(origin.shards[:kept].tolist(), origin.records[:kept].tolist(), strict=True)
+        self.places += [{"url": masked(urls[shard]), "record": n} for shard, n in places]
         self.records += len(column)
         self.nbytes += len(column.values) + len(column) * (HEADER + FOOTER)
 
@@ -142,7 +136,7 @@ async def survey(
     objects, heads = await _look(list(urls), storage_options)
     shards, size = [found.url for found in objects], sum(found.size or 0 for found in objects)
     scan = scan or size <= SMALL
-    sample = Sample(*((None, None) if scan else (SAMPLE_RECORDS, SAMPLE_BYTES)))
+    sample = Sample(limited=not scan)
     total = size if scan else min(size, SAMPLE_BYTES)
     settings = _settings(shards if scan else _spread(shards), storage_options, scan, largest)
     await _read(settings, sample, lambda: progress("reading", sample.stored_bytes, total))
@@ -180,18 +174,14 @@ async def _read(settings: DatasetSettings, sample: Sample, progress: Callable[[]
         async with dataset.run(rank=0, world_size=1, batch_size=None, position=None) as run:
             while not sample.complete:
                 sample.add(await run.receive(), dataset.shards)
-                sample.ratio = _ratio(run.statistics())
+                counters = run.statistics()
+                if counters["decompressed_to"]:
+                    sample.ratio = counters["decompressed_to"] / counters["decompressed_from"]
                 progress()
     except EndOfStream:
         pass
     finally:
         await dataset.aclose()
-
-
-def _ratio(statistics: Mapping[str, Any]) -> float:
-    """Return the decompressed bytes for each stored byte."""
-    taken, given = statistics["decompressed_from"], statistics["decompressed_to"]
-    return given / taken if given else 1.0
 
 
 def _infer(sample: Sample) -> tuple[Mapping[str, FeatureSpec] | None, str | None]:

@@ -13,6 +13,7 @@ from streamrec.cli.options import (
     storage_option,
     urls_argument,
 )
+from streamrec.cli.printing import megabytes, print_json, progress_bar
 from streamrec.masking import masked
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def verify(
     with it; of a compressed stream, also how many cannot be decompressed. Exit code 1 if there is a
     fault.
     """
-    from streamrec.cli.printing import print_json, progress_bar
     from streamrec.flow.bridge import Bridge
     from streamrec.shard_tools.verify import check
 
@@ -71,8 +71,6 @@ def _sums(reports: Sequence[ShardReport]) -> dict[str, Any]:
 
 
 def _lines(reports: Sequence[ShardReport]) -> list[str]:
-    from streamrec.cli.printing import megabytes
-
     lines = []
     for report in reports:
         lines += [str(fault) for fault in report.faults]

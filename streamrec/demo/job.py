@@ -101,7 +101,7 @@ def run(
                 ThreadPoolExecutor(plan.ranks, "rank") as threads,
                 processes.feeder(directory, plan, endpoint) as feeder,
             ):
-                address = _address(feeder)
+                address = f"{feeder.ready()['listen'][0]}/pictures"
                 note(f"started a feeder, process {feeder.process.pid}, at {address}")
                 ranks, started = _stream(threads, address, plan, progress)
     return _summary(plan, ranks, started, begun)
@@ -121,13 +121,6 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     if used:
         raise ConfigError(f"{keep} is not empty; name a new directory")
     yield keep.absolute()
-
-
-def _address(feeder: processes.Child) -> str:
-    """Wait for the feeder, and return the dataset's address."""
-    where = feeder.ready()
-    processes.check_ready(where["status"])
-    return f"{where['listen'][0]}/pictures"
 
 
 def _stream(

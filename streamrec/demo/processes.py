@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import threading
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -107,26 +106,6 @@ def feeder(directory: Path, plan: Plan, endpoint: str) -> Child:
     config.write_text(_configuration(plan, endpoint))
     arguments = ["streamrec", "serve", str(config), "--until-eof", "--json"]
     return Child("feeder", arguments, directory / "feeder.log")
-
-
-def check_ready(status: str) -> None:
-    """Check at the daemon's status port that it accepts clients, as an orchestrator does.
-
-    Raises:
-        StreamrecError: It does not.
-    """
-    connection = HTTPConnection(status, timeout=START)
-    try:
-        connection.request("GET", "/readyz")
-        response = connection.getresponse()
-        if response.status != 200:
-            raise StreamrecError(f"the feeder is not ready: {response.read().decode().strip()}")
-    except (OSError, HTTPException) as error:
-        raise StreamrecError(
-            f"the feeder's status port {status} does not answer: {error}"
-        ) from None
-    finally:
-        connection.close()
 
 
 def _configuration(plan: Plan, endpoint: str) -> str:

@@ -18,7 +18,6 @@ __all__ = [
     "frame_records",
     "gather",
     "implementation",
-    "interleave",
     "masked_crc32c",
     "scan_frames",
 ]
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
         crc32c,
         frame_records,
         gather,
-        interleave,
         masked_crc32c,
         scan_frames,
     )
@@ -43,6 +41,5 @@ else:
     crc32c = _module.crc32c
     frame_records = _module.frame_records
     gather = _module.gather
-    interleave = _module.interleave
     masked_crc32c = _module.masked_crc32c
     scan_frames = _module.scan_frames

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamrec.values.columns import ByteArray, Indices
-    from streamrec.values.records import RecordRows
 
 __all__ = [
     "FOOTER",
@@ -31,10 +30,8 @@ __all__ = [
     "DataType",
     "Fault",
     "FrameScan",
-    "Interleaved",
     "KernelFault",
     "Kind",
-    "Run",
     "fresh",
     "mask",
     "unmask",
@@ -115,30 +112,6 @@ class FrameScan(NamedTuple):
     """Bytes of the whole frame at ``stop``, if its header is complete and intact; else 0."""
     fault: Fault
     """The fault of the frame at ``stop``: ``NONE``, ``LENGTH_CRC`` or ``DATA_CRC``."""
-
-
-class Run(NamedTuple):
-    """Consecutive rows of a lane."""
-
-    rows: RecordRows
-    """The rows of which the run is a part; their arrays are contiguous."""
-    first: int
-    """The number in ``rows`` of the run's first row."""
-    last: int
-    """The number in ``rows`` behind the run's last row."""
-    epoch: int
-    """The epoch of all of the run's rows."""
-
-
-class Interleaved(NamedTuple):
-    """The rows of several lanes in one order."""
-
-    rows: RecordRows
-    """The merged rows, with the buffers of all runs, end to end."""
-    epochs: Indices
-    """int64 ``[rows]``: the epoch of each row."""
-    ends: Indices
-    """int64 ``[rows]``: running sums of the payloads' sizes, in bytes."""
 
 
 class Kind(Enum):

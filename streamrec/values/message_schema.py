@@ -17,21 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["Field", "build"]
 
 _Kind = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "bool": _Kind.TYPE_BOOL,
-    "bytes": _Kind.TYPE_BYTES,
-    "double": _Kind.TYPE_DOUBLE,
-    "float": _Kind.TYPE_FLOAT,
-    "int32": _Kind.TYPE_INT32,
-    "int64": _Kind.TYPE_INT64,
-    "string": _Kind.TYPE_STRING,
-    "uint32": _Kind.TYPE_UINT32,
-    "uint64": _Kind.TYPE_UINT64,
-}
 
 
 class Field(NamedTuple):
     """One field of a message, in the words and the order of a ``.proto`` file.
+
+    Names of scalars are in lower case, those of messages in mixed case.
 
     ``repeated int64 value = 1;`` is ``Field("repeated int64", "value", 1)``.
     """
@@ -58,7 +49,7 @@ def build(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, An
         The message classes by name.
 
     Raises:
-        ValueError: A field's type is neither a scalar nor a message of the table.
+        TypeError: A field's type is neither a scalar nor a message of the table.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"
@@ -66,57 +57,38 @@ def build(package: str, messages: Mapping[str, Sequence[Field]]) -> dict[str, An
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field in fields:
-            _add(message, field, f".{package}", messages)
+            _add(message, field, f".{package}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     types = pool.FindFileByName(file.name).message_types_by_name
     return {name: message_factory.GetMessageClass(types[name]) for name in messages}
 
 
-def _add(message: Any, field: Field, package: str, messages: Mapping[str, Any]) -> None:
-    repeated, kind = _split(field.type)
+def _add(message: Any, field: Field, package: str) -> None:
+    kind = field.type
     if kind.startswith("map<"):
-        kind = _add_entry(message, field, package, messages)
-        repeated = True
-    label = _Kind.LABEL_REPEATED if repeated else _Kind.LABEL_OPTIONAL
+        kind = f"repeated {_add_entry(message, field, package)}"
+    is_repeated, kind = kind.startswith("repeated "), kind.removeprefix("repeated ")
+    label = _Kind.LABEL_REPEATED if is_repeated else _Kind.LABEL_OPTIONAL
     proto = message.field.add(name=field.name, number=field.number, label=label)
-    _set_type(proto, kind, package, messages)
+    if kind.islower():
+        proto.type = _Kind.Type.Value(f"TYPE_{kind.upper()}")
+    else:
+        proto.type, proto.type_name = _Kind.TYPE_MESSAGE, f"{package}.{kind}"
     if field.oneof:
-        proto.oneof_index = _oneof(message, field.oneof)
+        groups = [group.name for group in message.oneof_decl]
+        if field.oneof not in groups:
+            message.oneof_decl.add(name=field.oneof)
+            groups.append(field.oneof)
+        proto.oneof_index = groups.index(field.oneof)
 
 
-def _split(kind: str) -> tuple[bool, str]:
-    word, space, rest = kind.partition(" ")
-    return (True, rest) if space and word == "repeated" else (False, kind)
-
-
-def _add_entry(message: Any, field: Field, package: str, messages: Mapping[str, Any]) -> str:
+def _add_entry(message: Any, field: Field, package: str) -> str:
     """Declare the message of one map entry, which is how protobuf represents maps."""
     key, value = field.type.removeprefix("map<").removesuffix(">").replace(" ", "").split(",")
     name = "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     for part in (Field(key, "key", 1), Field(value, "value", 2)):
-        _add(entry, part, package, messages)
-    return f"{package}.{message.name}.{name}"
-
-
-def _set_type(proto: Any, kind: str, package: str, messages: Mapping[str, Any]) -> None:
-    if kind in _SCALARS:
-        proto.type = _SCALARS[kind]
-        return
-    if kind not in messages and not kind.startswith("."):
-        raise ValueError(
-            f"field {proto.name!r} has the type {kind!r}, which is no scalar and no message of the "
-            "table; correct the type, or add the message"
-        )
-    proto.type = _Kind.TYPE_MESSAGE
-    proto.type_name = kind if kind.startswith(".") else f"{package}.{kind}"
-
-
-def _oneof(message: Any, name: str) -> int:
-    names = [oneof.name for oneof in message.oneof_decl]
-    if name not in names:
-        message.oneof_decl.add(name=name)
-        names.append(name)
-    return names.index(name)
+        _add(entry, part, package)
+    return f"{message.name}.{name}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamrec.values.columns import BytesColumn, offsets_of, rising
+from streamrec.values.columns import BytesColumn, rising
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import ByteArray, Bytes, Indices
 
-__all__ = ["RecordBlock", "RecordRows"]
+__all__ = ["RecordBlock", "RecordRows", "Run", "interleave"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,9 +68,7 @@ class RecordRows:
     @classmethod
     def of(cls, records: Sequence[Bytes]) -> RecordRows:
         """Copy records into one buffer, and number them from 0."""
-        lengths = np.fromiter((len(record) for record in records), np.int64, len(records))
-        joined = np.frombuffer(b"".join(records), np.uint8)
-        return cls.from_column(BytesColumn(joined, offsets_of(lengths)))
+        return cls.from_column(BytesColumn.of(records))
 
     @classmethod
     def from_column(cls, column: BytesColumn) -> RecordRows:
@@ -163,3 +161,34 @@ class RecordRows:
         )
         for index, offset, length in rows:
             yield views[index][offset : offset + length]
+
+
+class Run(NamedTuple):
+    """Consecutive rows of a lane, all of one epoch."""
+
+    rows: RecordRows
+    epoch: int
+
+
+def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> tuple[RecordRows, Indices]:
+    """Put the rows of several lanes into the order of their keys.
+
+    Args:
+        lanes: The runs of each lane, in order.
+        keys: int64 ``[rows]``, ascending: ``number * len(lanes) + lane``. The numbers of one lane
+            are consecutive.
+
+    Returns:
+        The rows, and int64 ``[rows]``: the epoch of each.
+    """
+    # No step lets go of the GIL for a few hundred rows: the event loop would wait to have it back.
+    number, lane = np.divmod(keys, len(lanes))
+    last = np.zeros(len(lanes), np.int64)
+    last[lane] = number  # the numbers of a lane ascend, so its last one stays
+    ends = np.cumsum([sum(len(run.rows) for run in given) for given in lanes])
+    order = number + (ends - 1 - last)[lane]
+    runs = [run for given in lanes for run in given]
+    epochs = np.array([run.epoch for run in runs], np.int64)
+    every_epoch = np.repeat(epochs, [len(run.rows) for run in runs])
+    rows = RecordRows.concatenate([run.rows for run in runs])
+    return rows.reorder(order), every_epoch[order]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.cli import service
+from streamrec.cli.serve import _watch_stdin, run
 from streamrec.config import DaemonSettings, validate
 from streamrec.feeder import daemon
 
@@ -34,7 +34,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[DaemonSettings]:
 
 
 def test_the_daemon_runs(runs: list[DaemonSettings]) -> None:
-    service.run(SETTINGS, lambda bound: None, until_eof=False)
+    run(SETTINGS, lambda bound: None, until_eof=False)
     assert runs == [SETTINGS]
 
 
@@ -43,5 +43,5 @@ def test_the_end_of_input_is_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [b"ignored", b""]
     monkeypatch.setattr(os, "read", lambda fd, size: pieces.pop(0))
     monkeypatch.setattr(os, "kill", lambda *facts: sent.append(facts))
-    service._watch_stdin()
+    _watch_stdin()
     assert sent == [(os.getpid(), signal.SIGTERM)]

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import http.server
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,34 +7,12 @@ import pytest
 from streamrec.cli.configuration import check
 from streamrec.config import load_daemon
 from streamrec.demo import processes
-from streamrec.demo.processes import Child, check_ready, feeder, store
+from streamrec.demo.processes import Child, feeder, store
 from streamrec.errors import StreamrecError
 from tests.demo.support import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@contextmanager
-def status_port(status: int) -> Iterator[str]:
-    """Serve a feeder's second port that always gives one answer."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(b"datasets are being opened\n")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_the_store(tmp_path: Path) -> None:
@@ -95,21 +70,3 @@ def test_a_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Child("deaf", ["deaf"], tmp_path / "log") as child:
         assert child.ready() == {}
     assert child.process.returncode == -9
-
-
-def test_ready() -> None:
-    with status_port(200) as status:
-        check_ready(status)
-
-
-def test_not_ready() -> None:
-    with (
-        status_port(503) as status,
-        pytest.raises(StreamrecError, match="datasets are being opened"),
-    ):
-        check_ready(status)
-
-
-def test_nobody_there() -> None:
-    with pytest.raises(StreamrecError, match="does not answer"):
-        check_ready("127.0.0.1:1")

@@ -62,10 +62,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CHECK(sr_count_packed(bytes, bytes + length) == count);
     const int64_t exact = count < 0 ? (int64_t)length : count;
     for (int k = 0; k < SR_PACKED_WAYS; k++) {
-        if (!sr_packed_ways[k].decode) continue;
-        check_way(sr_packed_ways[k].decode, bytes, length, values, count, exact);
-        check_way(sr_packed_ways[k].decode, bytes, length, values, count, exact + more);
-        check_way(sr_packed_ways[k].decode, bytes, length, values, count, fewer < exact ? exact - fewer : 0);
+        if (!sr_packed_ways[k]) continue;
+        check_way(sr_packed_ways[k], bytes, length, values, count, exact);
+        check_way(sr_packed_ways[k], bytes, length, values, count, exact + more);
+        check_way(sr_packed_ways[k], bytes, length, values, count, fewer < exact ? exact - fewer : 0);
     }
     free(values);
     free(memory);

@@ -1,7 +1,6 @@
 #include "parsing.h"
 
 #include "compose.h"
-#include "copy.h"
 #include "crc32c.h"
 #include "packed.h"
 #include "schema.h"
@@ -11,7 +10,6 @@ enum { MOST_ROWS = 5, LONGEST_COMPOSED = 4096 };
 void parsing_init(void) {
     sr_crc32c_init();
     sr_packed_init();
-    sr_copy_init();
 }
 
 /* -- Records ------------------------------------------------------------------------------------ */
@@ -388,7 +386,7 @@ void check_parsing(const uint8_t *data, size_t size, bool is_sequence) {
     struct chosen chosen;
     struct parsed whole;
     const uint8_t choice = take_byte(&input), way = choice >> 1 & 3;
-    sr_decode_packed = sr_packed_ways[way < SR_PACKED_WAYS && sr_packed_ways[way].decode ? way : 0].decode;
+    sr_decode_packed = sr_packed_ways[way < SR_PACKED_WAYS && sr_packed_ways[way] ? way : 0];
     draw_schema(&drawn, &input, is_sequence);
     const struct input order = input; /* what only orders and damages takes bytes that are records too */
     draw_records(&records, &input, choice & 1);

@@ -1,8 +1,7 @@
 /* Rows: offsets, lengths and buffers' numbers of any kind against arithmetic that cannot overflow,
-   then gathering those that lie in their buffers, in every way of copying. */
+   then gathering those that lie in their buffers. */
 #include "rows.h"
 
-#include "copy.h"
 #include "crc32c.h"
 #include "frames.h"
 #include "input.h"
@@ -12,7 +11,6 @@ enum { MOST_BUFFERS = 4, MOST_ROWS = 12 };
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     sr_crc32c_init();
-    sr_copy_init();
     return 0;
 }
 
@@ -40,13 +38,6 @@ static int64_t size_of(const struct sr_rows *rows) {
     return size + (__int128)16 * rows->count > INT64_MAX ? -1 : (int64_t)size;
 }
 
-static void check_copying(sr_copying *copying, const uint8_t *bytes, size_t size) {
-    uint8_t *copy = exactly(size);
-    copying(copy, bytes, size);
-    CHECK(!size || !memcmp(copy, bytes, size));
-    free(copy);
-}
-
 static void check_gathering(const struct sr_rows *rows) {
     const int64_t size = sr_rows_size(rows);
     uint8_t *values = exactly_items(size, 1), *frames = exactly_items(size + 16 * rows->count, 1);
@@ -57,8 +48,6 @@ static void check_gathering(const struct sr_rows *rows) {
         const size_t length = (size_t)rows->lengths[row];
         CHECK(offsets[row] == end);
         CHECK(!length || !memcmp(values + end, sr_row(rows, row), length));
-        for (int way = 0; way < SR_COPY_WAYS; way++)
-            if (sr_copy_ways[way].copy) check_copying(sr_copy_ways[way].copy, sr_row(rows, row), length);
         CHECK(!length || !memcmp(frames + end + 16 * row + SR_HEADER, sr_row(rows, row), length));
         end += rows->lengths[row];
     }

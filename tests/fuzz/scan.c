@@ -11,7 +11,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-static uint32_t masked(const uint8_t *data, size_t size) { return sr_mask(sr_crc32c_ways[0].compute(0, data, size)); }
+static uint32_t masked(const uint8_t *data, size_t size) { return sr_mask(sr_crc32c_ways[0](0, data, size)); }
 
 /* No input comes past a CRC by chance: make frames of the bytes, most of them whole, as steered. */
 static void repair(uint8_t *at, uint8_t *end, struct input *input) {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import struct
 from hashlib import sha256
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,20 +94,6 @@ def rows() -> Iterator[bytes]:
         yield steered(bytes(range(255)), 2, count, *row[:-1], 0xE7, 40, 50)
 
 
-def interleave() -> Iterator[bytes]:
-    columns = bytes(range(255)) * 3
-    for lanes in (1, 2, 6):
-        turns = [0] * 20  # keys that rise by one
-        runs = [[1, 2, *[0] * 12]] * lanes  # of the next lane, two rows
-        yield steered(columns, lanes - 1, lanes, 0, *runs[0][1:], *chain(*runs[1:]), 0, 0, *turns)
-        yield steered(columns, lanes - 1, lanes, 0, *runs[0][1:], *chain(*runs[1:]), 1, *turns)
-        yield steered(columns, lanes - 1, lanes, *chain(*runs), 0, 0, 0xC3, 0xF1, *turns)
-    for counts in ((8, 0, 3), (1, 1, 1, 1, 1, 1, 1), (0, 0), (5, 2, 7, 4)):
-        runs = [[number & 1, count, *[number] * 12] for number, count in enumerate(counts)]
-        yield steered(columns, 3, len(runs), *chain(*runs), 1, *range(60))
-        yield steered(columns, 3, len(runs), *chain(*runs), 0, 2, 0x05, 0xC2, 0xFF, *range(60))
-
-
 # All plans of the catalogue that a plain record has, then others; see schema.c.
 CATALOGUED = ((1, 0x00, 0x28), (1, 0x3F, 0xFF), (1, 0x05, 0x30), (1, 0x15, 0xD8))
 DRAWN = (
@@ -150,7 +135,6 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "scan": scan,
     "packed": packed,
     "rows": rows,
-    "interleave": interleave,
     "examples": lambda: messages(False),
     "sequences": lambda: messages(True),
 }

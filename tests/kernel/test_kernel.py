@@ -234,7 +234,6 @@ class TestGather:
 
     @pytest.mark.parametrize("past", range(-70, 71, 7))
     def test_large_records_of_any_size_at_any_place(self, kernel: Any, past: int) -> None:
-        """64 KiB is where the kernel in C begins to copy past the caches, in lines of 64 bytes."""
         content = np.random.default_rng(past + 70).bytes((64 << 10) + past)
         for before in (0, 1, 16, 63):
             records = [bytes(before), content, b"behind"]

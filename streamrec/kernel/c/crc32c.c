@@ -2,7 +2,6 @@
 
 #include <stdbool.h>
 
-#include "crc32c_folding.h"
 #include "memory.h"
 
 #if defined(__x86_64__)
@@ -166,33 +165,79 @@ static bool has_steps(void) {
 
 #endif
 
-#if defined(__aarch64__)
-#define STEPS "armv8"
-#else
-#define STEPS "sse4.2"
+#if defined(__x86_64__)
+
+#define FOLDING __attribute__((target("avx512f,vpclmulqdq,pclmul")))
+
+/* A message is a polynomial over GF(2), its first bit that of the highest power; what it comes to
+   does not change when a part is replaced by another that leaves the same remainder. So a block of
+   256 bytes is multiplied into the next one: each word of 64 bits by what is left of the power of x
+   by which it stands higher. Source: Gopal et al., "Fast CRC Computation for Generic Polynomials
+   Using PCLMULQDQ Instruction", Intel, 2009.
+
+   Measured on Zen 5, pictures of 110 KB: from memory 37 GB/s, and 16 by steps of the CRC. */
+enum { LANE = 64, LANES = 4, BLOCK = LANES * LANE, FOLDING_AHEAD = 4096 };
+
+/* For the first and the second word of each 128 bits. */
+static uint64_t first_word, second_word;
+
+static bool has_folding(void) {
+    return has_steps() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
+}
+
+/* x^n, its bits reversed as in the CRC, at the upper end of a word. */
+static uint64_t power(int n) {
+    uint32_t value = 1u << 31;
+    while (n--) value = times_x(value);
+    return (uint64_t)value << 32;
+}
+
+/* One less than they stand higher: of reversed bits the product is shifted by one. */
+static void make_words(void) {
+    first_word = power(8 * BLOCK + 63);
+    second_word = power(8 * BLOCK - 1);
+}
+
+FOLDING static inline __m512i folded(__m512i lane, __m512i words, const uint8_t *next) {
+    const __m512i first = _mm512_clmulepi64_epi128(lane, words, 0x00);
+    const __m512i second = _mm512_clmulepi64_epi128(lane, words, 0x11);
+    return _mm512_xor_si512(_mm512_xor_si512(first, second), _mm512_loadu_si512(next));
+}
+
+FOLDING static uint32_t by_folding(uint32_t crc, const uint8_t *data, size_t size) {
+    if (size < 2 * BLOCK) return by_steps(crc, data, size);
+    const __m512i words = _mm512_broadcast_i32x4(_mm_set_epi64x((int64_t)second_word, (int64_t)first_word));
+    __m512i lanes[LANES];
+    for (int k = 0; k < LANES; k++) lanes[k] = _mm512_loadu_si512(data + k * LANE);
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));
+    for (data += BLOCK, size -= BLOCK; size >= BLOCK; data += BLOCK, size -= BLOCK)
+        for (int k = 0; k < LANES; k++) {
+            sr_prefetch(data + k * LANE, FOLDING_AHEAD);
+            lanes[k] = folded(lanes[k], words, data + k * LANE);
+        }
+    uint8_t block[BLOCK];
+    for (int k = 0; k < LANES; k++) _mm512_storeu_si512(block + k * LANE, lanes[k]);
+    const uint32_t of_nothing_before = ~0u; /* it has gone into the first lane */
+    return by_steps(by_steps(of_nothing_before, block, BLOCK), data, size);
+}
+
 #endif
 
-struct sr_crc32c_way sr_crc32c_ways[SR_CRC32C_WAYS] = {
-    {"table", by_table},
-    {STEPS, NULL},
-    {"vpclmulqdq", NULL},
-};
+/* By tables, by steps, by folding. */
+sr_crc32c_compute *sr_crc32c_ways[SR_CRC32C_WAYS] = {by_table};
 
 void sr_crc32c_init(void) {
     make_bytewise();
     make_past();
 #ifdef SR_HARDWARE
-    if (has_steps()) sr_crc32c_ways[1].compute = by_steps;
+    if (has_steps()) sr_crc32c_ways[1] = by_steps;
 #endif
-#ifdef SR_CRC32C_FOLDING
-    if (has_steps() && sr_has_folding()) {
-        sr_crc32c_of_rest = by_steps;
-        sr_folding_init(times_x);
-        sr_crc32c_ways[2].compute = sr_crc32c_by_folding;
-    }
+#if defined(__x86_64__)
+    make_words();
+    if (has_folding()) sr_crc32c_ways[2] = by_folding;
 #endif
     for (int k = 0; k < SR_CRC32C_WAYS; k++)
-        if (sr_crc32c_ways[k].compute) chosen = sr_crc32c_ways[k].compute;
+        if (sr_crc32c_ways[k]) chosen = sr_crc32c_ways[k];
 }
 
 uint32_t sr_crc32c(uint32_t crc, const uint8_t *data, size_t size) { return chosen(crc, data, size); }

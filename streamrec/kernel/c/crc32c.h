@@ -11,13 +11,9 @@ typedef uint32_t sr_crc32c_compute(uint32_t crc, const uint8_t *data, size_t siz
 /* The fastest way that the processor has. */
 sr_crc32c_compute sr_crc32c;
 
-/* All ways, for tests: the first works everywhere; `compute` is NULL where the processor lacks it. */
-struct sr_crc32c_way {
-    const char *name;
-    sr_crc32c_compute *compute;
-};
+/* All ways, for tests: the first works everywhere; the others are NULL where the processor lacks them. */
 enum { SR_CRC32C_WAYS = 3 };
-extern struct sr_crc32c_way sr_crc32c_ways[SR_CRC32C_WAYS];
+extern sr_crc32c_compute *sr_crc32c_ways[SR_CRC32C_WAYS];
 
 /* Make the tables and choose a way; once, before any other call. */
 void sr_crc32c_init(void);

@@ -50,7 +50,7 @@ bool sr_decode_feature(const uint8_t *at, const uint8_t *end, enum sr_type type,
 enum { KEY = SR_TAG(1, SR_DELIMITED), VALUE = SR_TAG(2, SR_DELIMITED) };
 
 bool sr_read_entry(const uint8_t *at, const uint8_t *end, int room, struct sr_entry *entry) {
-    *entry = (struct sr_entry){at, 0, NULL, 0, 0, false}; /* without a key it is "" */
+    *entry = (struct sr_entry){at, 0, false}; /* without a key it is "" */
     while (at < end) {
         uint32_t tag = 0, size = 0;
         if (!(at = sr_read_tag(at, end, &tag))) return false;
@@ -64,9 +64,6 @@ bool sr_read_entry(const uint8_t *at, const uint8_t *end, int room, struct sr_en
             if (!sr_is_utf8(at, size)) return false;
             entry->key = at;
             entry->key_size = size;
-        } else if (!entry->values++) {
-            entry->value = at;
-            entry->value_size = size;
         }
         at += size;
     }

@@ -31,9 +31,6 @@ bool sr_decode_feature(const uint8_t *at, const uint8_t *end, enum sr_type type,
 struct sr_entry {
     const uint8_t *key; /* the last one */
     uint32_t key_size;
-    const uint8_t *value; /* the first one, NULL if there is none */
-    uint32_t value_size;
-    int64_t values;
     bool is_odd; /* has another field: protobuf's parser then takes the whole entry for unknown */
 };
 

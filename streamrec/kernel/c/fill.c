@@ -1,4 +1,3 @@
-#include "copy.h"
 #include "examples.h"
 #include "feature.h"
 

@@ -1,6 +1,5 @@
 #include "frames.h"
 
-#include "copy.h"
 #include "crc32c.h"
 #include "memory.h"
 

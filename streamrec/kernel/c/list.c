@@ -1,6 +1,5 @@
 #include "list.h"
 
-#include "copy.h"
 #include "packed.h"
 
 /* All lists hold their values in field 1. */

@@ -1,6 +1,5 @@
 #include <stdlib.h>
 
-#include "copy.h"
 #include "examples.h"
 #include "feature.h"
 #include "likely.h"

@@ -19,9 +19,9 @@ static inline void sr_prefetch(const uint8_t *at, uintptr_t ahead) {
     __builtin_prefetch((const void *)((uintptr_t)at + ahead));
 }
 
-/* The same of one that is read once: it need not stay in the caches. */
-static inline void sr_prefetch_once(const uint8_t *at, uintptr_t ahead) {
-    __builtin_prefetch((const void *)((uintptr_t)at + ahead), 0, 0);
+/* memcpy for whom a size of 0 may come with no address. */
+static inline void sr_copy(void *to, const void *from, size_t size) {
+    if (size) memcpy(to, from, size);
 }
 
 static inline uint32_t sr_load32(const uint8_t *at) {

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#include "copy.h"
 #include "crc32c.h"
 #include "examples.h"
 #include "frames.h"
@@ -71,25 +70,17 @@ static Py_ssize_t buffers_of(PyObject *object) {
     return PyTuple_Size(PyTuple_GetItem(object, 0)) + ARRAYS;
 }
 
-/* crc32c(data, value, way): the last is a number in ways()[0]; without, the fastest */
 static PyObject *py_crc32c(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer data;
     unsigned int value = 0;
-    int way = -1;
-    if (!PyArg_ParseTuple(args, "y*I|i", &data, &value, &way)) return NULL;
-    sr_crc32c_compute *const compute =
-        way == -1 ? sr_crc32c : way >= 0 && way < SR_CRC32C_WAYS ? sr_crc32c_ways[way].compute : NULL;
-    if (!compute) {
-        PyBuffer_Release(&data);
-        return fail(PyExc_ValueError, "there is no such way here"), NULL;
-    }
+    if (!PyArg_ParseTuple(args, "y*I", &data, &value)) return NULL;
     const size_t size = (size_t)data.len;
     if (data.len < WORTH_RELEASING) {
-        value = compute(value, data.buf, size);
+        value = sr_crc32c(value, data.buf, size);
     } else {
         Py_BEGIN_ALLOW_THREADS;
-        value = compute(value, data.buf, size);
+        value = sr_crc32c(value, data.buf, size);
         Py_END_ALLOW_THREADS;
     }
     PyBuffer_Release(&data);
@@ -423,70 +414,15 @@ static PyObject *py_fill(PyObject *module, PyObject *args) {
     return result;
 }
 
-/* decode_packed(way, data, out): how many values there are, or -1; way: a number in ways()[1] */
-static PyObject *py_decode_packed(PyObject *module, PyObject *args) {
-    (void)module;
-    PyObject *data, *out, *result = NULL;
-    int way;
-    struct views views;
-    if (!PyArg_ParseTuple(args, "iOO", &way, &data, &out)) return NULL;
-    if (way < 0 || way >= SR_PACKED_WAYS || !sr_packed_ways[way].decode)
-        return fail(PyExc_ValueError, "there is no such way here"), NULL;
-    if (!views_init(&views, 2)) return NULL;
-    int64_t size = 0, room = 0;
-    const uint8_t *bytes = view(&views, data, 1, READ, &size);
-    int64_t *values = view(&views, out, 8, WRITE, &room);
-    if (!PyErr_Occurred()) {
-        const int64_t *end = sr_packed_ways[way].decode(bytes, bytes + size, values, values + room);
-        result = PyLong_FromLongLong(end ? end - values : -1);
-    }
-    views_release(&views);
-    return result;
-}
-
-/* copy(way, data, out): as large byte strings are copied; way: a number in ways()[2] */
-static PyObject *py_copy(PyObject *module, PyObject *args) {
-    (void)module;
-    PyObject *data, *out;
-    int way;
-    struct views views;
-    if (!PyArg_ParseTuple(args, "iOO", &way, &data, &out)) return NULL;
-    if (way < 0 || way >= SR_COPY_WAYS || !sr_copy_ways[way].copy)
-        return fail(PyExc_ValueError, "there is no such way here"), NULL;
-    if (!views_init(&views, 2)) return NULL;
-    int64_t size = 0, room = 0;
-    const uint8_t *from = view(&views, data, 1, READ, &size);
-    uint8_t *to = view(&views, out, 1, WRITE, &room);
-    if (!PyErr_Occurred() && size != room) fail(PyExc_ValueError, "the bytes take another number of bytes");
-    if (!PyErr_Occurred()) sr_copy_ways[way].copy(to, from, (size_t)size);
-    views_release(&views);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
-/* ways(): those in which CRCs are computed, packed lists decoded, bytes copied; None if not here */
-static PyObject *py_ways(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
-    const char *crc[SR_CRC32C_WAYS], *packed[SR_PACKED_WAYS], *copy[SR_COPY_WAYS];
-    for (int k = 0; k < SR_CRC32C_WAYS; k++) crc[k] = sr_crc32c_ways[k].compute ? sr_crc32c_ways[k].name : NULL;
-    for (int k = 0; k < SR_PACKED_WAYS; k++) packed[k] = sr_packed_ways[k].decode ? sr_packed_ways[k].name : NULL;
-    for (int k = 0; k < SR_COPY_WAYS; k++) copy[k] = sr_copy_ways[k].copy ? sr_copy_ways[k].name : NULL;
-    return Py_BuildValue("((zzz)(zzz)(zzz))", crc[0], crc[1], crc[2], packed[0], packed[1], packed[2], copy[0], copy[1],
-                         copy[2]);
-}
-
 static PyMethodDef functions[] = {
     {"crc32c", py_crc32c, METH_VARARGS, NULL},
     {"scan", py_scan, METH_VARARGS, NULL},
     {"frame", py_frame, METH_VARARGS, NULL},
     {"corrupt_row", py_corrupt_row, METH_VARARGS, NULL},
     {"gather", py_gather, METH_VARARGS, NULL},
-    {"interleave", py_interleave, METH_VARARGS, NULL},
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"fill", py_fill, METH_VARARGS, NULL},
-    {"decode_packed", py_decode_packed, METH_VARARGS, NULL},
-    {"copy", py_copy, METH_VARARGS, NULL},
-    {"ways", py_ways, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -495,6 +431,5 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", NULL, 
 PyMODINIT_FUNC PyInit__native(void) {
     sr_crc32c_init();
     sr_packed_init();
-    sr_copy_init();
     return PyModule_Create(&definition);
 }

@@ -30,7 +30,7 @@ enum access { READ, WRITE };
 
 /* An object's memory as items of a size, and how many of them there are. Does nothing once there is
    an error, so that several calls need one look at it. */
-static inline void *view_as(struct views *views, PyObject *object, Py_ssize_t item, int flags, int64_t *count) {
+static inline void *view(struct views *views, PyObject *object, Py_ssize_t item, enum access access, int64_t *count) {
     *count = 0;
     if (PyErr_Occurred()) return NULL;
     if (views->count == views->room) {
@@ -38,7 +38,7 @@ static inline void *view_as(struct views *views, PyObject *object, Py_ssize_t it
         return NULL;
     }
     Py_buffer *buffer = &views->all[views->count];
-    if (PyObject_GetBuffer(object, buffer, flags) < 0) return NULL;
+    if (PyObject_GetBuffer(object, buffer, access == WRITE ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
     views->count++;
     if (buffer->len % item || (uintptr_t)buffer->buf % (uintptr_t)item) {
         PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes holds no aligned items of %zd bytes", buffer->len, item);
@@ -46,10 +46,6 @@ static inline void *view_as(struct views *views, PyObject *object, Py_ssize_t it
     }
     *count = buffer->len / item;
     return buffer->buf;
-}
-
-static inline void *view(struct views *views, PyObject *object, Py_ssize_t item, enum access access, int64_t *count) {
-    return view_as(views, object, item, access == WRITE ? PyBUF_WRITABLE : PyBUF_SIMPLE, count);
 }
 
 /* The same of memory that may be left out: None gives NULL. */
@@ -62,8 +58,5 @@ static inline bool fail(PyObject *kind, const char *message) {
     PyErr_SetString(kind, message);
     return false;
 }
-
-/* interleave(lane_count, runs, keys, memory), in module_interleave.c */
-PyObject *py_interleave(PyObject *module, PyObject *args);
 
 #endif

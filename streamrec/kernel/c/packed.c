@@ -1,7 +1,5 @@
 #include "packed.h"
 
-#include "packed_x86.h"
-
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -87,17 +85,14 @@ static int64_t *decode_by_words(const uint8_t *at, const uint8_t *end, int64_t *
 
 sr_decode *sr_decode_packed = decode_by_words;
 
-struct sr_packed_way sr_packed_ways[SR_PACKED_WAYS] = {
-    {"words", decode_by_words},
-    {"avx2", NULL},
-    {"vbmi2", NULL},
-};
+/* By words, AVX2, VBMI2. */
+sr_decode *sr_packed_ways[SR_PACKED_WAYS] = {decode_by_words};
 
 void sr_packed_init(void) {
-#ifdef SR_PACKED_X86
-    if (sr_has_avx2()) sr_packed_ways[1].decode = sr_decode_avx2;
-    if (sr_has_vbmi2()) sr_packed_ways[2].decode = sr_decode_vbmi2;
+#if defined(__x86_64__)
+    if (sr_has_avx2()) sr_packed_ways[1] = sr_decode_avx2;
+    if (sr_has_vbmi2()) sr_packed_ways[2] = sr_decode_vbmi2;
 #endif
     for (int k = 0; k < SR_PACKED_WAYS; k++)
-        if (sr_packed_ways[k].decode) sr_decode_packed = sr_packed_ways[k].decode;
+        if (sr_packed_ways[k]) sr_decode_packed = sr_packed_ways[k];
 }

@@ -14,15 +14,19 @@ typedef int64_t *sr_decode(const uint8_t *at, const uint8_t *end, int64_t *out, 
 /* The fastest way that the processor has. */
 extern sr_decode *sr_decode_packed;
 
-/* All ways, for tests: the first works everywhere; `decode` is NULL where the processor lacks it. */
-struct sr_packed_way {
-    const char *name;
-    sr_decode *decode;
-};
+/* All ways, for tests: the first works everywhere; the others are NULL where the processor lacks them. */
 enum { SR_PACKED_WAYS = 3 };
-extern struct sr_packed_way sr_packed_ways[SR_PACKED_WAYS];
+extern sr_decode *sr_packed_ways[SR_PACKED_WAYS];
 
 /* Choose; once, before any other call. */
 void sr_packed_init(void);
+
+#if defined(__x86_64__)
+/* By its vector units, in packed_x86.c. */
+bool sr_has_avx2(void);
+bool sr_has_vbmi2(void);
+sr_decode sr_decode_avx2;
+sr_decode sr_decode_vbmi2;
+#endif
 
 #endif

@@ -1,6 +1,7 @@
-#include "packed_x86.h"
+/* Packed lists of varints by the vector units of x86-64. */
+#include "packed.h"
 
-#ifdef SR_PACKED_X86
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 
@@ -69,7 +70,7 @@ AVX2 int64_t *sr_decode_avx2(const uint8_t *at, const uint8_t *end, int64_t *out
             if (!sr_read_varint(at + __builtin_ctzll(begins), end, (uint64_t *)out++)) return NULL;
         at += 64 - __builtin_clzll(ends);
     }
-    return sr_packed_ways[0].decode(at, end, out, out_end);
+    return sr_packed_ways[0](at, end, out, out_end);
 }
 
 /* 0 to 63. */

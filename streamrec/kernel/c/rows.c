@@ -1,6 +1,5 @@
 #include "rows.h"
 
-#include "copy.h"
 #include "memory.h"
 
 static bool is_inside(const struct sr_rows *rows, int64_t row) {

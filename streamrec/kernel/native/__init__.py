@@ -15,7 +15,7 @@ from streamrec.kernel.native.frames import (
     masked_crc32c,
     scan_frames,
 )
-from streamrec.kernel.native.rows import gather, interleave
+from streamrec.kernel.native.rows import gather
 
 __all__ = [
     "Parser",
@@ -23,7 +23,6 @@ __all__ = [
     "crc32c",
     "frame_records",
     "gather",
-    "interleave",
     "masked_crc32c",
     "scan_frames",
 ]

@@ -14,7 +14,7 @@ from streamrec.kernel.reference.frames import (
     masked_crc32c,
     scan_frames,
 )
-from streamrec.kernel.reference.rows import gather, interleave
+from streamrec.kernel.reference.rows import gather
 
 __all__ = [
     "Parser",
@@ -22,7 +22,6 @@ __all__ = [
     "crc32c",
     "frame_records",
     "gather",
-    "interleave",
     "masked_crc32c",
     "scan_frames",
 ]

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamrec import kernel
 from streamrec.plan.coordinates import LANE, OWN, POINT
 from streamrec.plan.round_robin import first_come, first_come_before, merge, taken_before
-from streamrec.values.records import RecordRows
+from streamrec.values.records import RecordRows, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,8 +194,8 @@ class Batcher:
             lane.take(count) if count else ()
             for lane, count in zip(self._lanes, plan.counts, strict=True)
         ]
-        rows, epochs, ends = kernel.interleave(runs, plan.keys)
-        return Chunk(rows, plan.keys, epochs, ends)
+        rows, epochs = interleave(runs, plan.keys)
+        return Chunk.of(rows, plan.keys, epochs)
 
     def _drop_skipped(self) -> None:
         dropped = min(self._skip, self.pending)

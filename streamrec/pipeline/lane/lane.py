@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
-from streamrec.kernel.contract import Run
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.plan.coordinates import Coordinates
+from streamrec.values.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ class Lane:
             if given := min(count, len(rows) - first):
                 count -= given
                 segment.merged = first + given
-                runs.append(Run(rows, first, first + given, segment.epoch))
+                runs.append(Run(rows.part(first, first + given), segment.epoch))
                 self._ready -= segment.row_bytes * given
         if not self.available:
             self._ready = 0  # a sum of fractions, so clear its rounding error
