@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from streamrec.errors import FeederLost, RemoteProtocolError, StreamrecError
 from streamrec.feeder.connection import silence, stalled, tune
 from streamrec.flow import forks
-from streamrec.wire import Credit, Ping, Pong
+from streamrec.wire.messages import Credit, Ping, Pong
 
 if TYPE_CHECKING:
-    from streamrec.wire import Connection, Message
+    from streamrec.wire.messages import Message
+    from streamrec.wire.protocol import Connection
 
 __all__ = ["BlockingConnection"]
 

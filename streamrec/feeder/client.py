@@ -20,14 +20,14 @@ from streamrec.feeder.connection import AsyncConnection, silence, stalled
 from streamrec.feeder.session import Options, Subscription
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Connection, Role
+from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
     from streamrec.plan.position import Fingerprint
     from streamrec.values.batch import Batch
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
 
 __all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]
 

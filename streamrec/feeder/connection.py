@@ -8,12 +8,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
-from streamrec.wire import Connection, Credit, Ping, Pong, Release
+from streamrec.wire.messages import Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
+    from streamrec.wire.protocol import Connection
 
 __all__ = ["AsyncConnection"]
 

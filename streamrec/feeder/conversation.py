@@ -25,18 +25,10 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.position import VERSION
 from streamrec.plan.resume_point import read_resume_point
-from streamrec.wire import (
-    PROTOCOL_VERSIONS,
-    End,
-    Fault,
-    Goaway,
-    Hello,
-    Statistics,
-    Subscribe,
-    Welcome,
-)
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import End, Fault, Goaway, Hello, Statistics, Subscribe, Welcome
+from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -47,7 +39,7 @@ if TYPE_CHECKING:
     from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.values.batch import Batch
-    from streamrec.wire import BatchMessage, Message
+    from streamrec.wire.messages import BatchMessage, Message
 
     T = TypeVar("T")
 

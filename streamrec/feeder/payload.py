@@ -24,8 +24,8 @@ from streamrec.plan.position import NUMBERS, Position
 from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
 from streamrec.values.message_schema import Field, build
-from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import BatchMessage
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -21,7 +21,7 @@ from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.listener import Listener, bind, remote_host
 from streamrec.feeder.watch import Deadlines
-from streamrec.wire import Connection, Role
+from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     import socket

@@ -20,8 +20,9 @@ from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.position import VERSION, Position
 from streamrec.plan.resume_point import Beginning, read_resume_point
-from streamrec.wire import (
-    PROTOCOL_VERSIONS,
+from streamrec.wire.error_fields import from_fields
+from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import (
     BatchMessage,
     Credit,
     End,
@@ -35,8 +36,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
-from streamrec.wire.error_fields import from_fields
-from streamrec.wire.frame import frame_size
+from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox

@@ -21,14 +21,14 @@ import numpy as np
 
 from streamrec.errors import RemoteProtocolError
 from streamrec.flow.pool import BatchMemory, lent
-from streamrec.wire import Shared
 from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from streamrec.values.columns import ByteArray
-    from streamrec.wire import BatchMessage
+    from streamrec.wire.messages import BatchMessage
 
 __all__ = ["Inbox", "Outbox", "Places", "created"]
 

@@ -21,7 +21,8 @@ import uvloop
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
-from streamrec.wire import PROTOCOL_VERSIONS, Connection, Hello, Role
+from streamrec.wire.messages import Hello
+from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
 from tests.pipeline.simulated_store import SimulatedLoop
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.server import DatasetHandle
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [

@@ -24,7 +24,8 @@ from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.engine import Engine
 from streamrec.feeder.server import Feeder
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Role, Statistics
+from streamrec.wire.messages import Statistics
+from streamrec.wire.protocol import Role
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import (

@@ -7,21 +7,11 @@ import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
 from streamrec.feeder.connection import AsyncConnection
-from streamrec.wire import (
-    BatchMessage,
-    Connection,
-    Credit,
-    Hello,
-    Ping,
-    Release,
-    Role,
-    Subscribe,
-    Welcome,
-)
-from streamrec.wire.protocol import MOST_REPLIES
+from streamrec.wire.messages import BatchMessage, Credit, Hello, Ping, Release, Subscribe, Welcome
+from streamrec.wire.protocol import MOST_REPLIES, Connection, Role
 from tests.feeder.support import eventually, on_both_loops
 
-HELLO = Hello("train", 1)
+HELLO = Hello(dataset="train", world_size=1)
 
 
 async def attached(sock: socket.socket, role: Role) -> AsyncConnection:

@@ -19,20 +19,18 @@ from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
-from streamrec.wire import (
+from streamrec.wire.messages import (
     BatchMessage,
-    Connection,
     Credit,
     Goaway,
     Hello,
     Message,
     Ping,
-    Role,
     Statistics,
     Subscribe,
     Welcome,
 )
-from streamrec.wire.protocol import State
+from streamrec.wire.protocol import Connection, Role, State
 from tests.feeder.fake_dataset import ROWS, FakeDataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
@@ -386,7 +384,7 @@ class TestRealDatasets:
             _, client = await loop.create_connection(
                 lambda: AsyncConnection(Connection(Role.CLIENT)), sock=ours
             )
-            client.post(Hello("train", 1, position_version=VERSION))
+            client.post(Hello(dataset="train", world_size=1, position_version=VERSION))
             assert isinstance(await client.receive(), Welcome)
             client.post(Subscribe(0))
             (conversation,) = feeder._admission.guests

@@ -26,7 +26,8 @@ from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, E
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Credit, Role, Subscribe
+from streamrec.wire.messages import Credit, Subscribe
+from streamrec.wire.protocol import Role
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards

@@ -22,8 +22,9 @@ from streamrec.feeder.listener import Listener
 from streamrec.feeder.server import Feeder
 from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Connection, Fault, Hello, Message, Role
 from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import Fault, Hello, Message
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
 from tests.feeder.support import eventually, hello, on_both_loops, served
@@ -45,7 +46,7 @@ async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     machine = Connection(Role.CLIENT)
-    machine.send(Hello("train", 1))
+    machine.send(Hello(dataset="train", world_size=1))
     with ours:
         await loop.sock_sendall(ours, data)
         while count := await loop.sock_recv_into(ours, machine.get_buffer()):

@@ -20,7 +20,9 @@ from streamrec.feeder.session import Subscription
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
-from streamrec.wire import (
+from streamrec.wire.error_fields import to_fields
+from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import (
     Credit,
     End,
     Fault,
@@ -33,8 +35,6 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
-from streamrec.wire.error_fields import to_fields
-from streamrec.wire.frame import frame_size
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import received
 

@@ -25,7 +25,7 @@ from streamrec.shards.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import Transport
-from streamrec.wire import Hello
+from streamrec.wire.messages import Hello
 from tests.cli.support import storage_options, streamrec
 from tests.feeder.support import served
 from tests.support import asynchronous
@@ -264,7 +264,7 @@ def test_descriptions(seen: list[Any]) -> None:
     settings = validate(DaemonSettings, daemon)
     seen += [settings, settings.datasets["d"], json.dumps(effective(settings))]
     seen += [RangeRequest(url, url, 0, 1), ObjectInfo(url), Transport(proxy=url), ShardReport(url)]
-    seen.append(Hello("d", 1, token=SECRET))
+    seen.append(Hello(dataset="d", world_size=1, token=SECRET))
 
 
 def test_a_writer(store: DevStore, seen: list[Any]) -> None:
