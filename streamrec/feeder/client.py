@@ -211,7 +211,8 @@ class AsyncFeed(_Feed):
                     until = asyncio.get_running_loop().time() + LOOK_EVERY
 
     def _lose(self) -> None:
-        self._connection.lose(FeederLost(silence(self._patience)))
+        self._connection.stop(FeederLost(silence(self._patience)))
+        self._connection.abort()
 
 
 class BlockingFeed(_Feed):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from streamrec.config import DaemonSettings
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.server import DatasetHandle
+    from streamrec.feeder.service import DatasetHandle
     from streamrec.wire.messages import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -155,6 +156,11 @@ def hello(**fields: Any) -> Hello:
     return Hello(**values)
 
 
+def server_settings(**values: Any) -> DaemonSettings.Server:
+    """Return the settings of a feeder, with the defaults but for the given values."""
+    return DaemonSettings.Server(**values)
+
+
 class ServedFeeder:
     """A feeder whose loop turns in a thread, for blocking clients."""
 
@@ -187,7 +193,7 @@ def served(
     async def main() -> None:
         event = asyncio.Event()
         stop.set_result(event)
-        async with Feeder(datasets, **options) as feeder:
+        async with Feeder(dict(datasets), **options) as feeder:
             started.set_result(ServedFeeder(feeder, asyncio.get_running_loop()))
             await event.wait()
         await settled()

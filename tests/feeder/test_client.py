@@ -36,6 +36,7 @@ from tests.feeder.support import (
     in_simulated_time,
     on_both_loops,
     served,
+    server_settings,
     until,
 )
 from tests.feeder.test_session import welcome
@@ -364,7 +365,7 @@ class TestEnds:
                 with pytest.raises(CorruptRecord, match="CRC is wrong") as caught:
                     feed.receive()
                 assert caught.value.fields() == {"url": "s3://b/a", "offset": 77, "record": 3}
-            assert feeder.feeder.statistics().faults == {"CorruptRecord": 1}
+            assert feeder.feeder.statistics.faults == {"CorruptRecord": 1}
 
     @on_both_loops
     async def test_a_drain_carries_the_position(self) -> None:
@@ -387,7 +388,7 @@ class TestEnds:
             check(await feed.receive(), 0)
             await eventually(lambda: feed._connection.waiting == 3)
             await feeder.aclose()
-            await feed._connection.lost
+            await eventually(lambda: feed._connection.broken is not None)
             for step in range(1, 4):
                 check(await feed.receive(), step)
             with pytest.raises(FeederLost) as caught:
@@ -404,7 +405,7 @@ class TestEnds:
 
 class TestTokens:
     def test_are_compared(self) -> None:
-        with served({"train": FakeDataset()}, token="secret") as feeder:
+        with served({"train": FakeDataset()}, settings=server_settings(token="secret")) as feeder:
             address = dataset_at(feeder.listen("tcp://127.0.0.1:0"))
             for token, words in ((None, "is needed"), ("secrets", "is wrong")):
                 with pytest.raises(FeederRefused, match=words):

@@ -165,7 +165,7 @@ class TestAsyncConnection:
     @on_both_loops
     async def test_answers_do_not_pile_up_for_a_peer_that_does_not_read(self) -> None:
         client, server = await streaming(credit=1 << 30)
-        client._transport.pause_reading()  # type: ignore[union-attr]
+        client._transport.pause_reading()
         server.post(BatchMessage(b"m", (memoryview(bytes(8_000_000)),)))
         for nonce in range(MOST_REPLIES):
             client.post(Ping(nonce))

@@ -42,7 +42,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.feeder.server import DatasetHandle
+    from streamrec.feeder.service import DatasetHandle
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
