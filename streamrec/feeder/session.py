@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamrec.errors import (
-    ConfigError,
     FeederDraining,
     FeedError,
     RemoteProtocolError,
@@ -78,16 +77,12 @@ class Subscription:
     Args:
         dataset: The name under which the feeder serves it.
         options: Those that differ from the defaults.
-
-    Raises:
-        ConfigError: A number is out of its range.
     """
 
     def __init__(self, dataset: str, **options: Unpack[Options]) -> None:
         rank, world_size = options.get("rank", 0), options.get("world_size", 1)
         batch_size = options.get("batch_size")
         credit_bytes = options.get("credit_bytes", CREDIT_BYTES)
-        _check_numbers(rank, world_size, batch_size, credit_bytes)
         self._place = options.get("position")
         self.fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
@@ -155,10 +150,7 @@ class Subscription:
         """
         if not isinstance(message, Statistics):
             return False
-        try:
-            self.statistics = mapping_of(message.counters)
-        except (ValueError, RecursionError) as error:
-            raise RemoteProtocolError(f"STATISTICS cannot be read: {error}") from None
+        self.statistics = mapping_of(message.counters, "STATISTICS")
         return True
 
     def take(self, message: Message) -> Batch:
@@ -184,8 +176,8 @@ class Subscription:
 
     def _end(self, message: End) -> Position:
         try:
-            position = Position.from_dict(json.loads(message.position))
-        except (ValueError, RecursionError, StateError) as error:
+            position = Position.from_dict(mapping_of(message.position, "the position of END"))
+        except StateError as error:
             raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
         ours = self.fingerprint, self._rank, self.hello.world_size
         if (position.fingerprint, position.rank, position.world_size) != ours:
@@ -229,18 +221,10 @@ class Subscription:
 
     def _refusal(self, message: Message) -> StreamrecError:
         if isinstance(message, Goaway):
-            return FeederDraining(message.text or "the feeder shuts down", position=self.position)
+            return FeederDraining(message.text or "the feeder shuts down")
         if isinstance(message, Fault):
-            return self.lost(_rebuilt(message))
+            return from_fields(mapping_of(message.fields, "FAULT"))
         raise RemoteProtocolError(f"{type(message).__name__.upper()} came instead of an answer")
-
-
-def _rebuilt(fault: Fault) -> StreamrecError:
-    try:
-        error = from_fields(mapping_of(fault.fields))
-    except (ValueError, RecursionError):
-        return RemoteProtocolError("the feeder failed, and its reason cannot be read")
-    return error
 
 
 def state_of(start: State | None) -> dict[str, Any] | None:
@@ -248,12 +232,3 @@ def state_of(start: State | None) -> dict[str, Any] | None:
     if start is None or start == Beginning():
         return None
     return start.to_dict() if isinstance(start, Position | Beginning) else dict(start)
-
-
-def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:
-    if not 0 <= rank < world_size:
-        raise ConfigError(f"rank {rank} is not one of a world of {world_size}: from 0 up, below it")
-    if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size {batch_size} is less than 1")
-    if credit_bytes < 1:
-        raise ConfigError(f"credit_bytes {credit_bytes} lets no batch come; give 1 or more")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled
-from streamrec.feeder.blocking import BlockingConnection, _advance
+from streamrec.feeder.blocking import BlockingConnection
 from streamrec.wire.messages import BatchMessage, Credit, End, Hello, Ping, Subscribe, Welcome
 from streamrec.wire.protocol import Connection, Role
 from tests.feeder.support import PATIENCE
@@ -188,11 +188,3 @@ def test_after_closing(pair: Pair) -> None:
     client.abort()
     with pytest.raises(FeederLost, match="is closed"):
         client.receive()
-
-
-@pytest.mark.parametrize("sent", range(10))
-def test_advance(sent: int) -> None:
-    buffers = [memoryview(b"abc"), memoryview(b""), memoryview(b"defg"), memoryview(b"hi")]
-    first = _advance(buffers, 0, sent)
-    assert b"".join(buffers[first:]) == b"abcdefghi"[sent:]
-    assert first == len(buffers) or buffers[first]

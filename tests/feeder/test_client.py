@@ -340,9 +340,6 @@ class TestBlockingFeed:
         ),
         ({"position": {"version": 99}}, StateError, "upgrade"),
         ({"position": {}}, StateError, "version"),
-        ({"rank": 2}, ConfigError, "rank 2"),
-        ({"batch_size": 0}, ConfigError, "batch_size"),
-        ({"credit_bytes": 0}, ConfigError, "credit_bytes"),
     ],
 )
 def test_refusals(options: dict[str, object], error: type[Exception], words: str) -> None:
