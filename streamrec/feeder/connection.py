@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -200,10 +201,18 @@ class AsyncConnection(asyncio.BufferedProtocol):
             linger: Seconds to wait for that; then the connection is cut.
         """
         try:
-            if not self._closed.is_set():
-                await self._finish(linger)
+            # Closing a socket with bytes unread would reset it, and the peer could lose the last
+            # message: so end our half, and go on reading until the peer has closed the other.
+            if not self._transport.is_closing() and self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(linger):
+                    await self._closed.wait()
         finally:
             self.abort()
+        await self._closed.wait()
 
     def abort(self) -> None:
         """Cut the connection at once."""
@@ -212,20 +221,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def wait_closed(self) -> None:
         """Return once the transport is closed."""
         await self._closed.wait()
-
-    async def _finish(self, linger: float) -> None:
-        # Closing a socket with bytes unread would reset it, and the peer could lose the last
-        # message: so end our half, and go on reading until the peer has closed the other.
-        if not self._transport.is_closing() and self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()
-        try:
-            async with asyncio.timeout(linger):
-                await self.wait_closed()
-        except TimeoutError:
-            self.abort()
-            await self.wait_closed()
 
     async def _changed(self) -> None:
         if self._waiter is not None:

@@ -164,9 +164,9 @@ def _encode_values(proto: Any, values: Values, payload: _Payload) -> None:
     if isinstance(values, Ragged):
         _encode_ragged(proto.ragged, values, payload)
     elif isinstance(values, BytesColumn):
-        _encode_bytes(proto.bytes, values, payload)
+        _encode_items(proto.bytes, values, payload)
     elif isinstance(values, Pictures):
-        _encode_pictures(proto.pictures, values, payload)
+        _encode_items(proto.pictures, values, payload)
     elif (name := _name(values.dtype)) and values.ndim:
         proto.array.dtype = name
         proto.array.shape.extend(values.shape)
@@ -184,21 +184,16 @@ def _name(dtype: np.dtype[Any]) -> str | None:
     return name if name in DTYPES or name == "bfloat16" else None
 
 
-def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
+def _encode_items(proto: Any, column: BytesColumn | Pictures, payload: _Payload) -> None:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     proto.SetInParent()
     proto.size, proto.count = last - first, len(column.offsets) - 1
-    proto.item_shape.extend(column.item_shape)
-    offsets = column.offsets.astype(np.int64, copy=False)
-    payload.add(offsets - first if first else offsets)
-    payload.add(column.values[first:last])
-
-
-def _encode_pictures(proto: Any, column: Pictures, payload: _Payload) -> None:
-    first, last = int(column.offsets[0]), int(column.offsets[-1])
-    proto.SetInParent()
-    proto.size, proto.count = last - first, len(column)
-    payload.add(column.shapes.astype(np.int64, copy=False))
+    if isinstance(column, Pictures):
+        payload.add(column.shapes.astype(np.int64, copy=False))
+    else:
+        proto.item_shape.extend(column.item_shape)
+        offsets = column.offsets.astype(np.int64, copy=False)
+        payload.add(offsets - first if first else offsets)
     payload.add(column.values[first:last])
 
 

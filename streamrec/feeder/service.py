@@ -31,8 +31,6 @@ __all__ = ["DatasetHandle", "RunHandle", "Service", "Statistics", "open_dataset"
 
 WAITS = ("credit", "data", "socket")
 DROPS = ("full", "crowd", "handshake", "idle")
-LINGER = 300.0
-"""Seconds that a client has to read why its stream has ended, and to close the connection."""
 
 
 class RunHandle(Protocol):
@@ -145,8 +143,8 @@ class Service:
     """By name; a future that is not done yet lets its clients wait."""
     settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
     """The token that clients must present, the limits and the timeouts."""
-    linger: float = LINGER
-    """Seconds that a client has to read the last message, and to disconnect."""
+    linger: float = 300.0
+    """Seconds that a client has to read why its stream has ended, and to disconnect."""
     outbox: Outbox | None = None
     """Memory that is shared with the only client."""
     statistics: Statistics = field(default_factory=Statistics, init=False)

@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
 
 
 class Subscription:
-    """One rank's side of a connection: its place in the stream, and what it owes in credit.
+    """One rank's side of a stream: its place in it, and what it owes in credit.
 
     Args:
         dataset: The name under which the feeder serves it.
@@ -84,10 +84,10 @@ class Subscription:
         batch_size = options.get("batch_size")
         credit_bytes = options.get("credit_bytes", CREDIT_BYTES)
         self._place = options.get("position")
-        self.fingerprint: Fingerprint | None = None
+        self._fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
-        self.statistics: dict[str, Any] = {}
-        """The feeder's counters of this run, as far as it has told them."""
+        """Facts of the dataset, from the feeder: batch_size, lanes, shards, features."""
+        self._counters: dict[str, Any] = {}
         self.over = False
         """True once the run has ended, until another is started."""
         self._rank = rank
@@ -104,9 +104,19 @@ class Subscription:
         )
 
     @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that determines the order of what is received."""
+        assert self._fingerprint is not None  # the machine lets nothing come before WELCOME
+        return self._fingerprint
+
+    @property
     def position(self) -> dict[str, Any] | None:
-        """The place to go on at, as plain data; ``None``: the very beginning."""
+        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
         return state_of(self._place)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the feeder's counters of this run: told with a batch, every tenth of a second."""
+        return self._counters
 
     def welcome(self, message: Message) -> None:
         """Compare what the feeder serves with what is wanted, and remember it.
@@ -121,17 +131,17 @@ class Subscription:
             raise self._refusal(message)
         if message.protocol_version not in PROTOCOL_VERSIONS:
             raise RemoteProtocolError(f"the feeder chose version {message.protocol_version}")
-        self.fingerprint, self.settings = read_welcome(
+        self._fingerprint, self.settings = read_welcome(
             message.fingerprint, message.settings, self.hello.world_size
         )
         if self._expected is not None:
-            self.fingerprint.check(self._expected, "the expected fingerprint")
+            self._fingerprint.check(self._expected, "the expected fingerprint")
         position = self.position
         start = None if position is None else read_resume_point(position)
         if isinstance(start, Position):
-            self.fingerprint.check(start.fingerprint)
+            self._fingerprint.check(start.fingerprint)
 
-    def subscribe(self) -> list[Message]:
+    def request(self) -> list[Message]:
         """Return the messages that start a run at the present position."""
         self.over = False
         position = self.position
@@ -150,7 +160,7 @@ class Subscription:
         """
         if not isinstance(message, Statistics):
             return False
-        self.statistics = mapping_of(message.counters, "STATISTICS")
+        self._counters = mapping_of(message.counters, "STATISTICS")
         return True
 
     def take(self, message: Message) -> Batch:
@@ -185,7 +195,6 @@ class Subscription:
         return position
 
     def _batch(self, message: BatchMessage) -> Batch:
-        assert self.fingerprint is not None  # the machine lets no batch come before WELCOME
         batch = payload.decode(message, self.fingerprint, self._rank, self.hello.world_size)
         self._place = batch.next_position
         return batch

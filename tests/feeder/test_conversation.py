@@ -125,7 +125,7 @@ async def test_a_position_that_is_no_json(position: bytes) -> None:
         await feed.receive()
         with pytest.raises(EndOfStream):
             await feed.receive()
-        feed._subscription.over = False
+        feed.over = False
         feed._connection.post(Subscribe(0, position))
         with pytest.raises(RemoteProtocolError, match="SUBSCRIBE is not JSON"):
             await feed.receive()
