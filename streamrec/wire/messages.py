@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -64,8 +64,12 @@ class Kind(IntEnum):
     RELEASE = 13
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Message:
+    """A message of the protocol: one of the classes below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello(Message):
     """The client's first message: its token and versions, and the dataset that it asks for."""
 
     protocol_versions: tuple[Uint32, ...] = (2,)
@@ -81,8 +85,8 @@ class Hello:
     """The number of ranks that read the dataset together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+@dataclass(frozen=True)
+class Welcome(Message):
     """The feeder's answer to HELLO: the stream that it serves."""
 
     protocol_version: Uint32
@@ -92,8 +96,8 @@ class Welcome:
     settings: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+@dataclass(frozen=True)
+class Subscribe(Message):
     """The client's request for its rank's batches; sent again after END, for the next run."""
 
     rank: Uint32
@@ -101,16 +105,16 @@ class Subscribe:
     """The position to go on from; empty: the beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+@dataclass(frozen=True)
+class Credit(Message):
     """A grant by the client, which has room for more batches; grants add up."""
 
     amount: Uint64
     """Bytes of whole frames, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchMessage:
+@dataclass(frozen=True)
+class BatchMessage(Message):
     """One batch."""
 
     metadata: bytes
@@ -124,8 +128,8 @@ class BatchMessage:
         return sum(buffer.nbytes for buffer in self.payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+@dataclass(frozen=True)
+class Shared(Message):
     """One batch whose payload lies in memory that both ends share, in one block or several.
 
     A block holds whole arrays, each from the next multiple of 64 on.
@@ -144,45 +148,45 @@ class Shared:
         return sum(self.sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+@dataclass(frozen=True)
+class Release(Message):
     """The client's notice that it no longer uses these blocks of shared memory."""
 
     offsets: tuple[Uint64, ...]
     """The byte of the shared memory at which each block begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+@dataclass(frozen=True)
+class Ping(Message):
     """A question of either side whether the other lives; the state machine answers it."""
 
     nonce: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+@dataclass(frozen=True)
+class Pong(Message):
     """The answer to the ping with the same nonce."""
 
     nonce: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class Goaway:
+@dataclass(frozen=True)
+class Goaway(Message):
     """The feeder's last message when it shuts down; the client may go on at another feeder."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+@dataclass(frozen=True)
+class End(Message):
     """The end of a run; the client may subscribe again."""
 
     position: bytes
     """The position behind the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+@dataclass(frozen=True)
+class Fault(Message):
     """The feeder's last message when it cannot go on."""
 
     fields: bytes
@@ -190,31 +194,16 @@ class Fault:
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+@dataclass(frozen=True)
+class Statistics(Message):
     """The feeder's counters of this run so far; each message replaces the one before."""
 
     counters: bytes
 
 
-Message: TypeAlias = (
-    Hello
-    | Welcome
-    | Subscribe
-    | Credit
-    | BatchMessage
-    | Shared
-    | Release
-    | Ping
-    | Pong
-    | Goaway
-    | End
-    | Fault
-    | Statistics
-)
-
 _TYPES: dict[Kind, type[Any]] = {
-    Kind[type_.__name__.removesuffix("Message").upper()]: type_ for type_ in get_args(Message)
+    Kind[type_.__name__.removesuffix("Message").upper()]: type_
+    for type_ in Message.__subclasses__()
 }
 _KINDS = {kind: number for number, kind in _TYPES.items()}
 
