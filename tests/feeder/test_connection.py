@@ -145,6 +145,21 @@ class TestAsyncConnection:
             await server.wait_closed()
 
     @on_both_loops
+    async def test_the_first_reason_to_stop_counts(self) -> None:
+        client, server = await pair()
+        told: list[Exception | None] = []
+        server.on_broken = lambda: told.append(server.broken)
+        first = FeederLost("first")
+        server.stop(first)
+        server.stop(FeederLost("second"))
+        assert server.broken is first
+        assert told == [first]
+        with pytest.raises(FeederLost, match="first"):
+            await server.receive()
+        await closed(client, server)
+        assert told == [first]
+
+    @on_both_loops
     async def test_only_one_task_receives(self) -> None:
         client, server = await pair()
         first = asyncio.create_task(server.receive())
