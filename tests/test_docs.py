@@ -374,7 +374,7 @@ def test_every_metric_and_path_is_listed() -> None:
 
 def test_every_reason_to_wait_is_explained() -> None:
     text = section(REFERENCE / "metrics.md", "## Health and metrics")
-    for reason in Feeder({}).statistics().waited:
+    for reason in Feeder({}).statistics.waited:
         assert f"`{reason}`" in text
 
 

@@ -25,7 +25,7 @@ from streamrec.pipeline.dataset import Dataset
 def report(feeder: Feeder) -> dict[str, Any]:
     """Return what this process holds now."""
     return {
-        "connections": feeder.statistics().connections,
+        "connections": feeder.admission.clients,
         "megabytes": resident_megabytes(os.getpid()),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "tasks": len(asyncio.all_tasks()),

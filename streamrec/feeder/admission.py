@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-__all__ = ["Admission", "Limits"]
+if TYPE_CHECKING:
+    from streamrec.config import DaemonSettings
+
+__all__ = ["Admission"]
 
 Guest = TypeVar("Guest")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The numbers of connections that may be open at once."""
-
-    clients: int = 1024
-    clients_per_address: int = 256
-    """From one address of another machine: a part of all, and more ranks than one machine has."""
-    handshakes: int = 256
-    """Connections that have not said HELLO, or were refused."""
 
 
 class Admission(Generic[Guest]):
@@ -29,21 +19,20 @@ class Admission(Generic[Guest]):
     those who say nothing, however many they are, keep nobody out who does.
 
     Args:
-        limits: How many there may be.
+        limits: The settings that say how many there may be.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DaemonSettings.Server) -> None:
         self._limits = limits
-        self._addresses: dict[Guest, str | None] = {}
-        self._handshakes: dict[Guest, None] = {}
-        """In the order of their arrival."""
-        self._clients: set[Guest] = set()
-        self._clients_at: Counter[str | None] = Counter()
+        self._handshakes: dict[Guest, str | None] = {}
+        """The addresses of handshakes, in the order of their arrival."""
+        self._clients: dict[Guest, str | None] = {}
+        """The addresses of clients."""
 
     @property
     def guests(self) -> list[Guest]:
-        """All connections."""
-        return list(self._addresses)
+        """All connections that are counted."""
+        return [*self._handshakes, *self._clients]
 
     @property
     def handshakes(self) -> int:
@@ -58,9 +47,10 @@ class Admission(Generic[Guest]):
     @property
     def full(self) -> str | None:
         """The reason why there is no room for another client; ``None`` where there is."""
-        if len(self._clients) < self._limits.clients:
+        most = self._limits.max_connections
+        if len(self._clients) < most:
             return None
-        return f"the feeder serves {self._limits.clients} clients already (max_connections)"
+        return f"the feeder serves {most} clients already (max_connections)"
 
     def arrive(self, guest: Guest, address: str | None) -> Guest | None:
         """Count a new handshake.
@@ -70,11 +60,10 @@ class Admission(Generic[Guest]):
             address: Of another machine; ``None``: it comes from this one.
 
         Returns:
-            The handshake to cut, where they are too many now.
+            The handshake to cut, where they are too many now; it is counted no longer.
         """
-        self._addresses[guest] = address
-        self._handshakes[guest] = None
-        if len(self._handshakes) <= self._limits.handshakes:
+        self._handshakes[guest] = address
+        if len(self._handshakes) <= self._limits.max_handshakes:
             return None
         oldest = next(iter(self._handshakes))
         del self._handshakes[oldest]
@@ -82,26 +71,21 @@ class Admission(Generic[Guest]):
 
     def admit(self, guest: Guest) -> str | None:
         """Count a handshake as a client from now on; returns why not, where there is no room."""
-        address = self._addresses[guest]
+        address = self._handshakes.get(guest)
         refusal = self.full or self._full_at(address)
         if refusal is None:
             self._handshakes.pop(guest, None)
-            self._clients.add(guest)
-            self._clients_at[address] += 1
+            self._clients[guest] = address
         return refusal
 
     def leave(self, guest: Guest) -> None:
         """Count a connection no longer."""
-        address = self._addresses.pop(guest)
         self._handshakes.pop(guest, None)
-        if guest in self._clients:
-            self._clients.remove(guest)
-            self._clients_at[address] -= 1
-            self._clients_at += Counter()  # without addresses that nobody comes from any more
+        self._clients.pop(guest, None)
 
     def _full_at(self, address: str | None) -> str | None:
-        most = self._limits.clients_per_address
-        if address is None or self._clients_at[address] < most:
+        most = self._limits.max_connections_per_address
+        if address is None or list(self._clients.values()).count(address) < most:
             return None
         return (
             f"the feeder serves {most} clients at {address} already; raise "

@@ -20,14 +20,13 @@ from streamrec.feeder.connection import AsyncConnection, silence, stalled
 from streamrec.feeder.session import Options, Subscription
 from streamrec.feeder.watch import Watch
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Connection, Role
+from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
-    from streamrec.plan.position import Fingerprint
     from streamrec.values.batch import Batch
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
 
 __all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]
 
@@ -41,8 +40,8 @@ LOOK_EVERY = 1.0
 """Seconds between two looks whether a slow batch still arrives."""
 
 
-class _Feed:
-    """The part that both kinds share: the subscription, and its facts.
+class _Feed(Subscription):
+    """A subscription with a connection: the part that both kinds share.
 
     Args:
         address: ``tcp://host:port/dataset``, ``unix:///path#dataset``, or a connected socket, which
@@ -62,29 +61,8 @@ class _Feed:
             place = Address.parse(address)
             _check_token(place, options.get("token"))
             self._where, dataset = str(place), place.dataset or ENGINE_DATASET
-        self._subscription = Subscription(dataset, **options)
+        super().__init__(dataset, **options)
         self._failure: StreamrecError | None = None
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Everything that determines the order of what is received."""
-        fingerprint = self._subscription.fingerprint
-        assert fingerprint is not None
-        return fingerprint
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Facts of the dataset, from the feeder: batch_size, lanes, shards, features."""
-        return self._subscription.settings
-
-    @property
-    def position(self) -> dict[str, Any] | None:
-        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
-        return self._subscription.position
-
-    def statistics(self) -> dict[str, Any]:
-        """Return the feeder's counters of this run: told with a batch, every tenth of a second."""
-        return self._subscription.statistics
 
     def subscribe(self, position: State | None = None) -> None:
         """Start the next run, after the end of one.
@@ -92,19 +70,19 @@ class _Feed:
         Args:
             position: The place to begin at; ``None``: where the last run ended.
         """
-        self._subscription.seek(position)
-        self._connection.post_if_possible(*self._subscription.subscribe())
+        self.seek(position)
+        self._connection.post_if_possible(*self.request())
 
     def _check_receivable(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._subscription.over:
+        if self.over:
             raise EndOfStream
 
     def _fail(self, error: StreamrecError) -> StreamrecError:
         """Cut the connection; return the error, which every later call raises too."""
         self._connection.abort()
-        self._failure = self._subscription.lost(error)
+        self._failure = self.lost(error)
         return self._failure
 
     def __repr__(self) -> str:
@@ -148,8 +126,8 @@ class AsyncFeed(_Feed):
         self._patience, self._stall_timeout = patience, stall_timeout
         self._connection = await connect_async(address, Connection(Role.CLIENT))
         try:
-            self._connection.post_if_possible(self._subscription.hello)
-            self._subscription.welcome(await self._next())
+            self._connection.post_if_possible(self.hello)
+            self.welcome(await self._next())
             self.subscribe()
         except StreamrecError as error:
             raise self._fail(error) from None
@@ -170,11 +148,11 @@ class AsyncFeed(_Feed):
         """
         self._check_receivable()
         try:
-            batch = self._subscription.take(await self._next())
+            batch = self.take(await self._next())
         except StreamrecError as error:
             raise self._fail(error) from None
         # Without a wait, so that no cancellation can come between a batch and its taker.
-        self._connection.post_if_possible(*self._subscription.due())
+        self._connection.post_if_possible(*self.due())
         return batch
 
     async def aclose(self) -> None:
@@ -191,7 +169,7 @@ class AsyncFeed(_Feed):
     async def _next(self) -> Message:
         """Return the next message of the stream, unless the feeder is lost or stalls."""
         until = asyncio.get_running_loop().time() + self._stall_timeout
-        while self._subscription.note(message := await self._message(until)):
+        while self.note(message := await self._message(until)):
             pass
         return message
 
@@ -211,7 +189,8 @@ class AsyncFeed(_Feed):
                     until = asyncio.get_running_loop().time() + LOOK_EVERY
 
     def _lose(self) -> None:
-        self._connection.lose(FeederLost(silence(self._patience)))
+        self._connection.stop(FeederLost(silence(self._patience)))
+        self._connection.abort()
 
 
 class BlockingFeed(_Feed):
@@ -270,7 +249,7 @@ class BlockingFeed(_Feed):
             patience=patience,
             stall_timeout=stall_timeout,
         )
-        self._connection.post_if_possible(self._subscription.hello)
+        self._connection.post_if_possible(self.hello)
         return self
 
     @classmethod
@@ -300,9 +279,9 @@ class BlockingFeed(_Feed):
             FeederRefused: The feeder does not serve this client or dataset.
             StateError: The position or the fingerprint does not fit what it serves.
         """
-        self._subscription.seek(position)
+        self.seek(position)
         try:
-            self._subscription.welcome(self._next())
+            self.welcome(self._next())
             self.subscribe()
         except StreamrecError as error:
             raise self._fail(error) from None
@@ -312,10 +291,10 @@ class BlockingFeed(_Feed):
         """Return the next batch; errors as of :meth:`AsyncFeed.receive`."""
         self._check_receivable()
         try:
-            batch = self._subscription.take(self._next())
+            batch = self.take(self._next())
         except StreamrecError as error:
             raise self._fail(error) from None
-        self._connection.post_if_possible(*self._subscription.due())
+        self._connection.post_if_possible(*self.due())
         return batch
 
     def close(self) -> None:
@@ -332,7 +311,7 @@ class BlockingFeed(_Feed):
 
     def _next(self) -> Message:
         since = monotonic()
-        while self._subscription.note(message := self._connection.receive(since)):
+        while self.note(message := self._connection.receive(since)):
             pass
         return message
 

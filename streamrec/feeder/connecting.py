@@ -11,7 +11,7 @@ from streamrec.feeder.address import Address
 from streamrec.feeder.connection import AsyncConnection
 
 if TYPE_CHECKING:
-    from streamrec.wire import Connection
+    from streamrec.wire.protocol import Connection
 
 __all__ = ["connect", "connect_async", "connect_unix"]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled, WireError
-from streamrec.wire import Connection, Credit, Ping, Pong, Release
+from streamrec.wire.messages import Credit, Ping, Pong, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
+    from streamrec.wire.protocol import Connection
 
 __all__ = ["AsyncConnection"]
 
@@ -36,26 +38,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def __init__(self, machine: Connection) -> None:
         self.machine = machine
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the peer is gone, or the transport is closed."""
         self.heard_at = asyncio.get_running_loop().time()
         """The loop's time at which the last bytes came."""
         self.on_release: Callable[[Iterable[int]], None] = _refuse
         """Called with the places in shared memory that the peer no longer uses."""
         self._inbox: deque[Message] = deque()
         self.broken: Exception | None = None
-        """The reason why nothing more can be received; ``None`` while it can."""
+        """The reason why the conversation ends; ``None`` while it goes on."""
+        self.on_broken: Callable[[], object] | None = None
+        """Called once, as soon as there is such a reason."""
         self._waiter: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
+        self._transport: asyncio.Transport
         self._nonce = 0
         self._waste = bytearray()
         """Memory for the bytes of a peer that broke the protocol: only its end is of interest."""
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed.done() else "open"
+        state = "closed" if self._closed.is_set() else "open"
         return f"<AsyncConnection {state}, {len(self._inbox)} waiting, {self.machine!r}>"
 
     @property
@@ -66,7 +68,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     @property
     def unsent(self) -> int:
         """Bytes that wait in the transport, because the peer does not take them."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size()
 
     # What the event loop calls
 
@@ -96,7 +98,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                     self._inbox.append(message)
         except RemoteProtocolError as error:
             self._waste = bytearray(WASTE)
-            self._break(error)
+            self.stop(error)
         self._flush_replies()
         self._wake()
 
@@ -105,15 +107,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
         try:
             self.machine.receive_eof()
         except RemoteProtocolError as error:
-            self._break(FeederLost(error.message))
-        self._break(FeederLost("the connection was closed by the other side"))
+            self.stop(FeederLost(error.message))
+        self.stop(FeederLost("the connection was closed by the other side"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport is closed."""
-        self._break(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
+        self.stop(FeederLost(f"the connection broke: {exc}" if exc else "it was closed here"))
         self._writable.set()
-        if not self._closed.done():
-            self._closed.set_result(None)
+        self._closed.set()
 
     def pause_writing(self) -> None:
         """Let senders wait: the transport holds enough."""
@@ -170,15 +171,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
             FeederLost: The connection is gone.
             LocalProtocolError: The protocol does not allow it now.
         """
-        transport = self._open_or_none()
-        if transport is None:
+        if self._transport.is_closing():
             raise self.broken or FeederLost("the connection is closed")
-        transport.writelines(self.machine.send(message))
+        self._transport.writelines(self.machine.send(message))
 
     def post_if_possible(self, *messages: Message) -> None:
         """Write messages, unless all is over: :meth:`receive` will say so, in time."""
-        is_open = self._open_or_none() is not None and not self.lost.done()
-        if is_open and not self.machine.over:
+        if not self._transport.is_closing() and not self.machine.over:
             for message in messages:
                 self.post(message)
 
@@ -187,10 +186,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._nonce += 1
         self.post_if_possible(Ping(self._nonce))
 
-    def lose(self, error: FeederLost) -> None:
-        """Cut the connection for a reason, which :meth:`receive` raises."""
-        self._break(error)
-        self.abort()
+    def stop(self, reason: Exception) -> None:
+        """End the conversation for a reason, which :meth:`receive` raises; the first one counts."""
+        if self.broken is None:
+            self.broken = reason
+            if self.on_broken is not None:
+                self.on_broken()
+        self._wake()
 
     async def aclose(self, linger: float = LINGER) -> None:
         """Close it, after the peer has read what was written and closed its end.
@@ -199,38 +201,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
             linger: Seconds to wait for that; then the connection is cut.
         """
         try:
-            if self._transport is not None and not self._closed.done():
-                await self._finish(linger)
+            # Closing a socket with bytes unread would reset it, and the peer could lose the last
+            # message: so end our half, and go on reading until the peer has closed the other.
+            if not self._transport.is_closing() and self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(linger):
+                    await self._closed.wait()
         finally:
             self.abort()
+        await self._closed.wait()
 
     def abort(self) -> None:
         """Cut the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     async def wait_closed(self) -> None:
         """Return once the transport is closed."""
-        await asyncio.shield(self._closed)
-
-    async def _finish(self, linger: float) -> None:
-        transport = self._open_or_none()
-        # Closing a socket with bytes unread would reset it, and the peer could lose the last
-        # message: so end our half, and go on reading until the peer has closed the other.
-        if transport is not None and transport.can_write_eof():
-            transport.write_eof()
-        elif self._transport is not None:
-            self._transport.close()
-        try:
-            async with asyncio.timeout(linger):
-                await self.wait_closed()
-        except TimeoutError:
-            self.abort()
-            await self.wait_closed()
-
-    def _open_or_none(self) -> asyncio.Transport | None:
-        transport = self._transport
-        return None if transport is None or transport.is_closing() else transport
+        await self._closed.wait()
 
     async def _changed(self) -> None:
         if self._waiter is not None:
@@ -245,20 +235,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _break(self, error: Exception) -> None:
-        """Note the first cause."""
-        self.broken = self.broken or error
-        if not self.lost.done():
-            self.lost.set_result(None)
-        self._wake()
-
     def _flush_replies(self) -> None:
         # Only while the transport has room: a peer that never reads cannot pile answers up here.
-        transport = self._open_or_none()
-        if transport is not None and self._writable.is_set():
+        if self._writable.is_set() and not self._transport.is_closing():
             replies = self.machine.replies()
             if replies:
-                transport.writelines(replies)
+                self._transport.writelines(replies)
 
 
 def _refuse(offsets: Iterable[int]) -> NoReturn:

@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import ends
@@ -25,29 +26,23 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.position import VERSION
 from streamrec.plan.resume_point import read_resume_point
-from streamrec.wire import (
-    PROTOCOL_VERSIONS,
-    End,
-    Fault,
-    Goaway,
-    Hello,
-    Statistics,
-    Subscribe,
-    Welcome,
-)
 from streamrec.wire.error_fields import to_fields
 from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import End, Fault, Goaway, Hello, Statistics, Subscribe, Welcome
+from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from contextlib import AbstractAsyncContextManager
     from typing import TypeVar
 
+    from pydantic import SecretStr
+
     from streamrec.feeder.connection import AsyncConnection
-    from streamrec.feeder.server import DatasetHandle, Feeder, RunHandle
+    from streamrec.feeder.service import DatasetHandle, RunHandle, Service
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.values.batch import Batch
-    from streamrec.wire import BatchMessage, Message
+    from streamrec.wire.messages import BatchMessage, Message
 
     T = TypeVar("T")
 
@@ -67,35 +62,26 @@ class Conversation:
     """A conversation with one client.
 
     Args:
-        feeder: The feeder, with its datasets and its statistics.
+        service: The feeder's datasets, settings and statistics.
         connection: The connection to the client.
     """
 
-    def __init__(self, feeder: Feeder, connection: AsyncConnection) -> None:
-        self._feeder = feeder
-        self.connection = connection
-        if feeder.outbox is not None:
-            connection.on_release = feeder.outbox.free
-        self._reason: Exception | None = None
-        """The reason why the conversation is to end."""
-        self._serving: asyncio.Timeout | None = None
-        self._is_welcome = False
+    def __init__(self, service: Service, connection: AsyncConnection) -> None:
+        self._service = service
+        self._connection = connection
+        if service.outbox is not None:
+            connection.on_release = service.outbox.free
+        self._settings = service.settings
+        self._linger = service.settings.handshake_timeout
+        """Seconds that the client has to read the last message, and to disconnect."""
         self._told_at = float("-inf")
-
-    def stop(self, reason: Exception) -> None:
-        """End the conversation, whatever it waits for; the first reason counts."""
-        if self._reason is None:
-            self._reason = reason
-            if self._serving is not None:
-                self._serving.reschedule(0)
 
     async def run(self) -> None:
         """Serve until either side is done, then close the connection."""
-        self.connection.lost.add_done_callback(self._lost)
         try:
             await self._serve_until_stopped()
         except FeederLost as lost:
-            self.connection.abort()
+            self._connection.abort()
             # The connection keeps it, and its frames would keep the connection and the last batch.
             lost.__context__ = lost.__traceback__ = None
         except FeederDraining as reason:
@@ -103,51 +89,45 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 - the client must hear of a defect too
             self._fail(error)
         except asyncio.CancelledError:
-            self.connection.abort()
+            self._connection.abort()
             raise
-        await self.connection.aclose(self._linger())
-
-    def _linger(self) -> float:
-        """Return the seconds that the client has to read the last message, and to disconnect."""
-        if self.connection.machine.error is not None:  # it broke the protocol
-            return LINGER
-        deadlines = self._feeder.deadlines
-        return deadlines.linger if self._is_welcome else deadlines.handshake
-
-    def _lost(self, _: object) -> None:
-        self.stop(self.connection.broken or FeederLost("the client is gone"))
+        broke_the_protocol = self._connection.machine.error is not None
+        await self._connection.aclose(LINGER if broke_the_protocol else self._linger)
 
     async def _serve_until_stopped(self) -> None:
+        """Serve until the connection has a reason to end, whatever is waited for."""
+        connection = self._connection
         try:
-            # No time limit: `stop` moves it to now.
-            async with asyncio.timeout(None) as self._serving:
-                if self._reason is not None:
-                    raise self._reason
+            # No time limit: the reason moves it to now.
+            async with asyncio.timeout(None) as serving:
+                connection.on_broken = partial(serving.reschedule, 0)
+                if connection.broken is not None:
+                    raise connection.broken
                 await self._serve()
         except TimeoutError:
-            if self._reason is None:  # it is somebody else's
+            if connection.broken is None:  # it is somebody else's
                 raise
-            raise self._reason from None
+            raise connection.broken from None
         finally:
-            self._serving = None
+            connection.on_broken = None
 
     async def _serve(self) -> None:
         hello = await self._in_time("HELLO", self._receive(Hello))
-        _check_token(self._feeder.token, hello.token)
+        _check_token(self._settings.token, hello.token)
         version = _common_version(hello)
-        self._feeder.admit(self)
-        with Watch(self.connection, self._feeder.deadlines.idle, self._idle):
+        self._service.admit(self._connection)
+        with Watch(self._connection, self._settings.idle_timeout, self._idle):
             await self._stream(hello, version)
 
     async def _stream(self, hello: Hello, version: int) -> None:
-        dataset = await self._dataset(hello.dataset)
+        dataset = await self._service.dataset(hello.dataset)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
         settings = json.dumps(_described(dataset, batch_size, hello.world_size))
-        await self.connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
-        self._is_welcome = True
+        await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
+        self._linger = self._service.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
         while True:
             run = dataset.run(
@@ -155,50 +135,43 @@ class Conversation:
                 world_size=hello.world_size,
                 batch_size=batch_size,
                 position=_position(subscribe.position),
-                allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
+                allocate=None if self._service.outbox is None else self._service.outbox.allocate,
             )
             # Reading ahead takes memory: a client that gives no credit takes none.
-            await self._waiting("credit", self.connection.wait_for_credit())
+            await self._waiting("credit", self._connection.wait_for_credit())
             await self._one_run(run, hello.dataset)
             subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
         self._drop("idle")
         reason = (
-            f"the client gave no sign of life for {self._feeder.deadlines.idle:.3g} s and lost its "
+            f"the client gave no sign of life for {self._settings.idle_timeout:.3g} s and lost its "
             "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
         )
-        self.stop(FeederDraining(reason))
+        self._connection.stop(FeederDraining(reason))
 
     async def _in_time(self, what: str, event: Awaitable[T]) -> T:
         """Wait for what a client sends at once."""
         try:
-            async with asyncio.timeout(self._feeder.deadlines.handshake):
+            async with asyncio.timeout(self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
             self._drop("handshake")
             raise FeederLost(f"no {what} came in time") from None
 
     def _drop(self, reason: str) -> None:
-        self._feeder.statistics().dropped[reason] += 1
+        self._service.statistics.dropped[reason] += 1
 
     async def _first_subscription(self) -> Subscribe:
         subscribe = await self._receive(Subscribe)
-        await self.connection.wait_for_credit()
+        await self._connection.wait_for_credit()
         return subscribe
 
     async def _receive(self, kind: type[T]) -> T:
         """Receive the only message that the state machine lets come now."""
-        message = await self.connection.receive()
+        message = await self._connection.receive()
         assert isinstance(message, kind)
         return message
-
-    async def _dataset(self, name: str) -> DatasetHandle:
-        handle = self._feeder.datasets.get(name)
-        if handle is None:
-            names = ", ".join(sorted(self._feeder.datasets))
-            raise FeederRefused(f"there is no dataset {name!r} here; there are: {names}")
-        return await asyncio.shield(handle) if asyncio.isfuture(handle) else handle
 
     async def _one_run(self, run: AbstractAsyncContextManager[RunHandle], dataset: str) -> None:
         async with run as batches:
@@ -207,20 +180,20 @@ class Conversation:
             finally:
                 self._tell(batches)
             end = End(json.dumps(batches.position.to_dict()).encode())
-        await self.connection.send(end)
+        await self._connection.send(end)
 
     async def _send_all(self, batches: RunHandle, dataset: str) -> None:
         with contextlib.suppress(EndOfStream):
             while True:
-                await self._waiting("credit", self.connection.wait_for_credit())
+                await self._waiting("credit", self._connection.wait_for_credit())
                 batch = await self._waiting("data", batches.receive())
                 message = payload.encode(batch)
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
                 outgoing = (
-                    message if self._feeder.outbox is None else self._feeder.outbox.put(message)
+                    message if self._service.outbox is None else self._service.outbox.put(message)
                 )
-                await self._waiting("socket", self.connection.send(outgoing))
+                await self._waiting("socket", self._connection.send(outgoing))
                 self._count(dataset, batch, message)
 
     def _tell(self, batches: RunHandle) -> None:
@@ -228,7 +201,7 @@ class Conversation:
         self._told_at = asyncio.get_running_loop().time()
         counters = batches.statistics()
         if counters:
-            self.connection.post_if_possible(Statistics(json.dumps(counters).encode()))
+            self._connection.post_if_possible(Statistics(json.dumps(counters).encode()))
 
     async def _waiting(self, reason: str, event: Awaitable[T]) -> T:
         clock = asyncio.get_running_loop().time
@@ -236,10 +209,10 @@ class Conversation:
         try:
             return await event
         finally:
-            self._feeder.statistics().waited[reason] += clock() - began
+            self._service.statistics.waited[reason] += clock() - began
 
     def _count(self, dataset: str, batch: Batch, message: BatchMessage) -> None:
-        statistics = self._feeder.statistics()
+        statistics = self._service.statistics
         statistics.batches[dataset] += 1
         statistics.records[dataset] += len(batch)
         statistics.bytes[dataset] += frame_size(len(message.metadata), message.payload_size)
@@ -248,20 +221,22 @@ class Conversation:
         if not isinstance(error, StreamrecError):
             log.error("serving a client failed", exc_info=error)
         fields = to_fields(error)
-        self._feeder.statistics().faults[fields["type"]] += 1
+        self._service.statistics.faults[fields["type"]] += 1
         retryable = isinstance(error, StreamrecError) and error.retryable
         self._say(Fault(json.dumps(fields, default=str).encode(), retryable))
 
     def _say(self, message: Message) -> None:
         """Send the last message; where nobody can be told any more, cut the connection."""
         try:
-            self.connection.post(message)
+            self._connection.post(message)
         except StreamrecError:
-            self.connection.abort()
+            self._connection.abort()
 
 
-def _check_token(expected: str | None, given: str) -> None:
-    if expected is not None and not hmac.compare_digest(expected.encode(), given.encode()):
+def _check_token(expected: SecretStr | None, given: str) -> None:
+    if expected is None:
+        return
+    if not hmac.compare_digest(expected.get_secret_value().encode(), given.encode()):
         raise FeederRefused("the token is wrong" if given else "a token is needed: give token=")
 
 

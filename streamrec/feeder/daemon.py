@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from streamrec.feeder import status
-from streamrec.feeder.admission import Limits
 from streamrec.feeder.metrics import FeederCollector
-from streamrec.feeder.server import Feeder, open_dataset
-from streamrec.feeder.watch import Deadlines
+from streamrec.feeder.server import Feeder
+from streamrec.feeder.service import open_dataset, opened
 from streamrec.flow.bridge import new_event_loop
-from streamrec.flow.cleanup import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator
 
     from streamrec.config import DaemonSettings, DatasetSettings
-    from streamrec.feeder.server import DatasetHandle
+    from streamrec.feeder.service import DatasetHandle
 
 __all__ = ["Bound", "run", "serve"]
 
@@ -55,15 +53,12 @@ async def serve(
         StreamrecError: A dataset cannot be opened.
     """
     async with contextlib.AsyncExitStack() as stack:
-        opening = {
-            name: asyncio.ensure_future(opener(dataset))
-            for name, dataset in settings.datasets.items()
-        }
-        stack.push_async_callback(lambda: finish(_close(opening)))
-        feeder = await stack.enter_async_context(_feeder(opening, settings.server))
+        datasets = {name: opener(dataset) for name, dataset in settings.datasets.items()}
+        opening = await stack.enter_async_context(opened(datasets))
+        feeder = await stack.enter_async_context(Feeder(dict(opening), settings.server))
         stop = stack.enter_context(_signals())
         bound = await _listen(settings, feeder, stack)
-        if await _until(stop, _all(opening)):
+        if await _until(stop, asyncio.gather(*opening.values())):
             return
         if ready is not None:
             ready(bound)
@@ -75,22 +70,6 @@ def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) 
     """Run :func:`serve` in an event loop of its own, uvloop's where it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, ready=ready))
-
-
-def _feeder(
-    datasets: Mapping[str, asyncio.Future[DatasetHandle]], server: DaemonSettings.Server
-) -> Feeder:
-    return Feeder(
-        datasets,
-        token=server.token.get_secret_value() if server.token else None,
-        insecure=server.insecure,
-        limits=Limits(
-            clients=server.max_connections,
-            clients_per_address=server.max_connections_per_address,
-            handshakes=server.max_handshakes,
-        ),
-        deadlines=Deadlines(handshake=server.handshake_timeout, idle=server.idle_timeout),
-    )
 
 
 async def _listen(
@@ -126,26 +105,11 @@ async def _until(stop: asyncio.Queue[int], work: Awaitable[object]) -> bool:
     signalled = asyncio.ensure_future(stop.get())
     working = asyncio.ensure_future(work)
     try:
-        await asyncio.wait([signalled, working], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([signalled, working], return_when=asyncio.FIRST_COMPLETED)
+        if working in done:
+            working.result()
+        return working not in done
     finally:
         signalled.cancel()
-        if not working.done():
-            working.cancel()
+        working.cancel()
         await asyncio.gather(signalled, working, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
-        return False
-    return True
-
-
-async def _all(opening: Mapping[str, asyncio.Future[DatasetHandle]]) -> None:
-    await asyncio.gather(*opening.values())
-
-
-async def _close(opening: Mapping[str, asyncio.Future[DatasetHandle]]) -> None:
-    for future in opening.values():
-        future.cancel()
-    opened = await asyncio.gather(*opening.values(), return_exceptions=True)
-    for dataset in opened:
-        if not isinstance(dataset, BaseException):
-            await dataset.aclose()

@@ -161,12 +161,6 @@ class Engine:
         self._finalizer()
         self.inbox = None  # what batches still view of it stays
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _tell(self, order: bytes) -> None:
         stdin = self.process.stdin
         assert stdin is not None

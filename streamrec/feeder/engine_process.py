@@ -16,21 +16,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import streamrec.pipeline.dataset  # noqa: F401 - imported before there are settings
-from streamrec.config import DatasetSettings, validate
+from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
 from streamrec.feeder.sent_functions import unpickled
-from streamrec.feeder.server import Feeder, open_dataset
+from streamrec.feeder.server import Feeder
+from streamrec.feeder.service import open_dataset, opened
 from streamrec.feeder.shared import Outbox
-from streamrec.feeder.watch import Deadlines
 from streamrec.flow.bridge import new_event_loop
-from streamrec.flow.cleanup import finish
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamrec.feeder.server import DatasetHandle
+    from streamrec.feeder.service import DatasetHandle
 
 __all__ = ["main", "serve"]
 
@@ -81,13 +80,12 @@ async def serve(
         objects: The shards that the parent has listed, as the fields of ``ObjectInfo``.
         functions: The pickles of the user's functions that cannot be imported, by setting.
     """
-    opening = asyncio.ensure_future(_open(settings, objects, functions))
-    endless = Deadlines(handshake=FOR_EVER, idle=FOR_EVER, linger=FOR_EVER)
-    try:
-        async with Feeder({ENGINE_DATASET: opening}, deadlines=endless, outbox=outbox) as feeder:
-            await feeder.serve_socket(sock)
-    finally:
-        await finish(_close(opening))
+    patient = DaemonSettings.Server(handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER)
+    async with (
+        opened({ENGINE_DATASET: _open(settings, objects, functions)}) as datasets,
+        Feeder(dict(datasets), patient, linger=FOR_EVER, outbox=outbox) as feeder,
+    ):
+        await feeder.serve_socket(sock)
 
 
 async def _open(
@@ -98,12 +96,6 @@ async def _open(
     loaded = {name: unpickled(name, data) for name, data in functions.items()}
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
     return await open_dataset(validate(DatasetSettings, settings | loaded), found)
-
-
-async def _close(opening: asyncio.Future[DatasetHandle]) -> None:
-    """Close the dataset; where it cannot be opened, the client has been told."""
-    with contextlib.suppress(Exception, asyncio.CancelledError):
-        await (await opening).aclose()
 
 
 async def _watch(parent: int) -> None:

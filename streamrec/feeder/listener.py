@@ -11,7 +11,7 @@ import logging
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address, is_loopback
@@ -94,29 +94,21 @@ def bind(place: Address) -> socket.socket:
         ConfigError: It is taken, or not ours to listen at.
     """
     try:
-        return _bound_unix(place.path) if place.path else _bound_tcp(place)
+        if place.path is not None:
+            _remove_stale(Path(place.path))
+            return _bound(socket.AF_UNIX, place.path)
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        return _bound(family, address)
     except OSError as error:
         raise ConfigError(f"cannot listen at {place}: {error.strerror or error}") from None
 
 
-def _bound_tcp(place: Address) -> socket.socket:
-    found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    sock = socket.socket(family, kind, protocol)
+def _bound(family: int, address: Any) -> socket.socket:
+    sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _bound_unix(path: str) -> socket.socket:
-    _remove_stale(Path(path))
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.bind(path)
     except BaseException:
         sock.close()
         raise

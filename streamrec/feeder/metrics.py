@@ -29,11 +29,13 @@ class FeederCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as of now."""
-        now = self._feeder.statistics()
+        now = self._feeder.statistics
         is_ready = self._feeder.obstacle is None
         yield _gauge("ready", "1 while a new client could be served", is_ready)
-        yield _gauge("connections", "clients now", now.connections)
-        yield _gauge("handshakes", "connections that are no clients yet", now.handshakes)
+        yield _gauge("connections", "clients now", self._feeder.admission.clients)
+        yield _gauge(
+            "handshakes", "connections that are no clients yet", self._feeder.admission.handshakes
+        )
         total = "connections since the start"
         yield CounterMetricFamily(_name("connections_opened"), total, now.connections_total)
         yield _counter("batches", "batches sent", "dataset", now.batches)

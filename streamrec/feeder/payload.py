@@ -24,14 +24,14 @@ from streamrec.plan.position import NUMBERS, Position
 from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
 from streamrec.values.message_schema import Field, build
-from streamrec.wire import BatchMessage
 from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import BatchMessage
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.plan.fingerprint import Fingerprint
-    from streamrec.values.columns import Column
+    from streamrec.values.columns import Column, Values
 
 __all__ = ["decode", "encode"]
 
@@ -157,20 +157,16 @@ def _encode_ragged(proto: Any, column: Ragged, payload: _Payload) -> None:
     first, last = int(column.row_splits[0]), int(column.row_splits[-1])
     proto.SetInParent()
     payload.add(column.row_splits.astype(np.int64, copy=False) - first)
-    values = cut(column.values, first, last)
+    _encode_values(proto.values, cut(column.values, first, last), payload)
+
+
+def _encode_values(proto: Any, values: Values, payload: _Payload) -> None:
     if isinstance(values, Ragged):
-        _encode_ragged(proto.values.ragged, values, payload)
-    else:
-        _encode_values(proto.values, values, payload)
-
-
-def _encode_values(
-    proto: Any, values: npt.NDArray[Any] | BytesColumn | Pictures, payload: _Payload
-) -> None:
-    if isinstance(values, BytesColumn):
-        _encode_bytes(proto.bytes, values, payload)
+        _encode_ragged(proto.ragged, values, payload)
+    elif isinstance(values, BytesColumn):
+        _encode_items(proto.bytes, values, payload)
     elif isinstance(values, Pictures):
-        _encode_pictures(proto.pictures, values, payload)
+        _encode_items(proto.pictures, values, payload)
     elif (name := _name(values.dtype)) and values.ndim:
         proto.array.dtype = name
         proto.array.shape.extend(values.shape)
@@ -188,21 +184,16 @@ def _name(dtype: np.dtype[Any]) -> str | None:
     return name if name in DTYPES or name == "bfloat16" else None
 
 
-def _encode_bytes(proto: Any, column: BytesColumn, payload: _Payload) -> None:
+def _encode_items(proto: Any, column: BytesColumn | Pictures, payload: _Payload) -> None:
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     proto.SetInParent()
     proto.size, proto.count = last - first, len(column.offsets) - 1
-    proto.item_shape.extend(column.item_shape)
-    offsets = column.offsets.astype(np.int64, copy=False)
-    payload.add(offsets - first if first else offsets)
-    payload.add(column.values[first:last])
-
-
-def _encode_pictures(proto: Any, column: Pictures, payload: _Payload) -> None:
-    first, last = int(column.offsets[0]), int(column.offsets[-1])
-    proto.SetInParent()
-    proto.size, proto.count = last - first, len(column)
-    payload.add(column.shapes.astype(np.int64, copy=False))
+    if isinstance(column, Pictures):
+        payload.add(column.shapes.astype(np.int64, copy=False))
+    else:
+        proto.item_shape.extend(column.item_shape)
+        offsets = column.offsets.astype(np.int64, copy=False)
+        payload.add(offsets - first if first else offsets)
     payload.add(column.values[first:last])
 
 
@@ -234,7 +225,8 @@ def decode(message: BatchMessage, fingerprint: Fingerprint, rank: int, world_siz
     columns = {column.name: _decode_column(column, rows, reader) for column in metadata.columns}
     _check(len(columns) == len(metadata.columns), "two columns have the same name")
     _check(reader.left == 0, "{} bytes of the payload belong to no array", reader.left)
-    numbers = _numbers(metadata.position)
+    numbers = {name: getattr(metadata.position, name) for name in NUMBERS}
+    numbers["since"] = list(metadata.position.since)
     try:
         position = Position.of(fingerprint, rank, world_size, numbers, standing)
     except StateError as error:
@@ -268,11 +260,6 @@ def _check(valid: bool, message: str, *values: object) -> None:
         raise RemoteProtocolError(f"a batch does not fit its description: {reason}")
 
 
-def _numbers(proto: Any) -> dict[str, Any]:
-    """Return the numbers of a position."""
-    return {**{name: getattr(proto, name) for name in NUMBERS}, "since": list(proto.since)}
-
-
 class _Reader:
     """Arrays from the front of a payload; each is whole in one of its buffers."""
 
@@ -292,21 +279,19 @@ class _Reader:
         _check(len(shape) <= MOST_DIMENSIONS, "an array has {} dimensions", len(shape))
         size = math.prod(shape) * kind.itemsize
         if not size:
-            _check(all(side < 1 << 62 for side in shape), "an array has the shape {}", shape)
-            return _empty(shape, kind)
+            # NumPy multiplies the sides that are not 0, and refuses an overflow.
+            _check(
+                math.prod(side or 1 for side in shape) * kind.itemsize < 1 << 62,
+                "an array has the shape {}",
+                shape,
+            )
+            return np.empty(shape, kind)
         begin = self._begin + -self._begin % ALIGNMENT
         if begin >= len(self._buffer) and self._rest:
             self._buffer, begin = self._rest.popleft(), 0
         _check(size <= len(self._buffer) - begin, "an array of {} bytes is not there", size)
         self._begin = begin + size
         return _view(self._buffer, begin, kind, shape)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    try:
-        return np.empty(shape, dtype)
-    except ValueError:  # NumPy multiplies the sides that are not 0, and refuses an overflow
-        raise RemoteProtocolError(f"there is no array of the shape {shape}") from None
 
 
 def _view(
@@ -333,14 +318,13 @@ def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:
 def _decode_ragged(proto: Any, rows: int, reader: _Reader, depth: int = 1) -> Ragged:
     _check(depth < MOST_DIMENSIONS, "rows within rows, {} deep", depth)
     splits = reader.array("int64", (rows + 1,))
-    values: npt.NDArray[Any] | BytesColumn | Pictures | Ragged
+    inner = int(splits[-1])
+    _check(0 <= inner < 1 << 62, "an array has {} rows", inner)
     if proto.values.WhichOneof("kind") == "ragged":
-        inner = int(splits[-1])
-        _check(0 <= inner < 1 << 62, "an array has {} rows", inner)
-        values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)
+        values: Values = _decode_ragged(proto.values.ragged, inner, reader, depth + 1)
     else:
-        values = _decode_values(proto.values, None, reader)
-    _check_offsets(splits, len(values))
+        values = _decode_values(proto.values, inner, reader)
+    _check_offsets(splits, inner)
     return Ragged(values, splits)
 
 
@@ -359,9 +343,9 @@ def _decode_sparse(proto: Any, rows: int, reader: _Reader) -> Sparse:
 
 
 def _decode_values(
-    proto: Any, rows: int | None, reader: _Reader
+    proto: Any, rows: int, reader: _Reader
 ) -> npt.NDArray[Any] | BytesColumn | Pictures:
-    """Read an array, or a column of strings or pictures; ``rows`` is its length, if known."""
+    """Read an array, or a column of strings or pictures, of so many rows."""
     kind = proto.WhichOneof("kind")
     if kind == "bytes":
         return _decode_bytes(proto.bytes, rows, reader)
@@ -369,28 +353,25 @@ def _decode_values(
         return _decode_pictures(proto.pictures, rows, reader)
     _check(kind == "array", "values have no kind")
     shape = tuple(int(side) for side in proto.array.shape)
-    _check(
-        len(shape) > 0 and rows in (None, shape[0]), "an array of shape {}, {} rows", shape, rows
-    )
+    _check(shape[:1] == (rows,), "an array of shape {}, {} rows", shape, rows)
     return reader.array(proto.array.dtype, shape)
 
 
-def _decode_bytes(proto: Any, rows: int | None, reader: _Reader) -> BytesColumn:
+def _decode_bytes(proto: Any, rows: int, reader: _Reader) -> BytesColumn:
     item_shape = tuple(int(side) for side in proto.item_shape)
     _check(len(item_shape) < MOST_DIMENSIONS, "strings of {} dimensions a row", len(item_shape))
     count, per_row = int(proto.count), math.prod(item_shape)
     _check(max(item_shape, default=0) < 1 << 62, "strings of the shape {} a row", item_shape)
-    _check(count % per_row == 0 if per_row else count == 0, "{} strings, {} a row", count, per_row)
-    _check(rows is None or count == rows * per_row, "{} strings for {} rows", count, rows)
+    _check(count == rows * per_row, "{} strings for {} rows", count, rows)
     offsets = reader.array("int64", (count + 1,))
     values = reader.array("uint8", (int(proto.size),))
     _check_offsets(offsets, len(values))
-    return BytesColumn(values, offsets, item_shape, rows or 0)
+    return BytesColumn(values, offsets, item_shape, rows)
 
 
-def _decode_pictures(proto: Any, rows: int | None, reader: _Reader) -> Pictures:
+def _decode_pictures(proto: Any, rows: int, reader: _Reader) -> Pictures:
     count, size = int(proto.count), int(proto.size)
-    _check(rows in (None, count), "{} pictures for {} rows", count, rows)
+    _check(count == rows, "{} pictures for {} rows", count, rows)
     shapes = reader.array("int64", (count, 3))
     values = reader.array("uint8", (size,))
     # Of floats the product cannot overflow; where it is no more than the size, that of int64 fits.

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamrec.errors import (
-    ConfigError,
     FeederDraining,
     FeedError,
     RemoteProtocolError,
@@ -20,8 +19,9 @@ from streamrec.feeder.welcome import mapping_of, read_welcome
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.position import VERSION, Position
 from streamrec.plan.resume_point import Beginning, read_resume_point
-from streamrec.wire import (
-    PROTOCOL_VERSIONS,
+from streamrec.wire.error_fields import from_fields
+from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import (
     BatchMessage,
     Credit,
     End,
@@ -35,8 +35,7 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
-from streamrec.wire.error_fields import from_fields
-from streamrec.wire.frame import frame_size
+from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox
@@ -73,26 +72,22 @@ class Options(TypedDict, total=False):
 
 
 class Subscription:
-    """One rank's side of a connection: its place in the stream, and what it owes in credit.
+    """One rank's side of a stream: its place in it, and what it owes in credit.
 
     Args:
         dataset: The name under which the feeder serves it.
         options: Those that differ from the defaults.
-
-    Raises:
-        ConfigError: A number is out of its range.
     """
 
     def __init__(self, dataset: str, **options: Unpack[Options]) -> None:
         rank, world_size = options.get("rank", 0), options.get("world_size", 1)
         batch_size = options.get("batch_size")
         credit_bytes = options.get("credit_bytes", CREDIT_BYTES)
-        _check_numbers(rank, world_size, batch_size, credit_bytes)
         self._place = options.get("position")
-        self.fingerprint: Fingerprint | None = None
+        self._fingerprint: Fingerprint | None = None
         self.settings: dict[str, Any] = {}
-        self.statistics: dict[str, Any] = {}
-        """The feeder's counters of this run, as far as it has told them."""
+        """Facts of the dataset, from the feeder: batch_size, lanes, shards, features."""
+        self._counters: dict[str, Any] = {}
         self.over = False
         """True once the run has ended, until another is started."""
         self._rank = rank
@@ -109,9 +104,19 @@ class Subscription:
         )
 
     @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that determines the order of what is received."""
+        assert self._fingerprint is not None  # the machine lets nothing come before WELCOME
+        return self._fingerprint
+
+    @property
     def position(self) -> dict[str, Any] | None:
-        """The place to go on at, as plain data; ``None``: the very beginning."""
+        """The state after the last batch taken, or to begin with; ``None``: the very beginning."""
         return state_of(self._place)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the feeder's counters of this run: told with a batch, every tenth of a second."""
+        return self._counters
 
     def welcome(self, message: Message) -> None:
         """Compare what the feeder serves with what is wanted, and remember it.
@@ -126,17 +131,17 @@ class Subscription:
             raise self._refusal(message)
         if message.protocol_version not in PROTOCOL_VERSIONS:
             raise RemoteProtocolError(f"the feeder chose version {message.protocol_version}")
-        self.fingerprint, self.settings = read_welcome(
+        self._fingerprint, self.settings = read_welcome(
             message.fingerprint, message.settings, self.hello.world_size
         )
         if self._expected is not None:
-            self.fingerprint.check(self._expected, "the expected fingerprint")
+            self._fingerprint.check(self._expected, "the expected fingerprint")
         position = self.position
         start = None if position is None else read_resume_point(position)
         if isinstance(start, Position):
-            self.fingerprint.check(start.fingerprint)
+            self._fingerprint.check(start.fingerprint)
 
-    def subscribe(self) -> list[Message]:
+    def request(self) -> list[Message]:
         """Return the messages that start a run at the present position."""
         self.over = False
         position = self.position
@@ -155,10 +160,7 @@ class Subscription:
         """
         if not isinstance(message, Statistics):
             return False
-        try:
-            self.statistics = mapping_of(message.counters)
-        except (ValueError, RecursionError) as error:
-            raise RemoteProtocolError(f"STATISTICS cannot be read: {error}") from None
+        self._counters = mapping_of(message.counters, "STATISTICS")
         return True
 
     def take(self, message: Message) -> Batch:
@@ -184,8 +186,8 @@ class Subscription:
 
     def _end(self, message: End) -> Position:
         try:
-            position = Position.from_dict(json.loads(message.position))
-        except (ValueError, RecursionError, StateError) as error:
+            position = Position.from_dict(mapping_of(message.position, "the position of END"))
+        except StateError as error:
             raise RemoteProtocolError(f"the position of END cannot be read: {error}") from None
         ours = self.fingerprint, self._rank, self.hello.world_size
         if (position.fingerprint, position.rank, position.world_size) != ours:
@@ -193,7 +195,6 @@ class Subscription:
         return position
 
     def _batch(self, message: BatchMessage) -> Batch:
-        assert self.fingerprint is not None  # the machine lets no batch come before WELCOME
         batch = payload.decode(message, self.fingerprint, self._rank, self.hello.world_size)
         self._place = batch.next_position
         return batch
@@ -229,18 +230,10 @@ class Subscription:
 
     def _refusal(self, message: Message) -> StreamrecError:
         if isinstance(message, Goaway):
-            return FeederDraining(message.text or "the feeder shuts down", position=self.position)
+            return FeederDraining(message.text or "the feeder shuts down")
         if isinstance(message, Fault):
-            return self.lost(_rebuilt(message))
+            return from_fields(mapping_of(message.fields, "FAULT"))
         raise RemoteProtocolError(f"{type(message).__name__.upper()} came instead of an answer")
-
-
-def _rebuilt(fault: Fault) -> StreamrecError:
-    try:
-        error = from_fields(mapping_of(fault.fields))
-    except (ValueError, RecursionError):
-        return RemoteProtocolError("the feeder failed, and its reason cannot be read")
-    return error
 
 
 def state_of(start: State | None) -> dict[str, Any] | None:
@@ -248,12 +241,3 @@ def state_of(start: State | None) -> dict[str, Any] | None:
     if start is None or start == Beginning():
         return None
     return start.to_dict() if isinstance(start, Position | Beginning) else dict(start)
-
-
-def _check_numbers(rank: int, world_size: int, batch_size: int | None, credit_bytes: int) -> None:
-    if not 0 <= rank < world_size:
-        raise ConfigError(f"rank {rank} is not one of a world of {world_size}: from 0 up, below it")
-    if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size {batch_size} is less than 1")
-    if credit_bytes < 1:
-        raise ConfigError(f"credit_bytes {credit_bytes} lets no batch come; give 1 or more")

@@ -21,14 +21,14 @@ import numpy as np
 
 from streamrec.errors import RemoteProtocolError
 from streamrec.flow.pool import BatchMemory, lent
-from streamrec.wire import Shared
 from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from streamrec.values.columns import ByteArray
-    from streamrec.wire import BatchMessage
+    from streamrec.wire.messages import BatchMessage
 
 __all__ = ["Inbox", "Outbox", "Places", "created"]
 
@@ -64,32 +64,36 @@ class Places:
 
     def __init__(self, size: int) -> None:
         self._free = [(0, size)] if size else []
-        self._taken: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
+        """The bytes that were asked for, by where they begin."""
 
     def __repr__(self) -> str:
-        return (
-            f"<Places {len(self._taken)} taken, {sum(size for _, size in self._free)} bytes free>"
-        )
+        return f"<Places {len(self.taken)} taken, {sum(size for _, size in self._free)} bytes free>"
 
     def take(self, size: int) -> int | None:
         """Take so many bytes, from 1, and return where they begin; ``None``: there is no room."""
-        size = -(-size // PAGE) * PAGE
+        whole = _in_pages(size)
         for i, (begin, length) in enumerate(self._free):
-            if length >= size:
-                self._free[i : i + 1] = [(begin + size, length - size)] if length > size else []
-                self._taken[begin] = size
+            if length >= whole:
+                self._free[i : i + 1] = [(begin + whole, length - whole)] if length > whole else []
+                self.taken[begin] = size
                 return begin
         return None
 
     def free(self, begin: int) -> None:
         """Give back the bytes that were taken there."""
-        size = self._taken.pop(begin)
+        size = _in_pages(self.taken.pop(begin))
         i = bisect_left(self._free, (begin, 0))
         first = i - 1 if i and sum(self._free[i - 1]) == begin else i
         last = i + 1 if i < len(self._free) and self._free[i][0] == begin + size else i
         begin = min(begin, self._free[first][0]) if first < i else begin
         joined = size + sum(length for _, length in self._free[first:last])
         self._free[first:last] = [(begin, joined)]
+
+
+def _in_pages(size: int) -> int:
+    """Return a size that is rounded up to whole pages."""
+    return -(-size // PAGE) * PAGE
 
 
 class Outbox:
@@ -109,7 +113,6 @@ class Outbox:
         self._places = Places(len(self._memory))
         self._overflow = BatchMemory()
         self._lock = threading.Lock()
-        self._sizes: dict[int, int] = {}
         self._ended: deque[int] = deque()  # by garbage collection: in whatever thread, and line
         self._sent: dict[int, ByteArray] = {}
 
@@ -149,7 +152,7 @@ class Outbox:
             size += len(array)
             offset = self._offset(array)
             # What views a place in part, or for the second time, is somebody else's, too.
-            if self._sizes.get(offset) == len(array) and offset not in stay:
+            if self._places.taken.get(offset) == len(array) and offset not in stay:
                 stay.add(offset)
                 if loose:
                     yield loose
@@ -171,13 +174,10 @@ class Outbox:
     def _lend(self, size: int) -> ByteArray | None:
         with self._lock:
             while self._ended:
-                ended = self._ended.popleft()
-                self._places.free(ended)
-                del self._sizes[ended]
+                self._places.free(self._ended.popleft())
             begin = self._places.take(size) if size else None
-            if begin is None:
-                return None
-            self._sizes[begin] = size
+        if begin is None:
+            return None
         return lent(self._memory[begin : begin + size], partial(self._ended.append, begin))
 
     def _offset(self, array: ByteArray) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -11,19 +10,7 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
 
-__all__ = ["Deadlines", "Watch"]
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds that a feeder waits for a client."""
-
-    handshake: float = 10.0
-    """The wait for HELLO, and after WELCOME for SUBSCRIBE and CREDIT: they are sent at once."""
-    idle: float = 7200.0
-    """The wait for a sign of life of its program, which may be busy with a step or a validation."""
-    linger: float = 300.0
-    """The wait for a client to read why its stream has ended, and to close the connection."""
+__all__ = ["Watch"]
 
 
 class Watch:

@@ -43,9 +43,9 @@ def read_welcome(
         RemoteProtocolError: They are something else, or contradict each other.
     """
     try:
-        served = Fingerprint.from_dict(json.loads(fingerprint))
-        facts = validate(_Facts, mapping_of(settings))
-    except (ValueError, RecursionError, StateError, ConfigError) as error:
+        served = Fingerprint.from_dict(mapping_of(fingerprint, "WELCOME"))
+        facts = validate(_Facts, mapping_of(settings, "WELCOME"))
+    except (StateError, ConfigError) as error:
         raise RemoteProtocolError(f"WELCOME cannot be read: {error}") from None
     batch = None if facts.batch_size is None else facts.batch_size * world_size
     told = (facts.lanes, facts.shard_count, batch)
@@ -59,14 +59,16 @@ def read_welcome(
     return served, facts.model_dump()
 
 
-def mapping_of(data: bytes) -> dict[str, Any]:
-    """Read a mapping.
+def mapping_of(data: bytes, name: str) -> dict[str, Any]:
+    """Read a mapping; an error calls it by its name.
 
     Raises:
-        ValueError: It is none, or no JSON.
-        RecursionError: It is too deep.
+        RemoteProtocolError: It is none, or no JSON, or too deep.
     """
-    value = json.loads(data)
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"{name} cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError("it is no mapping")  # noqa: TRY004 - as for text that is not JSON
+        raise RemoteProtocolError(f"{name} cannot be read: it is no mapping")
     return value

@@ -4,15 +4,15 @@ A message is a frozen dataclass; the same type is sent and received. Positions, 
 settings, counters and error fields are opaque bytes here (JSON, by convention of the layer above),
 and so is the description of a batch: this module knows the form of messages, not their meaning.
 
-Adding a field with a new number is compatible: an older peer ignores it. Anything else needs a new
-protocol version.
+The fields of a dataclass are the fields on the wire, numbered from 1 in their order. Adding one at
+the end is compatible: an older peer ignores it. Anything else needs a new protocol version.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -40,6 +40,12 @@ __all__ = [
 ]
 
 
+Uint32: TypeAlias = int
+"""A number of the wire, below 2^32."""
+Uint64: TypeAlias = int
+"""A number of the wire, below 2^64."""
+
+
 class Kind(IntEnum):
     """The type of a frame."""
 
@@ -58,53 +64,57 @@ class Kind(IntEnum):
     RELEASE = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Message:
+    """A message of the protocol: one of the classes below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello(Message):
     """The client's first message: its token and versions, and the dataset that it asks for."""
 
+    protocol_versions: tuple[Uint32, ...] = (2,)
+    """All versions that the client speaks."""
+    position_version: Uint32 = 1
+    """The newest version of positions that the client reads."""
+    token: str = field(default="", repr=False)
     dataset: str
     """The dataset's name at the feeder."""
-    world_size: int
-    """The number of ranks that read the dataset together."""
-    batch_size: int = 0
+    batch_size: Uint32 = 0
     """Records per rank and batch; 0: the dataset's own batch size."""
-    position_version: int = 1
-    """The newest version of positions that the client reads."""
-    protocol_versions: tuple[int, ...] = (2,)
-    """All versions that the client speaks."""
-    token: str = field(default="", repr=False)
+    world_size: Uint32
+    """The number of ranks that read the dataset together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+@dataclass(frozen=True)
+class Welcome(Message):
     """The feeder's answer to HELLO: the stream that it serves."""
 
-    protocol_version: int
+    protocol_version: Uint32
     """The version that both sides speak from here on, one of the client's."""
     fingerprint: bytes
     """The settings that determine the order; the client compares them before the first batch."""
     settings: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+@dataclass(frozen=True)
+class Subscribe(Message):
     """The client's request for its rank's batches; sent again after END, for the next run."""
 
-    rank: int
+    rank: Uint32
     position: bytes = b""
     """The position to go on from; empty: the beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+@dataclass(frozen=True)
+class Credit(Message):
     """A grant by the client, which has room for more batches; grants add up."""
 
-    amount: int
+    amount: Uint64
     """Bytes of whole frames, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchMessage:
+@dataclass(frozen=True)
+class BatchMessage(Message):
     """One batch."""
 
     metadata: bytes
@@ -118,8 +128,8 @@ class BatchMessage:
         return sum(buffer.nbytes for buffer in self.payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+@dataclass(frozen=True)
+class Shared(Message):
     """One batch whose payload lies in memory that both ends share, in one block or several.
 
     A block holds whole arrays, each from the next multiple of 64 on.
@@ -127,9 +137,9 @@ class Shared:
 
     metadata: bytes
     """The same as in a :class:`BatchMessage`."""
-    offsets: tuple[int, ...]
+    offsets: tuple[Uint64, ...]
     """The byte of the shared memory at which each block begins."""
-    sizes: tuple[int, ...]
+    sizes: tuple[Uint64, ...]
     """Bytes of each block, at least 1."""
 
     @property
@@ -138,45 +148,45 @@ class Shared:
         return sum(self.sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+@dataclass(frozen=True)
+class Release(Message):
     """The client's notice that it no longer uses these blocks of shared memory."""
 
-    offsets: tuple[int, ...]
+    offsets: tuple[Uint64, ...]
     """The byte of the shared memory at which each block begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+@dataclass(frozen=True)
+class Ping(Message):
     """A question of either side whether the other lives; the state machine answers it."""
 
-    nonce: int
+    nonce: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+@dataclass(frozen=True)
+class Pong(Message):
     """The answer to the ping with the same nonce."""
 
-    nonce: int
+    nonce: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class Goaway:
+@dataclass(frozen=True)
+class Goaway(Message):
     """The feeder's last message when it shuts down; the client may go on at another feeder."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+@dataclass(frozen=True)
+class End(Message):
     """The end of a run; the client may subscribe again."""
 
     position: bytes
     """The position behind the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+@dataclass(frozen=True)
+class Fault(Message):
     """The feeder's last message when it cannot go on."""
 
     fields: bytes
@@ -184,63 +194,38 @@ class Fault:
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+@dataclass(frozen=True)
+class Statistics(Message):
     """The feeder's counters of this run so far; each message replaces the one before."""
 
     counters: bytes
 
 
-Message: TypeAlias = (
-    Hello
-    | Welcome
-    | Subscribe
-    | Credit
-    | BatchMessage
-    | Shared
-    | Release
-    | Ping
-    | Pong
-    | Goaway
-    | End
-    | Fault
-    | Statistics
-)
-
-_TABLE = {
-    "Hello": [
-        Field("repeated uint32", "protocol_versions", 1),
-        Field("uint32", "position_version", 2),
-        Field("string", "token", 3),
-        Field("string", "dataset", 4),
-        Field("uint32", "batch_size", 5),
-        Field("uint32", "world_size", 6),
-    ],
-    "Welcome": [
-        Field("uint32", "protocol_version", 1),
-        Field("bytes", "fingerprint", 2),
-        Field("bytes", "settings", 3),
-    ],
-    "Subscribe": [Field("uint32", "rank", 1), Field("bytes", "position", 2)],
-    "Credit": [Field("uint64", "amount", 1)],
-    "Ping": [Field("uint64", "nonce", 1)],
-    "Pong": [Field("uint64", "nonce", 1)],
-    "Goaway": [Field("string", "text", 1)],
-    "End": [Field("bytes", "position", 1)],
-    "Fault": [Field("bytes", "fields", 1), Field("bool", "retryable", 2)],
-    "Statistics": [Field("bytes", "counters", 1)],
-    "Shared": [
-        Field("bytes", "metadata", 1),
-        Field("repeated uint64", "offsets", 2),
-        Field("repeated uint64", "sizes", 3),
-    ],
-    "Release": [Field("repeated uint64", "offsets", 1)],
-}
-_PROTO = build("streamrec.wire", _TABLE)
 _TYPES: dict[Kind, type[Any]] = {
-    Kind[type_.__name__.removesuffix("Message").upper()]: type_ for type_ in get_args(Message)
+    Kind[type_.__name__.removesuffix("Message").upper()]: type_
+    for type_ in Message.__subclasses__()
 }
 _KINDS = {kind: number for number, kind in _TYPES.items()}
+
+
+def _wire_fields(type_: type[Any]) -> list[Field]:
+    """Return the protobuf fields of a message: those of the class, numbered from 1 in order."""
+    return [
+        Field(_wire_type(str(f.type)), f.name, number) for number, f in enumerate(fields(type_), 1)
+    ]
+
+
+def _wire_type(annotation: str) -> str:
+    """Return the protobuf type that stands for ``Uint64``, ``str`` or ``tuple[Uint64, ...]``."""
+    scalar = annotation.removeprefix("tuple[").removesuffix(", ...]")
+    name = "string" if scalar == "str" else scalar.lower()
+    return name if scalar == annotation else f"repeated {name}"
+
+
+_TABLE = {
+    type_.__name__: _wire_fields(type_) for type_ in _TYPES.values() if type_ is not BatchMessage
+}
+_PROTO = build("streamrec.wire", _TABLE)
 
 
 def kind_of(message: Message) -> Kind:

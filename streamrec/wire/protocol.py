@@ -141,11 +141,7 @@ class Connection:
         self._apply(kind, message, header)
         if isinstance(message, Ping):
             self._pings.add(message.nonce)
-        head = b"".join((header.pack(), metadata, bytes(header.padding)))
-        end = trailer(metadata, payload)
-        if not header.payload_size:
-            return [*self.replies(), memoryview(head + end)]
-        return [*self.replies(), memoryview(head), *payload, memoryview(end)]
+        return [*self.replies(), *_framed(header, metadata, payload)]
 
     def replies(self) -> list[memoryview]:
         """Return the waiting answers to pings as buffers to write; :meth:`send` includes them."""
@@ -253,8 +249,7 @@ class Connection:
                 f"the peer sends pings and does not read the answers: {MOST_REPLIES} of them wait"
             )
         metadata = messages.encode(Pong(ping.nonce))
-        head = Header(Kind.PONG, len(metadata), 0).pack()
-        self._replies.append(memoryview(head + metadata + trailer(metadata, ())))
+        self._replies += _framed(Header(Kind.PONG, len(metadata), 0), metadata)
 
     def _answered(self, pong: Pong) -> None:
         if pong.nonce not in self._pings:
@@ -283,6 +278,16 @@ class Connection:
                 f"1 byte or more, and no more than {MOST_CREDIT} bytes in all"
             )
         self.credit += credit.amount
+
+
+def _framed(
+    header: Header, metadata: bytes, payload: tuple[memoryview, ...] = ()
+) -> list[memoryview]:
+    head = b"".join((header.pack(), metadata, bytes(header.padding)))
+    end = trailer(metadata, payload)
+    if not header.payload_size:
+        return [memoryview(head + end)]
+    return [memoryview(head), *payload, memoryview(end)]
 
 
 def _check_own_sizes(header: Header) -> None:

@@ -15,8 +15,8 @@ from streamrec.flow.channel import EndOfStream
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
-from streamrec.wire import BatchMessage
 from streamrec.wire.frame import aligned
+from streamrec.wire.messages import BatchMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from streamrec.config import DaemonSettings
 from streamrec.feeder.server import Feeder
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
-from streamrec.wire import PROTOCOL_VERSIONS, Connection, Hello, Role
+from streamrec.wire.messages import Hello
+from streamrec.wire.protocol import PROTOCOL_VERSIONS, Connection, Role
 from tests.pipeline.simulated_store import SimulatedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.server import DatasetHandle
-    from streamrec.wire import Message
+    from streamrec.feeder.service import DatasetHandle
+    from streamrec.wire.messages import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [
@@ -154,6 +156,11 @@ def hello(**fields: Any) -> Hello:
     return Hello(**values)
 
 
+def server_settings(**values: Any) -> DaemonSettings.Server:
+    """Return the settings of a feeder, with the defaults but for the given values."""
+    return DaemonSettings.Server(**values)
+
+
 class ServedFeeder:
     """A feeder whose loop turns in a thread, for blocking clients."""
 
@@ -186,7 +193,7 @@ def served(
     async def main() -> None:
         event = asyncio.Event()
         stop.set_result(event)
-        async with Feeder(datasets, **options) as feeder:
+        async with Feeder(dict(datasets), **options) as feeder:
             started.set_result(ServedFeeder(feeder, asyncio.get_running_loop()))
             await event.wait()
         await settled()

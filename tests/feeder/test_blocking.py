@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamrec.errors import FeederLost, RemoteProtocolError, Stalled
-from streamrec.feeder.blocking import BlockingConnection, _advance
-from streamrec.wire import (
-    BatchMessage,
-    Connection,
-    Credit,
-    End,
-    Hello,
-    Ping,
-    Role,
-    Subscribe,
-    Welcome,
-)
+from streamrec.feeder.blocking import BlockingConnection
+from streamrec.wire.messages import BatchMessage, Credit, End, Hello, Ping, Subscribe, Welcome
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder.support import PATIENCE
 
 if TYPE_CHECKING:
@@ -44,7 +35,7 @@ def sockets(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, soc
 def pair(sockets: tuple[socket.socket, socket.socket]) -> Pair:
     client = BlockingConnection(sockets[0], Connection(Role.CLIENT), patience=PATIENCE)
     server = BlockingConnection(sockets[1], Connection(Role.SERVER), patience=PATIENCE)
-    client.send(Hello("train", 1))
+    client.send(Hello(dataset="train", world_size=1))
     server.receive()
     server.send(Welcome(1, b"", b""))
     client.receive()
@@ -98,11 +89,11 @@ def test_pings_are_answered_on_the_way(pair: Pair) -> None:
 
 def test_silence_is_asked_and_then_lost(sockets: tuple[socket.socket, socket.socket]) -> None:
     client = BlockingConnection(sockets[0], Connection(Role.CLIENT), patience=0.02)
-    client.send(Hello("train", 1))
+    client.send(Hello(dataset="train", world_size=1))
     with pytest.raises(FeederLost, match=r"nothing came for 0\.02 s"):
         client.receive()
     server = BlockingConnection(sockets[1], Connection(Role.SERVER), patience=0.02)
-    assert server.receive() == Hello("train", 1)
+    assert server.receive() == Hello(dataset="train", world_size=1)
     server._collect()
     assert Ping(1) not in server._inbox
 
@@ -197,11 +188,3 @@ def test_after_closing(pair: Pair) -> None:
     client.abort()
     with pytest.raises(FeederLost, match="is closed"):
         client.receive()
-
-
-@pytest.mark.parametrize("sent", range(10))
-def test_advance(sent: int) -> None:
-    buffers = [memoryview(b"abc"), memoryview(b""), memoryview(b"defg"), memoryview(b"hi")]
-    first = _advance(buffers, 0, sent)
-    assert b"".join(buffers[first:]) == b"abcdefghi"[sent:]
-    assert first == len(buffers) or buffers[first]

@@ -8,7 +8,7 @@ import pytest
 from streamrec.errors import FeederLost
 from streamrec.feeder.address import Address
 from streamrec.feeder.connecting import _failed, connect, connect_async
-from streamrec.wire import Connection, Role
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder.support import on_both_loops
 
 if TYPE_CHECKING:

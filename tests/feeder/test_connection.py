@@ -7,21 +7,11 @@ import pytest
 
 from streamrec.errors import FeederLost, LocalProtocolError, RemoteProtocolError, WireError
 from streamrec.feeder.connection import AsyncConnection
-from streamrec.wire import (
-    BatchMessage,
-    Connection,
-    Credit,
-    Hello,
-    Ping,
-    Release,
-    Role,
-    Subscribe,
-    Welcome,
-)
-from streamrec.wire.protocol import MOST_REPLIES
+from streamrec.wire.messages import BatchMessage, Credit, Hello, Ping, Release, Subscribe, Welcome
+from streamrec.wire.protocol import MOST_REPLIES, Connection, Role
 from tests.feeder.support import eventually, on_both_loops
 
-HELLO = Hello("train", 1)
+HELLO = Hello(dataset="train", world_size=1)
 
 
 async def attached(sock: socket.socket, role: Role) -> AsyncConnection:
@@ -155,6 +145,21 @@ class TestAsyncConnection:
             await server.wait_closed()
 
     @on_both_loops
+    async def test_the_first_reason_to_stop_counts(self) -> None:
+        client, server = await pair()
+        told: list[Exception | None] = []
+        server.on_broken = lambda: told.append(server.broken)
+        first = FeederLost("first")
+        server.stop(first)
+        server.stop(FeederLost("second"))
+        assert server.broken is first
+        assert told == [first]
+        with pytest.raises(FeederLost, match="first"):
+            await server.receive()
+        await closed(client, server)
+        assert told == [first]
+
+    @on_both_loops
     async def test_only_one_task_receives(self) -> None:
         client, server = await pair()
         first = asyncio.create_task(server.receive())
@@ -175,7 +180,7 @@ class TestAsyncConnection:
     @on_both_loops
     async def test_answers_do_not_pile_up_for_a_peer_that_does_not_read(self) -> None:
         client, server = await streaming(credit=1 << 30)
-        client._transport.pause_reading()  # type: ignore[union-attr]
+        client._transport.pause_reading()
         server.post(BatchMessage(b"m", (memoryview(bytes(8_000_000)),)))
         for nonce in range(MOST_REPLIES):
             client.post(Ping(nonce))

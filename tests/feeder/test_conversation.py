@@ -15,27 +15,31 @@ from streamrec.feeder import conversation
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.position import VERSION
-from streamrec.wire import (
+from streamrec.wire.messages import (
     BatchMessage,
-    Connection,
     Credit,
     Goaway,
     Hello,
     Message,
     Ping,
-    Role,
     Statistics,
     Subscribe,
     Welcome,
 )
-from streamrec.wire.protocol import State
+from streamrec.wire.protocol import Connection, Role, State
 from tests.feeder.fake_dataset import ROWS, FakeDataset
 from tests.feeder.shards import write_shards
-from tests.feeder.support import Scripted, eventually, hello, in_simulated_time, on_both_loops
+from tests.feeder.support import (
+    Scripted,
+    eventually,
+    hello,
+    in_simulated_time,
+    on_both_loops,
+    server_settings,
+)
 from tests.pipeline.fetch.test_inflater import dataset_of, shard
 from tests.pipeline.scripted_store import ScriptedStore
 
@@ -52,7 +56,7 @@ async def test_a_drain_before_hello_cuts() -> None:
     feeder = Feeder({"train": FakeDataset()})
     with ours:
         serving = asyncio.create_task(feeder.serve_socket(theirs))
-        await eventually(lambda: feeder.statistics().handshakes == 1)
+        await eventually(lambda: feeder.admission.handshakes == 1)
         await feeder.drain(1000)
         await serving
 
@@ -121,7 +125,7 @@ async def test_a_position_that_is_no_json(position: bytes) -> None:
         await feed.receive()
         with pytest.raises(EndOfStream):
             await feed.receive()
-        feed._subscription.over = False
+        feed.over = False
         feed._connection.post(Subscribe(0, position))
         with pytest.raises(RemoteProtocolError, match="SUBSCRIBE is not JSON"):
             await feed.receive()
@@ -133,11 +137,11 @@ async def test_garbage_amid_the_stream_is_answered() -> None:
     async with Feeder({"train": dataset}) as feeder:
         async with await AsyncFeed.open(f"{await feeder.listen(HERE)}/train") as feed:
             await feed.receive()
-            feed._connection._transport.write(b"garbage" * 100)  # type: ignore[union-attr]
+            feed._connection._transport.write(b"garbage" * 100)
             with pytest.raises(RemoteProtocolError, match="expected a frame"):
                 await feed.receive()
         assert dataset.open_runs == 0
-        assert feeder.statistics().faults == {"RemoteProtocolError": 1}
+        assert feeder.statistics.faults == {"RemoteProtocolError": 1}
 
 
 class Silent:
@@ -171,7 +175,7 @@ class TestDeadlines:
         async with Feeder({"train": FakeDataset()}) as feeder:
             with Silent(feeder) as silent:
                 assert await silent.cut() == 10
-            assert feeder.statistics().dropped["handshake"] == 1
+            assert feeder.statistics.dropped["handshake"] == 1
 
     @in_simulated_time
     async def test_a_hello_that_comes_byte_by_byte(self) -> None:
@@ -181,7 +185,7 @@ class TestDeadlines:
                     silent.socket.sendall(bytes([byte]))
                     await asyncio.sleep(3)
                 assert silent.serving.done()
-            assert feeder.statistics().dropped["handshake"] == 1
+            assert feeder.statistics.dropped["handshake"] == 1
 
     @pytest.mark.parametrize("then", [(), (Subscribe(0),), (Credit(1),)])
     @in_simulated_time
@@ -193,8 +197,8 @@ class TestDeadlines:
                 await silent.client.answer()
                 silent.client.say(*then)
                 assert 10 <= await silent.cut() < 11
-            assert feeder.statistics().dropped["handshake"] == 1
-            assert feeder.statistics().connections == 0
+            assert feeder.statistics.dropped["handshake"] == 1
+            assert feeder.admission.clients == 0
         assert dataset.taken == 0
 
     @pytest.mark.parametrize(
@@ -204,44 +208,48 @@ class TestDeadlines:
     @in_simulated_time
     async def test_a_client_that_takes_nothing_more(self, credit: int, size: int) -> None:
         dataset = FakeDataset(steps=50, size=size)
-        async with Feeder({"train": dataset}, deadlines=Deadlines(idle=3600, linger=50)) as feeder:
+        async with Feeder(
+            {"train": dataset}, settings=server_settings(idle_timeout=3600), linger=50
+        ) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
                 await silent.client.answer()
                 silent.client.say(Subscribe(0), Credit(credit))
                 await eventually(lambda: dataset.taken == 1)
                 assert 3600 <= await silent.cut() < 3600 + 60
-            assert feeder.statistics().dropped["idle"] == 1
+            assert feeder.statistics.dropped["idle"] == 1
             assert (dataset.taken, dataset.open_runs) == (1, 0)
 
     @in_simulated_time
     async def test_a_client_between_two_runs(self) -> None:
         async with Feeder(
-            {"train": FakeDataset(steps=1)}, deadlines=Deadlines(idle=3600)
+            {"train": FakeDataset(steps=1)}, settings=server_settings(idle_timeout=3600)
         ) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
                 await silent.client.answer()
                 silent.client.say(Subscribe(0), Credit(1 << 30))
                 assert 3600 <= await silent.cut() < 3600 + 400
-            assert feeder.statistics().dropped["idle"] == 1
+            assert feeder.statistics.dropped["idle"] == 1
 
     @in_simulated_time
     async def test_a_client_whose_dataset_is_never_open(self) -> None:
         opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
-        async with Feeder({"train": opening}, deadlines=Deadlines(idle=3600)) as feeder:
+        async with Feeder(
+            {"train": opening}, settings=server_settings(idle_timeout=3600)
+        ) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello())
                 assert 3600 <= await silent.cut() < 3600 + 20
-            assert feeder.statistics().dropped["idle"] == 1
+            assert feeder.statistics.dropped["idle"] == 1
 
     @in_simulated_time
     async def test_a_client_that_was_refused_and_stays(self) -> None:
-        async with Feeder({"train": FakeDataset()}, token="secret") as feeder:
+        async with Feeder({"train": FakeDataset()}, server_settings(token="secret")) as feeder:
             with Silent(feeder) as silent:
                 silent.client.say(hello(token="wrong"))
                 await silent.client.answer()
-                assert feeder.statistics().connections == 0
+                assert feeder.admission.clients == 0
                 assert 10 <= await silent.cut() < 11
 
     @in_simulated_time
@@ -258,7 +266,7 @@ class TestDeadlines:
                 silent.client.say(Credit(1))
                 await asyncio.sleep(7100)
                 assert not silent.serving.done()
-                assert feeder.statistics().connections == 1
+                assert feeder.admission.clients == 1
                 await asyncio.sleep(200)
                 heard_last = silent.client.hear()[-1]
                 assert isinstance(heard_last, Goaway)
@@ -275,7 +283,7 @@ class TestDeadlines:
                 for _ in range(9):
                     await feed.receive()
             await serving
-            assert not any(feeder.statistics().dropped.values())
+            assert not any(feeder.statistics.dropped.values())
 
 
 @on_both_loops
@@ -386,11 +394,11 @@ class TestRealDatasets:
             _, client = await loop.create_connection(
                 lambda: AsyncConnection(Connection(Role.CLIENT)), sock=ours
             )
-            client.post(Hello("train", 1, position_version=VERSION))
+            client.post(Hello(dataset="train", world_size=1, position_version=VERSION))
             assert isinstance(await client.receive(), Welcome)
             client.post(Subscribe(0))
-            (conversation,) = feeder._admission.guests
-            await eventually(lambda: conversation.connection.machine.state is State.STREAMING)
+            (connection,) = feeder.admission.guests
+            await eventually(lambda: connection.machine.state is State.STREAMING)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert store.asked == []

@@ -14,10 +14,8 @@ import pytest
 from streamrec.config import DaemonSettings, DatasetSettings
 from streamrec.errors import ConfigError, FeederDraining, ObjectNotFound
 from streamrec.feeder import daemon
-from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.watch import Deadlines
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
@@ -78,7 +76,7 @@ async def test_a_second_signal_cuts(tmp_path: Path) -> None:
     running = Running(settings(tmp_path, grace=1000.0), steps=50, size=500_000)
     bound = await running.bound()
     feed = await AsyncFeed.open(f"{bound.feeder[0]}#train")
-    feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+    feed._connection._transport.pause_reading()
     await eventually(lambda: running.dataset.taken > 0)
     os.kill(os.getpid(), signal.SIGTERM)
     await eventually(lambda: running.dataset.open_runs == 0)
@@ -178,43 +176,22 @@ async def test_beyond_loopback_without_a_word(tmp_path: Path) -> None:
 
 
 @on_both_loops
-async def test_limits_and_deadlines_are_the_settings(
+async def test_the_feeder_has_the_daemon_s_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made: dict[str, Any] = {}
+    made: list[Feeder] = []
 
-    class Noting(Feeder):
-        def __init__(self, datasets: Any, **arguments: Any) -> None:
-            made.update(arguments)
-            super().__init__(datasets, **arguments)
+    def noting(*arguments: Any) -> Feeder:
+        made.append(Feeder(*arguments))
+        return made[0]
 
-    monkeypatch.setattr(daemon, "Feeder", Noting)
-    running = Running(
-        settings(
-            tmp_path,
-            insecure=True,
-            max_connections=11,
-            max_connections_per_address=7,
-            max_handshakes=5,
-            handshake_timeout=3.0,
-            idle_timeout=2.0,
-        )
-    )
+    monkeypatch.setattr(daemon, "Feeder", noting)
+    given = settings(tmp_path, insecure=True, max_connections=11)
+    running = Running(given)
     await running.bound()
     running.task.cancel()
     await asyncio.wait([running.task])
-    assert made["insecure"] is True
-    assert made["limits"] == Limits(clients=11, clients_per_address=7, handshakes=5)
-    assert made["deadlines"] == Deadlines(handshake=3.0, idle=2.0)
-
-
-def test_defaults_are_those_of_the_settings() -> None:
-    server = DaemonSettings.Server()
-    limits, deadlines = Limits(), Deadlines()
-    assert limits.clients == server.max_connections
-    assert limits.clients_per_address == server.max_connections_per_address
-    assert limits.handshakes == server.max_handshakes
-    assert (deadlines.handshake, deadlines.idle) == (server.handshake_timeout, server.idle_timeout)
+    assert made[0].settings == given.server
 
 
 PROGRAM = """

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, E
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Credit, Role, Subscribe
+from streamrec.wire.messages import Credit, Subscribe
+from streamrec.wire.protocol import Role
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset, SlowlyClosedDataset
 from tests.feeder.shards import write_shards
@@ -75,7 +77,7 @@ EXPECTED = [b"%d:%d" % (shard, record) for record in range(20) for shard in rang
 def test_delivers_and_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()  # what the tests before have left
     before = open_fds()
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         pid = engine.process.pid
         assert all_records(engine) == EXPECTED
         assert str(pid) in repr(engine)
@@ -113,7 +115,7 @@ def test_what_the_trainer_keeps_stays_its_own(
     # decoded, and the 768 KiB that wait.
     described = settings(tmp_path, records=40, size=33_000, memory_budget="8MiB")
     kept, found = [], []
-    with Engine.start(order_for(described)) as engine:
+    with closing(Engine.start(order_for(described))) as engine:
         feed = fed(engine, credit_bytes=1 << 16)
         with contextlib.suppress(EndOfStream):
             while True:
@@ -138,12 +140,12 @@ def test_what_the_trainer_keeps_stays_its_own(
 def test_resumes_in_another_process(tmp_path: Path, steps: int) -> None:
     described = settings(tmp_path)
     records: list[bytes] = []
-    with Engine.start(order_for(described)) as engine:
+    with closing(Engine.start(order_for(described))) as engine:
         feed = fed(engine)
         for _ in range(steps):
             records += feed.receive().records.to_list()
         state = feed.position
-    with Engine.start(order_for(described)) as engine:
+    with closing(Engine.start(order_for(described))) as engine:
         assert records + all_records(engine, position=state) == EXPECTED
 
 
@@ -171,7 +173,10 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
 
 def test_errors_at_open_are_the_same(tmp_path: Path) -> None:
     missing = DatasetSettings(source=f"{tmp_path}/none-*.tfrecord", batch_size=4)
-    with Engine.start(order_for(missing)) as engine, pytest.raises(ObjectNotFound, match="none-"):
+    with (
+        closing(Engine.start(order_for(missing))) as engine,
+        pytest.raises(ObjectNotFound, match="none-"),
+    ):
         fed(engine)
 
 
@@ -181,14 +186,17 @@ def test_the_first_cause_arrives_with_its_place(tmp_path: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
     shard.write_bytes(data)
-    with Engine.start(order_for(described)) as engine, pytest.raises(CorruptRecord) as caught:
+    with (
+        closing(Engine.start(order_for(described))) as engine,
+        pytest.raises(CorruptRecord) as caught,
+    ):
         all_records(engine)
     assert caught.value.record == 19
     assert str(caught.value.url).endswith("shard-1.tfrecord")
 
 
 def test_a_killed_engine_is_explained(tmp_path: Path) -> None:
-    with Engine.start(order_for(settings(tmp_path, epochs=None))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path, epochs=None)))) as engine:
         feed = fed(engine, credit_bytes=1)
         feed.receive()
         engine.process.kill()
@@ -202,7 +210,7 @@ def test_last_words_are_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     order = b"{}"
-    with caplog.at_level(logging.WARNING), Engine.start(order) as engine:
+    with caplog.at_level(logging.WARNING), closing(Engine.start(order)) as engine:
         with pytest.raises(FeederLost, match="ended with exit code 1; its last words:") as caught:
             fed(engine)
         assert "KeyError: 'path'" in str(caught.value)
@@ -232,7 +240,7 @@ def test_settings_that_cannot_be_sent(tmp_path: Path) -> None:
 
 def test_secrets_are_no_arguments(tmp_path: Path) -> None:
     described = settings(tmp_path, storage_options={"auto_mkdir": "secret"})
-    with Engine.start(order_for(described)) as engine:
+    with closing(Engine.start(order_for(described))) as engine:
         path = Path(f"/proc/{engine.process.pid}/cmdline")
         until(lambda: bool(path.read_bytes()))
         arguments = path.read_bytes()
@@ -255,7 +263,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, given)
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         until(lambda: bool(variables(engine.process.pid)))
         found = variables(engine.process.pid)
     assert {name: found[name] for name in ENVIRONMENT_DEFAULTS} == dict.fromkeys(
@@ -264,7 +272,7 @@ def test_no_threads_and_plugins_that_nobody_asked_for(
 
 
 def test_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         feed = fed(engine)
         assert os.getpgid(engine.process.pid) == engine.process.pid
         os.kill(engine.process.pid, signal.SIGINT)
@@ -291,7 +299,7 @@ def test_a_forgotten_engine_ends(tmp_path: Path) -> None:
 
 
 def test_a_fork_does_not_end_its_parents_engine(tmp_path: Path) -> None:
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         feed = fed(engine)
         ours = engine.socket.dup()
         module._end(engine.process, ours, io.BytesIO(), os.getpid() + 1)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,13 @@ def waiting() -> int:
 def test_the_next_stream_takes_it(source: str, tmp_path: Path) -> None:
     start_engine(source)
     pid = waiting()
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         assert engine.process.pid == pid
         assert not _ahead
         assert all_records(engine) == EXPECTED
     assert gone(pid)
     assert engine.process.returncode == 0
-    with Engine.start(order_for(settings(tmp_path))) as other:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as other:
         assert other.process.pid != pid
         assert all_records(other) == EXPECTED
 
@@ -88,7 +89,7 @@ def test_what_it_would_not_be_told_is_not_missed(
     assert second != first
     assert gone(first)
     monkeypatch.chdir(tmp_path)
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         assert engine.process.pid != second
         assert gone(second)
         assert all_records(engine) == EXPECTED
@@ -102,7 +103,7 @@ def test_without_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     start_engine()
     pid = waiting()
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         assert engine.process.pid == pid
         assert all_records(engine) == EXPECTED
 
@@ -112,7 +113,7 @@ def test_one_that_died_is_replaced(tmp_path: Path) -> None:
     pid = waiting()
     os.kill(pid, signal.SIGKILL)
     until(lambda: not _ahead[0].fits)
-    with Engine.start(order_for(settings(tmp_path))) as engine:
+    with closing(Engine.start(order_for(settings(tmp_path)))) as engine:
         assert engine.process.pid != pid
         assert all_records(engine) == EXPECTED
 

@@ -20,20 +20,19 @@ from streamrec.feeder import payload
 from streamrec.feeder.client import BlockingFeed
 from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.packed import pack
-from streamrec.wire import (
+from streamrec.wire.error_fields import to_fields
+from streamrec.wire.messages import (
     BatchMessage,
-    Connection,
     Credit,
     End,
     Fault,
     Goaway,
     Hello,
-    Role,
     Statistics,
     Subscribe,
     Welcome,
 )
-from streamrec.wire.error_fields import to_fields
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder import fake_dataset
 from tests.feeder.shards import write_shards
 from tests.feeder.support import served
@@ -43,12 +42,12 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.feeder.server import DatasetHandle
+    from streamrec.feeder.service import DatasetHandle
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
     from streamrec.streams.start import Description
-    from streamrec.wire import Message
+    from streamrec.wire.messages import Message
     from tests.feeder.support import ServedFeeder
 
 FINGERPRINT = fake_dataset.fingerprint().to_dict()
@@ -117,7 +116,7 @@ class Hostile:
 
     def __init__(self, welcome: Welcome, told: Sequence[Message]) -> None:
         ours, feeder = Connection(Role.CLIENT), Connection(Role.SERVER)
-        _exchange(ours, feeder, Hello("stream", 1))
+        _exchange(ours, feeder, Hello(dataset="stream", world_size=1))
         self._said = b"".join(feeder.send(welcome))
         ours.state = feeder.state  # the client may take offence, and still gets the rest
         _exchange(ours, feeder, Subscribe(0))
@@ -233,12 +232,12 @@ def faultless(caplog: pytest.LogCaptureFixture) -> bool:
 @given(
     hello=st.builds(
         Hello,
-        st.sampled_from(NAMES) | st.text(max_size=20),
-        numbers,
-        numbers,
-        numbers,
-        st.lists(numbers, max_size=3).map(lambda some: (*some, 2)),
-        st.text(max_size=20),
+        dataset=st.sampled_from(NAMES) | st.text(max_size=20),
+        world_size=numbers,
+        batch_size=numbers,
+        position_version=numbers,
+        protocol_versions=st.lists(numbers, max_size=3).map(lambda some: (*some, 2)),
+        token=st.text(max_size=20),
     ),
     rank=numbers,
 )
@@ -280,5 +279,7 @@ def test_any_position(
     data: st.DataObject,
 ) -> None:
     position = data.draw(said(states[name].to_dict()) | positions(states[name]))
-    assert talk(feeder, Hello(name, 1, position_version=2), Subscribe(0, position))
+    assert talk(
+        feeder, Hello(dataset=name, world_size=1, position_version=2), Subscribe(0, position)
+    )
     assert faultless(caplog)

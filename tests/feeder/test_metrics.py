@@ -6,12 +6,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamrec.errors import CorruptRecord
-from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import eventually
+from tests.feeder.support import eventually, server_settings
 from tests.support import asynchronous
 
 
@@ -24,7 +23,7 @@ async def test_metrics_tell_the_statistics() -> None:
         async with await AsyncFeed.open(f"{where}/train") as feed:
             for _ in range(3):
                 await feed.receive()
-            await eventually(lambda: feeder.statistics().batches["train"] == 3)
+            await eventually(lambda: feeder.statistics.batches["train"] == 3)
             text = generate_latest(registry).decode()
     samples = {
         (sample.name.removeprefix("streamrec_feeder_"), *sample.labels.values()): sample.value
@@ -36,7 +35,7 @@ async def test_metrics_tell_the_statistics() -> None:
     assert samples["connections_opened_total",] == 1
     assert samples["batches_total", "train"] == 3
     assert samples["records_total", "train"] == 24
-    assert samples["sent_bytes_total", "train"] == feeder.statistics().bytes["train"]
+    assert samples["sent_bytes_total", "train"] == feeder.statistics.bytes["train"]
     assert {key[1] for key in samples if key[0] == "wait_seconds_total"} == {
         "credit",
         "data",
@@ -47,11 +46,13 @@ async def test_metrics_tell_the_statistics() -> None:
 @asynchronous
 async def test_who_says_nothing_is_no_client() -> None:
     registry = CollectorRegistry()
-    async with Feeder({"train": FakeDataset()}, limits=Limits(handshakes=2)) as feeder:
+    async with Feeder(
+        {"train": FakeDataset()}, settings=server_settings(max_handshakes=2)
+    ) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         crowd = [socket.create_connection((where.host, where.port)) for _ in range(5)]
-        await eventually(lambda: feeder.statistics().connections_total == 5)
+        await eventually(lambda: feeder.statistics.connections_total == 5)
         assert registry.get_sample_value("streamrec_feeder_connections") == 0
         assert registry.get_sample_value("streamrec_feeder_handshakes") == 2
         assert registry.get_sample_value("streamrec_feeder_ready") == 1
@@ -71,7 +72,7 @@ async def test_faults_are_counted_by_type() -> None:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with await AsyncFeed.open(f"{where}/train"):
-            await eventually(lambda: bool(feeder.statistics().faults))
+            await eventually(lambda: bool(feeder.statistics.faults))
         labels = {"type": "CorruptRecord"}
         assert registry.get_sample_value("streamrec_feeder_faults_total", labels) == 1
 

@@ -15,7 +15,7 @@ from streamrec.feeder import payload
 from streamrec.plan.position import Position
 from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, offsets_of
-from streamrec.wire import BatchMessage
+from streamrec.wire.messages import BatchMessage
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import decoded, received
 from tests.plan.test_position import positions

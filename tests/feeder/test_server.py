@@ -16,17 +16,16 @@ from streamrec.errors import (
     StreamrecError,
 )
 from streamrec.feeder import server
-from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed, BlockingFeed
 from streamrec.feeder.listener import Listener
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.watch import Deadlines
 from streamrec.flow.channel import EndOfStream
-from streamrec.wire import Connection, Fault, Hello, Message, Role
 from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import Fault, Hello, Message
+from streamrec.wire.protocol import Connection, Role
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import eventually, hello, on_both_loops, served
+from tests.feeder.support import eventually, hello, on_both_loops, served, server_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +44,7 @@ async def raw_answer(feeder: Feeder, data: bytes) -> list[Message]:
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     machine = Connection(Role.CLIENT)
-    machine.send(Hello("train", 1))
+    machine.send(Hello(dataset="train", world_size=1))
     with ours:
         await loop.sock_sendall(ours, data)
         while count := await loop.sock_recv_into(ours, machine.get_buffer()):
@@ -86,7 +85,7 @@ class TestCredit:
                 assert most <= 4
                 assert feed._connection.machine.credit <= 3 * size
             await eventually(lambda: dataset.open_runs == 0)
-            assert feeder.statistics().waited["credit"] > 0
+            assert feeder.statistics.waited["credit"] > 0
 
     @on_both_loops
     async def test_one_byte_is_enough_for_one_batch_at_a_time(self) -> None:
@@ -119,18 +118,18 @@ class TestLeaving:
             await eventually(lambda: dataset.open_runs == 1)
             await feed.aclose()
             await eventually(lambda: dataset.open_runs == 0)
-            await eventually(lambda: feeder.statistics().connections == 0)
-            assert not feeder.statistics().faults
+            await eventually(lambda: feeder.admission.clients == 0)
+            assert not feeder.statistics.faults
 
     @on_both_loops
     async def test_a_client_killed_amid_a_batch(self) -> None:
         dataset = FakeDataset(steps=50, size=500_000)
         async with Feeder({"train": dataset}) as feeder:
             feed = await opened(feeder)
-            feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+            feed._connection._transport.pause_reading()
             await eventually(lambda: dataset.taken > 0)
             await feed.aclose()
-            await eventually(lambda: feeder.statistics().connections == 0)
+            await eventually(lambda: feeder.admission.clients == 0)
             assert dataset.open_runs == 0
 
     @pytest.mark.parametrize("turns", range(0, 60, 3))
@@ -186,10 +185,10 @@ class TestDrain:
         dataset = FakeDataset(steps=50, size=500_000)
         feeder = Feeder({"train": dataset})
         feed = await opened(feeder)
-        feed._connection._transport.pause_reading()  # type: ignore[union-attr]
+        feed._connection._transport.pause_reading()
         await eventually(lambda: dataset.taken > 0)
         await feeder.drain(0.01)
-        assert feeder.statistics().connections == 0
+        assert feeder.admission.clients == 0
         await feed.aclose()
 
     @on_both_loops
@@ -209,7 +208,7 @@ class TestDrain:
         opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
         feeder = Feeder({"train": opening})
         client = asyncio.create_task(opened(feeder))
-        await eventually(lambda: feeder.statistics().connections == 1)
+        await eventually(lambda: feeder.admission.clients == 1)
         await asyncio.wait([client], timeout=0.01)
         draining = asyncio.create_task(feeder.drain(20))
         with pytest.raises((FeederDraining, FeederLost)):
@@ -253,14 +252,16 @@ class TestHandshake:
         ours, theirs = socket.socketpair()
         with ours:
             async with Feeder(
-                {"train": FakeDataset()}, deadlines=Deadlines(handshake=0.01)
+                {"train": FakeDataset()}, settings=server_settings(handshake_timeout=0.01)
             ) as feeder:
                 await feeder.serve_socket(theirs)
-                await eventually(lambda: feeder.statistics().connections == 0)
+                await eventually(lambda: feeder.admission.clients == 0)
 
     @on_both_loops
     async def test_too_many_clients(self) -> None:
-        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+        async with Feeder(
+            {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
+        ) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 with pytest.raises(FeederDraining, match="serves 1 clients already"):
@@ -270,14 +271,14 @@ class TestHandshake:
     async def test_one_address_with_too_many_clients(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hosts = iter(["10.0.0.7", "10.0.0.7", "10.0.0.8"])
         monkeypatch.setattr(server, "remote_host", lambda _: next(hosts))
-        limits = Limits(clients_per_address=1)
-        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=limits) as feeder:
+        settings = server_settings(max_connections_per_address=1)
+        async with Feeder({"train": FakeDataset(hang_at=0)}, settings=settings) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 with pytest.raises(FeederDraining, match=r"1 clients at 10\.0\.0\.7 already"):
                     await AsyncFeed.open(address)
                 async with await AsyncFeed.open(address):
-                    assert feeder.statistics().dropped["full"] == 1
+                    assert feeder.statistics.dropped["full"] == 1
 
     @on_both_loops
     async def test_a_dataset_that_opens_late(self) -> None:
@@ -285,7 +286,7 @@ class TestHandshake:
         async with Feeder({"train": opening}) as feeder:
             assert feeder.obstacle == "datasets are being opened"
             client = asyncio.create_task(opened(feeder))
-            await eventually(lambda: feeder.statistics().connections == 1)
+            await eventually(lambda: feeder.admission.clients == 1)
             opening.set_result(FakeDataset())
             assert feeder.obstacle is None
             async with await client as feed:
@@ -319,33 +320,35 @@ class TestSilentCrowds:
     @pytest.mark.parametrize("handshakes", [5, 100, 200])
     @on_both_loops
     async def test_keep_no_client_out(self, handshakes: int) -> None:
-        limits = Limits(clients=100, handshakes=handshakes)
-        async with Feeder({"train": FakeDataset()}, limits=limits) as feeder:
+        settings = server_settings(max_connections=100, max_handshakes=handshakes)
+        async with Feeder({"train": FakeDataset()}, settings=settings) as feeder:
             where = await feeder.listen(HERE)
             crowd = [socket.create_connection((where.host, where.port)) for _ in range(100)]
-            await eventually(lambda: feeder.statistics().connections_total == 100)
-            await eventually(lambda: feeder.statistics().handshakes == min(handshakes, 100))
-            assert feeder.statistics().connections == 0
+            await eventually(lambda: feeder.statistics.connections_total == 100)
+            await eventually(lambda: feeder.admission.handshakes == min(handshakes, 100))
+            assert feeder.admission.clients == 0
             assert feeder.obstacle is None
             async with await AsyncFeed.open(f"{where}/train") as feed:
                 for _ in range(10):
                     await feed.receive()
-            assert feeder.statistics().dropped["crowd"] == max(0, 101 - handshakes)
+            assert feeder.statistics.dropped["crowd"] == max(0, 101 - handshakes)
             for sock in crowd:
                 sock.close()
 
     @on_both_loops
     async def test_the_oldest_are_cut(self) -> None:
-        async with Feeder({"train": FakeDataset()}, limits=Limits(handshakes=2)) as feeder:
+        async with Feeder(
+            {"train": FakeDataset()}, settings=server_settings(max_handshakes=2)
+        ) as feeder:
             where = await feeder.listen(HERE)
             crowd: list[socket.socket] = []
             for _ in range(4):
                 crowd.append(socket.create_connection((where.host, where.port)))
-                await eventually(lambda: feeder.statistics().connections_total == len(crowd))
+                await eventually(lambda: feeder.statistics.connections_total == len(crowd))
             for sock in crowd[:2]:
                 sock.setblocking(False)
                 assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
-            assert feeder.statistics().handshakes == 2
+            assert feeder.admission.handshakes == 2
             for sock in crowd:
                 sock.close()
 
@@ -355,7 +358,9 @@ class TestObstacle:
 
     @on_both_loops
     async def test_as_many_clients_as_may_be(self) -> None:
-        async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+        async with Feeder(
+            {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
+        ) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
             async with await AsyncFeed.open(address):
                 assert "serves 1 clients already (max_connections)" in str(feeder.obstacle)
@@ -401,7 +406,9 @@ class TestListening:
 
     @on_both_loops
     async def test_no_token_over_the_network(self) -> None:
-        async with Feeder({"train": FakeDataset()}, token="secret", insecure=True) as feeder:
+        async with Feeder(
+            {"train": FakeDataset()}, server_settings(token="secret", insecure=True)
+        ) as feeder:
             with pytest.raises(ConfigError, match="their token in plain TCP"):
                 await feeder.listen("tcp://0.0.0.0:0")
 
@@ -414,14 +421,14 @@ class TestListening:
 
     @on_both_loops
     async def test_beyond_this_machine_where_that_is_meant(self) -> None:
-        async with Feeder({"train": FakeDataset()}, insecure=True) as feeder:
+        async with Feeder({"train": FakeDataset()}, server_settings(insecure=True)) as feeder:
             where = await feeder.listen("tcp://0.0.0.0:0")
             async with await AsyncFeed.open(f"tcp://127.0.0.1:{where.port}/train") as feed:
                 await feed.receive()
 
     @on_both_loops
     async def test_nowhere(self) -> None:
-        async with Feeder({"train": FakeDataset()}, insecure=True) as feeder:
+        async with Feeder({"train": FakeDataset()}, server_settings(insecure=True)) as feeder:
             with pytest.raises(ConfigError, match=r"cannot listen at tcp://192\.0\.2\.1:1"):
                 await feeder.listen("tcp://192.0.2.1:1")
 
@@ -431,11 +438,11 @@ async def test_statistics() -> None:
     async with Feeder({"train": FakeDataset()}) as feeder, await opened(feeder) as feed:
         for _ in range(10):
             await feed.receive()
-        await eventually(lambda: feeder.statistics().batches["train"] == 10)
-        now = feeder.statistics()
-    assert now.connections == now.connections_total == 1
+        await eventually(lambda: feeder.statistics.batches["train"] == 10)
+        now = feeder.statistics
+        assert (feeder.admission.clients, feeder.admission.handshakes) == (1, 0)
+    assert now.connections_total == 1
     assert now.records == {"train": 80}
     assert now.bytes["train"] > 80 * 400
-    assert now.handshakes == 0
     assert set(now.waited) == {"credit", "data", "socket"}
     assert repr(feeder) == "<Feeder draining train: 0 clients>"

@@ -20,7 +20,9 @@ from streamrec.feeder.session import Subscription
 from streamrec.feeder.shared import PAGE, Inbox, Outbox, created
 from streamrec.flow.channel import EndOfStream
 from streamrec.plan.resume_point import Beginning
-from streamrec.wire import (
+from streamrec.wire.error_fields import to_fields
+from streamrec.wire.frame import frame_size
+from streamrec.wire.messages import (
     Credit,
     End,
     Fault,
@@ -33,8 +35,6 @@ from streamrec.wire import (
     Subscribe,
     Welcome,
 )
-from streamrec.wire.error_fields import to_fields
-from streamrec.wire.frame import frame_size
 from tests.feeder import fake_dataset
 from tests.feeder.fake_dataset import received
 
@@ -84,7 +84,7 @@ def test_a_hello_says_who_and_what() -> None:
     "state", [None, fake_dataset.position(3), fake_dataset.position(3).to_dict()]
 )
 def test_a_subscription_begins_where_it_should(state: Any) -> None:
-    subscribe, credit = subscription(position=state).subscribe()
+    subscribe, credit = subscription(position=state).request()
     assert isinstance(subscribe, Subscribe)
     expected = b"" if state is None else json.dumps(fake_dataset.position(3).to_dict()).encode()
     assert subscribe.position == expected
@@ -93,7 +93,7 @@ def test_a_subscription_begins_where_it_should(state: Any) -> None:
 
 def test_credit_is_granted_a_quarter_at_a_time() -> None:
     ours = welcomed()
-    ours.subscribe()
+    ours.request()
     owed = 0
     for step in range(100):
         message = received(payload.encode(fake_dataset.batch(step)))
@@ -115,7 +115,7 @@ def test_places_are_released_along_with_credit() -> None:
             Outbox(fd, 4 * PAGE),
             welcomed(inbox=Inbox(fd), credit_bytes=8 * len(content)),
         )
-    ours.subscribe()
+    ours.request()
     batch = ours.take(outbox.put(encoded))
     assert ours.due() == []
     second = ours.take(outbox.put(encoded))
@@ -138,7 +138,7 @@ def test_the_end_moves_the_position() -> None:
     assert ours.over
     assert ours.position == fake_dataset.position(10).to_dict()
     ours.seek(fake_dataset.position(2))
-    ours.subscribe()
+    ours.request()
     assert not ours.over
     assert ours.position == fake_dataset.position(2).to_dict()
 
@@ -146,10 +146,10 @@ def test_the_end_moves_the_position() -> None:
 def test_the_counters_are_the_last_that_were_told() -> None:
     ours = subscription()
     assert not ours.note(received(payload.encode(fake_dataset.batch(0))))
-    assert ours.statistics == {}
+    assert ours.statistics() == {}
     assert ours.note(Statistics(b'{"requests": 3, "reason": "the start"}'))
     assert ours.note(Statistics(b'{"requests": 4}'))
-    assert ours.statistics == {"requests": 4}
+    assert ours.statistics() == {"requests": 4}
 
 
 @pytest.mark.parametrize("counters", [b"", b"[1]", b"[" * 100_000, b"\xff"])
@@ -178,7 +178,7 @@ def test_what_ends_a_subscription(message: Message, error: type[Exception], word
     with pytest.raises(error, match=words) as caught:
         ours.take(message)
     if isinstance(caught.value, FeederDraining | FeederRefused):
-        assert caught.value.position == fake_dataset.position(4).to_dict()
+        assert ours.lost(caught.value).fields()["position"] == fake_dataset.position(4).to_dict()
 
 
 @needs_memory

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streamrec.errors import RemoteProtocolError
 from streamrec.feeder import payload
 from streamrec.feeder.shared import FEW, PAGE, Inbox, Outbox, Places, created
-from streamrec.wire import BatchMessage, Shared
 from streamrec.wire.frame import ALIGNMENT
+from streamrec.wire.messages import BatchMessage, Shared
 from tests.feeder.fake_dataset import decoded
 from tests.feeder.test_payload import arrays_of, batches, same
 

@@ -86,7 +86,7 @@ def test_clients_that_come_and_go_leave_nothing(
         feeder.feeder.datasets[ENGINE_DATASET] = dataset
         place = (HOST, feeder.call(feeder.feeder.listen(f"tcp://{HOST}:0")).port)
         leave(socket.create_connection(place))  # what the dataset itself keeps is there then
-        until(lambda: feeder.feeder.statistics().connections == 0)
+        until(lambda: feeder.feeder.admission.clients == 0)
         before = held(feeder)
         for _ in range(CONNECTS):
             go(socket.create_connection(place))

@@ -9,12 +9,11 @@ from prometheus_client import CollectorRegistry, Counter
 
 from streamrec.errors import ConfigError
 from streamrec.feeder import status
-from streamrec.feeder.admission import Limits
 from streamrec.feeder.client import AsyncFeed
 from streamrec.feeder.server import Feeder
 from tests.cancellation import cancel_in_every_turn
 from tests.feeder.fake_dataset import FakeDataset
-from tests.feeder.support import eventually
+from tests.feeder.support import eventually, server_settings
 from tests.support import asynchronous
 
 HERE = "127.0.0.1:0"
@@ -42,7 +41,9 @@ async def test_health_follows_the_feeder() -> None:
 
 @asynchronous
 async def test_a_full_feeder_says_so() -> None:
-    async with Feeder({"train": FakeDataset(hang_at=0)}, limits=Limits(clients=1)) as feeder:
+    async with Feeder(
+        {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
+    ) as feeder:
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
             assert await get(bound, "/readyz") == (200, "ok\n")

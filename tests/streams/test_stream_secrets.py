@@ -25,9 +25,9 @@ from streamrec.shard_tools.verify import ShardReport
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import Transport
-from streamrec.wire import Hello
+from streamrec.wire.messages import Hello
 from tests.cli.support import storage_options, streamrec
-from tests.feeder.support import served
+from tests.feeder.support import served, server_settings
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def test_what_cannot_be_opened(wrong: str, seen: list[Any]) -> None:
 def test_a_feeder_and_its_clients(form: Form, seen: list[Any]) -> None:
     settings = validate(DatasetSettings, {"source": form.shards, **form.settings()})
     token = f"{SECRET}-of-the-feeder"
-    with served({}, token=token) as feeder:
+    with served({}, settings=server_settings(token=token)) as feeder:
         dataset = feeder.call(Dataset.open(settings))
         feeder.feeder.datasets["data"] = dataset
         address = f"{feeder.listen('tcp://127.0.0.1:0')}/data"
@@ -264,7 +264,7 @@ def test_descriptions(seen: list[Any]) -> None:
     settings = validate(DaemonSettings, daemon)
     seen += [settings, settings.datasets["d"], json.dumps(effective(settings))]
     seen += [RangeRequest(url, url, 0, 1), ObjectInfo(url), Transport(proxy=url), ShardReport(url)]
-    seen.append(Hello("d", 1, token=SECRET))
+    seen.append(Hello(dataset="d", world_size=1, token=SECRET))
 
 
 def test_a_writer(store: DevStore, seen: list[Any]) -> None:

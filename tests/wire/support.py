@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamrec.wire import (
+from streamrec.wire.messages import (
     BatchMessage,
-    Connection,
     Credit,
     End,
     Fault,
@@ -15,18 +14,18 @@ from streamrec.wire import (
     Message,
     Ping,
     Release,
-    Role,
     Shared,
     Statistics,
     Subscribe,
     Welcome,
 )
+from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CREDIT = 1 << 20
-HELLO = Hello("train", 2, 16, token="t", protocol_versions=(1, 2))
+HELLO = Hello(dataset="train", world_size=2, batch_size=16, token="t", protocol_versions=(1, 2))
 BATCH = BatchMessage(b"what it is", (memoryview(b"abc" * 50), memoryview(b"defg")))
 
 FROM_CLIENT: list[Message] = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import RemoteProtocolError
 from streamrec.kernel import crc32c
-from streamrec.wire import Connection, Role
-from streamrec.wire.messages import Kind
+from streamrec.wire.messages import Hello, Kind
+from streamrec.wire.protocol import Connection, Role
 from tests.wire.support import BATCH, FROM_SERVER, HELLO, feed, joined, pair, plain
 
 pytestmark = pytest.mark.both_kernels
@@ -92,7 +92,7 @@ def test_a_cut_stream_gives_a_prefix_of_its_messages(sizes: list[int], cut: int)
 
 def test_the_first_message_is_small() -> None:
     server = Connection(Role.SERVER)
-    big = HELLO.__class__("x" * 70_000, 1)
+    big = Hello(dataset="x" * 70_000, world_size=1)
     client = Connection(Role.CLIENT)
     with pytest.raises(Exception, match="too large to send"):
         client.send(big)

@@ -5,20 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.wire import (
+from streamrec.wire.messages import (
     BatchMessage,
     Credit,
     End,
     Fault,
     Goaway,
     Hello,
+    Kind,
     Message,
     Ping,
     Pong,
     Subscribe,
     Welcome,
+    decode,
+    encode,
+    kind_of,
 )
-from streamrec.wire.messages import Kind, decode, encode, kind_of
 
 uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
@@ -66,7 +69,13 @@ def test_unknown_fields_are_ignored() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Credit(-1), Credit(1 << 64), Subscribe(1 << 32), Hello("a", 1, token="\ud800"), Ping(-1)],
+    [
+        Credit(-1),
+        Credit(1 << 64),
+        Subscribe(1 << 32),
+        Hello(dataset="a", world_size=1, token="\ud800"),
+        Ping(-1),
+    ],
 )
 def test_what_does_not_fit_is_not_sent(message: Message) -> None:
     with pytest.raises(LocalProtocolError, match="cannot be sent"):

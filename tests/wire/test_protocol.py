@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
-from streamrec.wire import (
+from streamrec.wire.frame import Header, frame_size, trailer
+from streamrec.wire.messages import (
     BatchMessage,
-    Connection,
     Credit,
     End,
     Fault,
@@ -15,14 +15,12 @@ from streamrec.wire import (
     Message,
     Ping,
     Pong,
-    Role,
-    State,
     Subscribe,
     Welcome,
+    encode,
+    kind_of,
 )
-from streamrec.wire.frame import Header, frame_size, trailer
-from streamrec.wire.messages import encode, kind_of
-from streamrec.wire.protocol import MOST_CREDIT, MOST_REPLIES
+from streamrec.wire.protocol import MOST_CREDIT, MOST_REPLIES, Connection, Role, State
 from tests.wire.support import (
     BATCH,
     FINAL,
