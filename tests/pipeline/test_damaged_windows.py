@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from streamrec.errors import DataError
@@ -150,8 +150,15 @@ def cases(draw: st.DrawFn, /, **more: st.SearchStrategy[Any]) -> tuple[Any, ...]
     return shards, damage, order, draw(ways), draw(ways)
 
 
+SHUFFLED = {"shuffle": True, "seed": 0, "shuffle_window": 0, "lanes": 3, "batch_size": 1}
+"""An order in which one lane waits for several epochs for the only record."""
+MOST_EPOCHS = 30
+"""The most epochs, for each step, that a lane of these orders waits for its next record."""
+
+
 @MANY
 @given(cases(batch_size=st.just(1)))
+@example((((0,), (), ()), {}, SHUFFLED, "raise", "counted"))
 def test_what_one_run_has_begun_another_goes_on_with(case: tuple[Any, ...]) -> None:
     """In each lane the order is that of the undamaged shards, less the damaged records."""
     goes_on_in_order(*case)
@@ -164,7 +171,7 @@ async def goes_on_in_order(
     store = store_of(shards, damage)
     dataset = dataset_of(store, shards, order, before)
     expected = oracle(shards, dataset.settings, dataset.lanes)
-    epochs = range(steps_of(shards, order) + 1)  # as many, in a lane of one record
+    epochs = range(MOST_EPOCHS * (steps_of(shards, order) + 1))
     every = [expected.lane(lane, epochs) for lane in range(dataset.lanes)]
     lanes = [[record for record in lane if record[1:] not in damage] for lane in every]
     await dataset.aclose()
