@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
+    from streamrec.pipeline.lane.lane import Source
     from streamrec.pipeline.lane.ordering_stages import Records
     from streamrec.values.columns import Column
 
@@ -124,52 +125,65 @@ class _Columns(Mapping[str, Any]):
 
 
 class FilterStage:
-    """A queue of one lane's spans that threads filter, and of what follows them.
+    """A stage that takes one lane's spans from its source and has threads filter them.
 
     Args:
+        source: The source of the records.
         submit: Gives a span to a thread to filter.
         patience: The number of extents in a row without a kept record after which the lane fails;
             ``None``: never, as the run ends by itself.
     """
 
+    waits_for = "filter"
+
     def __init__(
-        self, submit: Callable[[Records], Future[Records]], patience: int | None = None
+        self,
+        source: Source,
+        submit: Callable[[Records], Future[Records]],
+        patience: int | None = None,
     ) -> None:
+        self._source = source
         self._submit = submit
         self._patience = patience
         self._items: deque[Future[Records] | Coordinates | StreamrecError] = deque()
         self._fruitful: int | None = None
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     @property
-    def full(self) -> bool:
-        """True while nothing more should be put in."""
-        ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
-        return ended or len(self._items) >= MOST_WAITING
-
-    def put(self, item: Records | Coordinates | StreamrecError) -> None:
-        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
-        if isinstance(item, Coordinates | StreamrecError):
-            self._items.append(item)
-        else:
-            self._items.append(self._submit(item))
+    def ended(self) -> bool:
+        """True when no more records will come."""
+        return self._source.ended and not self._items
 
     def pop(self) -> Records | Coordinates | None:
-        """Return the next filtered records or coordinates, if they are ready.
+        """Return the next filtered records, or the coordinates after an epoch's end, if ready.
 
         Raises:
             StreamrecError: The error that ends the lane.
         """
-        item = self._items[0] if self._items else None
-        if isinstance(item, Future):
-            return self._filtered(item) if item.done() else None
-        if isinstance(item, StreamrecError):
-            raise item
+        while True:
+            item = self._items[0] if self._items else None
+            if isinstance(item, Future) and item.done():
+                return self._filtered(item)
+            if isinstance(item, Coordinates):
+                self._items.popleft()
+                return item
+            if isinstance(item, StreamrecError):
+                raise item
+            if not self._fill():
+                return None
+
+    def _fill(self) -> bool:
+        """Give the next records to a thread; return whether there was anything to give."""
+        ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
+        if ended or len(self._items) >= MOST_WAITING:
+            return False
+        try:
+            item = self._source.pop()
+        except StreamrecError as error:
+            self._items.append(error)  # the records being filtered come before it
+            return True
         if item is not None:
-            self._items.popleft()
-        return item
+            self._items.append(item if isinstance(item, Coordinates) else self._submit(item))
+        return item is not None
 
     def _filtered(self, future: Future[Records]) -> Records:
         span = future.result()
