@@ -244,12 +244,14 @@ class Assembler:
         has_sources = self._plan.has_sources
         points = sources if has_sources else lanes
         self._extent_tracker.follow(points)
-        return self._plan.position.at(
-            step,
-            min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
-            lanes,
-            self._extent_tracker.tags(points, lanes),
-            sources,
+        return replace(
+            self._plan.position,
+            step=step,
+            epoch=min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
+            skip=0,
+            lanes=lanes,
+            tags=self._extent_tracker.tags(points, lanes),
+            sources=sources,
         )
 
 

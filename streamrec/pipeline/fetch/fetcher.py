@@ -13,7 +13,6 @@ from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead
-from streamrec.plan.concurrency import Concurrency, Interval
 from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
+    from streamrec.plan.concurrency import Concurrency
     from streamrec.plan.ranges import MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
@@ -316,13 +316,11 @@ class Fetcher:
             await asyncio.sleep(ADJUST_SECONDS)
             now, counts = self._loop.time(), self.counts
             self.concurrency.observe(
-                Interval(
-                    now - before,
-                    counts["bytes_read"] - nbytes,
-                    counts["throttled"] - throttled,
-                    limited=self._limited,
-                    starved=self._starved,
-                )
+                now - before,
+                counts["bytes_read"] - nbytes,
+                counts["throttled"] - throttled,
+                limited=self._limited,
+                starved=self._starved,
             )
             before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
             self._limited, self._starved = False, self._awaited >= 0

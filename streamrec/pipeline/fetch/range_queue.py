@@ -6,12 +6,12 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from streamrec.errors import ObjectChanged
+from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
-from streamrec.pipeline.dataset_index import check_version
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
+from streamrec.stores.base import same_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,24 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["RangeQueue", "RangeRead", "Shards"]
+__all__ = ["RangeQueue", "RangeRead", "Shards", "check_version"]
+
+
+def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
+    """Check that a shard is the version that was indexed.
+
+    Raises:
+        StaleIndex: They differ.
+    """
+    if found.size is not None and found.size != size:
+        what = f"the shard has {found.size} bytes, and had {size} when it was indexed"
+    elif found.etag and etag and not same_version(found.etag, etag):
+        what = f"the shard's version is {found.etag}, and was {etag} when it was indexed"
+    else:
+        return
+    raise StaleIndex(
+        f"the index is stale: {what}; write the index again with `streamrec index`", url=found.url
+    )
 
 
 @dataclass(slots=True)

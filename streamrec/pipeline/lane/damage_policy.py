@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamrec.errors import RecordTooLarge, TruncatedShard
-from streamrec.pipeline.lane.placeholders import missing_from, placeholder_of
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,9 +20,10 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import RangeRead
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.plan.order import Extent
-    from streamrec.values.records import RecordBlock
 
-__all__ = ["DamagePolicy"]
+__all__ = ["DamagePolicy", "missing_from", "placeholder_of"]
+
+_NOTHING = np.empty(0, np.uint8)
 
 
 class DamagePolicy:
@@ -149,3 +153,27 @@ class DamagePolicy:
         self._log.miss(extent, len(missing) - self._inexact)
         self._empty_extents = -1
         return missing
+
+
+def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
+    """Make a placeholder for a damaged span that is exactly one record: a row without bytes."""
+    length = len(damaged.content) - HEADER - FOOTER
+    offsets, lengths = np.array([HEADER]), np.array([length])
+    return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
+
+
+def missing_from(extent: Extent, found: int) -> RecordBlock:
+    """Make placeholders for the extent's records that were not found before its end.
+
+    Args:
+        extent: An extent whose records an index counts.
+        found: The number in the shard of the first record that was not found.
+    """
+    assert extent.end is not None
+    assert extent.records is not None
+    begin = extent.first_record + extent.skip
+    first = max(begin, found)
+    count = max(0, begin + extent.records - first)
+    nothing = np.zeros(count, np.int64)
+    base = extent.end - HEADER - FOOTER
+    return RecordBlock(_NOTHING, nothing + HEADER, nothing, extent.shard, first, base, lost=True)

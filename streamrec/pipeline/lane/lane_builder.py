@@ -15,7 +15,7 @@ from streamrec.pipeline.lane.damage_policy import DamagePolicy
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.mix_source import Component, Mix
-from streamrec.pipeline.lane.open_shards import OpenShard, OpenShards
+from streamrec.pipeline.lane.open_shards import OpenShards
 from streamrec.pipeline.lane.ordering_stages import InOrder, Stage, WindowShuffle
 from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.quarantine import marks_placeholders
@@ -131,19 +131,18 @@ class LaneBuilder:
         if not plan.has_sources:
             return self._reader(j)
         feeds = range(j, len(plan.feeds), len(plan.own_lanes))
-        readers = zip(map(self._reader, feeds), start.sources, feeds, strict=True)
+        readers = [self._reader(feed) for feed in feeds]
         if plan.turns is not None:
-            open_shards = [
-                OpenShard(reader, point, partial(plan.epoch_of, feed))
-                for reader, point, feed in readers
-            ]
             end = None if plan.end_epoch is None else plan.lane_end(lane)
-            return OpenShards(open_shards, plan.turns, lane, start, end)
+            epochs_of = [partial(plan.epoch_of, feed) for feed in feeds]
+            return OpenShards(readers, epochs_of, plan.turns, lane, start, end)
         assert plan.components is not None
         assert plan.draws is not None
         parts = [
             Component(name, reader, point, plan.epoch(feed))
-            for name, (reader, point, feed) in zip(plan.components.names, readers, strict=True)
+            for name, reader, point, feed in zip(
+                plan.components.names, readers, start.sources, feeds, strict=True
+            )
         ]
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted
         return Mix(parts, plan.draws, lane, start, plan.lane_end(lane), ends=exhausted)

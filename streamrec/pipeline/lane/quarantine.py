@@ -69,17 +69,11 @@ class CorruptionLog:
         Raises:
             CorruptBudgetExceeded: The run has skipped more than the budget allows.
         """
-        self._records += damaged.records
         self._bytes += len(damaged.content) + damaged.unread
-        self.met += damaged.records
+        is_new = self._count((shard, damaged.offset), damaged.records)
         self._log(shard, damaged)
-        key = shard, damaged.offset
-        is_new = key not in self._known
-        if is_new:
-            self._known.add(key)
-            self._different += damaged.records
-        if damaged.records and self._exceeded:
-            raise self._error(shard, damaged.offset, damaged.record, damaged.fault.message)
+        if damaged.records:
+            self._check(shard, damaged.offset, damaged.record, damaged.fault.message)
         if self._sink is None or not is_new:
             return None
         self._quarantined += 1
@@ -93,12 +87,7 @@ class CorruptionLog:
         """
         if records <= 0:
             return
-        self._records += records
-        self.met += records
-        key = extent.shard, ~extent.begin
-        if key not in self._known:
-            self._known.add(key)
-            self._different += records
+        self._count((extent.shard, ~extent.begin), records)
         url = masked(self._urls[extent.shard])
         log.warning(
             "%s: the chunk at byte %d lacks %d more records; they are skipped",
@@ -106,13 +95,8 @@ class CorruptionLog:
             extent.begin,
             records,
         )
-        if self._exceeded:
-            raise self._error(
-                extent.shard,
-                extent.begin,
-                extent.first_record,
-                f"{records} more are missing from the chunk that begins there",
-            )
+        last = f"{records} more are missing from the chunk that begins there"
+        self._check(extent.shard, extent.begin, extent.first_record, last)
 
     def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
         """Make the error for an endless lane that would never deliver anything."""
@@ -137,24 +121,34 @@ class CorruptionLog:
         if self._sink is not None:
             self._sink.close()
 
-    @property
-    def _exceeded(self) -> bool:
-        """True if more records are damaged than the budget allows."""
-        if isinstance(self._budget, int):  # each damaged record counts once, however often read
-            return self._different > self._budget
-        return self._records > self._budget * max(FEW, self.met)
+    def _count(self, key: tuple[int, int], records: int) -> bool:
+        """Count skipped records; return whether those of this key are met for the first time."""
+        self._records += records
+        self.met += records
+        is_new = key not in self._known
+        if is_new:
+            self._known.add(key)
+            self._different += records
+        return is_new
 
-    def _error(self, shard: int, offset: int, record: int, last: str) -> CorruptBudgetExceeded:
-        return CorruptBudgetExceeded(
-            f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
-            f"{self._budget} allows to skip; the last one: {last}; replace the damaged "
-            "shards, or raise the budget",
-            url=self._urls[shard],
-            offset=offset,
-            record=record,
-            skipped_records=self._records,
-            skipped_bytes=self._bytes,
-        )
+    def _check(self, shard: int, offset: int, record: int, last: str) -> None:
+        """Raise an error if more records are damaged than the budget allows."""
+        # Of a number of records, each damaged one counts once, however often it is read.
+        if isinstance(self._budget, int):
+            exceeded = self._different > self._budget
+        else:
+            exceeded = self._records > self._budget * max(FEW, self.met)
+        if exceeded:
+            raise CorruptBudgetExceeded(
+                f"{self._records} damaged records ({self._bytes} bytes) are more than "
+                f"corrupt_budget={self._budget} allows to skip; the last one: {last}; replace the "
+                "damaged shards, or raise the budget",
+                url=self._urls[shard],
+                offset=offset,
+                record=record,
+                skipped_records=self._records,
+                skipped_bytes=self._bytes,
+            )
 
     def _log(self, shard: int, damaged: DamagedSpan) -> None:
         count = "1 record" if damaged.exact else "an unknown number of records"
