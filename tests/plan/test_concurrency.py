@@ -128,7 +128,8 @@ def test_what_else_keeps_it_as_it_is(interval: Interval, reason: str) -> None:
 
 
 def test_a_growth_that_was_of_no_use_is_given_back_and_not_soon_repeated() -> None:
-    controller, same = Concurrency(40, 100), {"seconds": 0.25, "nbytes": 100 * MB}
+    same: Interval = {"seconds": 0.25, "nbytes": 100 * MB}
+    controller = Concurrency(40, 100)
     limits = []
     for _ in range(400):
         controller.observe(**same)
