@@ -10,13 +10,11 @@ def scan(
     begin: int,
     end: int,
     check_crc: bool,
-    large: int,
     offsets: Any,
     lengths: Any,
     /,
 ) -> tuple[int, int, int, int]: ...
 def frame(rows: Rows, out: Any, /) -> None: ...
-def corrupt_row(rows: Rows, large: int, /) -> int: ...
 def gather(rows: Rows, values: Any, offsets: Any, /) -> None: ...
 def interleave(
     lane_count: int, runs: tuple[Run, ...], keys: Any, memory: tuple[Any, ...], /
