@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
+from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
-from streamrec.pipeline.batch.batcher import empty_chunk
+from streamrec.flow.work_sharing import WorkSharing
+from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
+from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
-from streamrec.pipeline.stages import Decoding
+from streamrec.pipeline.fetch.fetcher import Fetcher, OpensStores
+from streamrec.pipeline.fetch.inflater import Inflater
+from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
+from streamrec.pipeline.fetch.range_queue import RangeQueue
+from streamrec.pipeline.lane.lane_builder import LaneBuilder
+from streamrec.plan.concurrency import MOST, START, Concurrency
+from streamrec.plan.ranges import LaneRanges
 from streamrec.plan.window import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from collections.abc import Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from streamrec.errors import StreamrecError
+    from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.lane.lane import Lane
+    from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.run_plan import RunPlan
-    from streamrec.pipeline.stages import Stages
     from streamrec.plan.position import Position
+    from streamrec.values.batch import Batch
 
-__all__ = ["Assembler"]
+__all__ = ["THREADS", "Assembler", "Decoding"]
 
+THREADS = min(4, os.cpu_count() or 1)
+"""The number of decoding threads."""
 MOST_TOGETHER = 256
 """The most records that are sent together in a stream of single records."""
 LONGEST_TURN = 0.005
@@ -31,39 +48,87 @@ LONGEST_TURN = 0.005
 RAISE = "check what this machine is busy with, or raise stall_timeout"
 
 
+class Decoding(NamedTuple):
+    """A batch that is being decoded."""
+
+    batch: Future[Batch]
+    used: int
+    """Bytes of its records' frames."""
+
+
 class Assembler:
-    """The assembler of a run's batches, which also runs the stages before it.
+    """The stages of a run from the plan's position on, and the assembler of their batches.
 
     Args:
         plan: The plan of the run.
         shards: The shards' names and the facts about them.
-        stages: The run's stages.
-        threads: Decode the batches.
+        stores: The stores of the shards.
+        threads: Decode batches, filter and pack.
+        corruption_log: The log of skipped damage; ``None``: damage ends the run.
+        allocate: Allocates the columns of batches; by default the decoder does.
     """
 
     def __init__(
-        self, plan: RunPlan, shards: Shards, stages: Stages, threads: ThreadPoolExecutor
+        self,
+        plan: RunPlan,
+        shards: Shards,
+        stores: OpensStores,
+        threads: ThreadPoolExecutor,
+        corruption_log: CorruptionLog | None,
+        allocate: Allocate | None,
     ) -> None:
         self.sent = plan.position
         """The position behind the last batch that was sent."""
         self._plan = plan
         self._shards = shards
-        self._stages = stages
         self._threads = threads
-        self._batcher = stages.batcher
+        self._lanes: list[Lane] = []
+        settings = plan.settings
+        feeds = [_feed(plan, shards, feed) for feed in range(len(plan.feeds))]
+        self.fetcher = _fetcher(plan, shards, stores, feeds, self._lanes)
+        inflating = [feed for feed in feeds if isinstance(feed, InflatingQueue)]
+        self.inflater = Inflater(self.fetcher, inflating, plan.memory) if inflating else None
+        """``None``: no shard is compressed."""
+        self.decoder = _decoder(plan, shards, threads, allocate)
+        self._builder = LaneBuilder(
+            plan, shards, self.fetcher, corruption_log, threads, self.decoder
+        )
+        self._lanes += map(self._builder.lane, range(len(plan.own_lanes)))
+        skip = plan.position.skip if plan.by_record is None else 0
+        self._batcher = Batcher(self._lanes, skip, ordered=settings.ordered)
+        most = None if settings.prefetch == "auto" else settings.prefetch
+        self.channel = Channel[Decoding](plan.memory.waiting, most)
         self._extent_tracker = ExtentTracker(plan, shards)
         self._padding_row = empty_chunk()
         self._yield_at = 0.0
 
+    def close(self) -> None:
+        """Release all that is in no batch yet; a second call does nothing."""
+        if self.inflater is not None:
+            self.inflater.close()
+        self.fetcher.close()
+        # Otherwise reference cycles would hold the memory until the garbage collector runs.
+        self._lanes.clear()
+        self._batcher.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the stages' counters and current sizes."""
+        return {
+            "batches_ready": len(self.channel),
+            **self.fetcher.statistics(),
+            **(self.inflater.statistics() if self.inflater else {}),
+            "refetched": self.fetcher.counts["refetched"],
+            **self._builder.left_out(),
+        }
+
     async def run(self) -> None:
         """Fill the channel, and close it with the first cause of a failure."""
-        stages = self._stages
         tasks = [
             asyncio.create_task(self._assemble(), name="streamrec-assemble"),
-            asyncio.create_task(stages.fetcher.run(), name="streamrec-fetch"),
+            asyncio.create_task(self.fetcher.run(), name="streamrec-fetch"),
         ]
-        if stages.inflater is not None:
-            tasks.append(asyncio.create_task(stages.inflater.run(), name="streamrec-inflate"))
+        if self.inflater is not None:
+            tasks.append(asyncio.create_task(self.inflater.run(), name="streamrec-inflate"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -71,7 +136,7 @@ class Assembler:
             self._padding_row = empty_chunk()
         failures = [task.exception() for task in tasks if not task.cancelled()]
         failure = next((failure for failure in failures if failure), None)
-        await stages.channel.close(_first_cause(failure))
+        await self.channel.close(_first_cause(failure))
 
     async def _assemble(self) -> None:
         plan = self._plan
@@ -106,35 +171,33 @@ class Assembler:
     async def _gather(self, wanted: int) -> None:
         """Merge until ``wanted`` rows are pending, or all lanes have ended."""
         while (lane := self._batcher.gather(wanted)) >= 0:
-            waited_for = (
-                [self._stages.lanes[lane]] if self._plan.settings.ordered else self._stages.lanes
-            )
+            waited_for = [self._lanes[lane]] if self._plan.settings.ordered else self._lanes
             for error in (lane.error for lane in waited_for):
                 if error is not None:
                     raise error
             await self._wait_for(lane)
 
     async def _wait_for(self, lane: int) -> None:
-        if self._stages.inflater is not None:
-            self._stages.inflater.wake()
+        if self.inflater is not None:
+            self.inflater.wake()
         try:
             async with asyncio.timeout(self._plan.settings.stall_timeout):
                 feed = self._feed_of(lane)
-                await self._stages.fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
+                await self.fetcher.wait_for(feed, or_others=not self._plan.settings.ordered)
         except TimeoutError:
             raise self._stalled(lane) from None
 
     def _feed_of(self, lane: int) -> int:
         """Return the index of the feed of the lane's next record."""
-        return lane + self._stages.lanes[lane].component * len(self._stages.lanes)
+        return lane + self._lanes[lane].component * len(self._lanes)
 
     def _stalled(self, lane: int) -> StreamrecError:
         """Make the error that names the stage that the lane waits for."""
-        feeds, seconds = self._stages.fetcher.feeds, self._plan.settings.stall_timeout
+        feeds, seconds = self.fetcher.feeds, self._plan.settings.stall_timeout
         stored = (feed.stored for feed in (feeds[self._feed_of(lane)], *feeds))
         read = next(filter(None, stored), None)
         url = self._shards.urls[read.shard] if read else None
-        if (stage := self._stages.lanes[lane].waits_for) != "fetch":
+        if (stage := self._lanes[lane].waits_for) != "fetch":
             what = url if stage == "decompress" else stage
             return Stalled(f"{what} stands still for {seconds:g} s; {RAISE}", stage=stage)
         return StoreUnavailable(
@@ -166,11 +229,11 @@ class Assembler:
             padding = (self._plan.batch_size or 0) - rows
         chunk = chunk if rows else self._padding_row
         used = chunk.nbytes + FRAME_OVERHEAD * rows
-        size = self._stages.decoder.size(chunk)
-        await self._stages.channel.wait_for_room(size)
-        decoding = self._threads.submit(self._stages.decoder.decode, chunk, position, padding, rows)
+        size = self.decoder.size(chunk)
+        await self.channel.wait_for_room(size)
+        decoding = self._threads.submit(self.decoder.decode, chunk, position, padding, rows)
         del chunk  # the thread has the last reference: decoding frees the ranges
-        await self._stages.channel.send(Decoding(decoding, used), size)
+        await self.channel.send(Decoding(decoding, used), size)
         self.sent = behind
 
     def _position(self, step: int) -> Position:
@@ -181,13 +244,74 @@ class Assembler:
         has_sources = self._plan.has_sources
         points = sources if has_sources else lanes
         self._extent_tracker.follow(points)
-        return self._plan.position.at(
-            step,
-            min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
-            lanes,
-            self._extent_tracker.tags(points, lanes),
-            sources,
+        return replace(
+            self._plan.position,
+            step=step,
+            epoch=min(lanes["extent"].tolist()) if has_sources else self._extent_tracker.epoch,
+            skip=0,
+            lanes=lanes,
+            tags=self._extent_tracker.tags(points, lanes),
+            sources=sources,
         )
+
+
+def _decoder(
+    plan: RunPlan, shards: Shards, threads: ThreadPoolExecutor, allocate: Allocate | None
+) -> Decoder:
+    features: Any = plan.settings.features
+    return Decoder(
+        features,
+        shards.urls,
+        single=plan.batch_size is None or plan.settings.pack is not None,
+        share=WorkSharing(threads, THREADS - 1).share,
+        functions=plan.functions,
+        masks=plan.keeps_placeholders,
+        components=plan.components,
+        allocate=allocate,
+    )
+
+
+def _fetcher(
+    plan: RunPlan,
+    shards: Shards,
+    stores: OpensStores,
+    feeds: Sequence[RangeQueue],
+    lanes: Sequence[Lane],
+) -> Fetcher:
+    settings = plan.settings
+    most = MOST if settings.max_concurrency == "auto" else settings.max_concurrency
+    return Fetcher(
+        shards,
+        stores,
+        feeds,
+        lanes,
+        plan.memory,
+        concurrency=Concurrency(max(START, len(feeds)), most),
+        stall_timeout=settings.stall_timeout,
+        random=Random(),
+    )
+
+
+def _feed(plan: RunPlan, shards: Shards, feed: int) -> RangeQueue:
+    """Make the queue of a feed's ranges, and expect the version that the position was in."""
+    (order, lane), tags = plan.feeds[feed], plan.position.tags
+    extent, offset = plan.points[feed].item()[:2]
+    tag = tags.T.item(feed) if tags.size else 0
+    if tag:
+        shards.expected_tags[order.extent(lane, extent).shard] = tag
+    setting, size = plan.settings.compression, plan.memory.first_range
+    planner = LaneRanges(
+        plan.extents(feed, extent),
+        shards.sizes,
+        order.reach(lane),
+        offset=offset if offset and setting == "none" else None,
+        probes=offset > 0 and setting == "auto",
+    )
+    if setting == "none":
+        return RangeQueue(planner, size)
+    return InflatingQueue(
+        planner, size, shards=shards, setting=setting, skip=offset, piece_size=size
+    )
 
 
 def _first_cause(failure: BaseException | None) -> BaseException | None:

@@ -7,23 +7,28 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 from streamrec.config.memory_budget import record_limit
-from streamrec.errors import ConfigError, StoreUnavailable
+from streamrec.errors import ConfigError, ObjectNotFound, StaleIndex, StoreUnavailable
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import infer_features
-from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.index import LARGEST, Index, index_url
 from streamrec.masking import masked
-from streamrec.pipeline.dataset_index import load_index
+from streamrec.pipeline.fetch.range_queue import check_version
 from streamrec.pipeline.sample import first_records
+from streamrec.plan.fingerprint import relative_names
+from streamrec.stores.base import ObjectInfo, bare_url
+from streamrec.stores.read_range import read_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from streamrec.config import DatasetSettings
-    from streamrec.formats.shards.index import Index
-    from streamrec.stores.base import ObjectInfo
+    from streamrec.formats.shards.index import ShardEntry
     from streamrec.stores.open import Stores
 
-__all__ = ["indexed_settings", "read_index", "with_inferred_features"]
+__all__ = ["indexed_settings", "load_index", "read_index", "with_inferred_features"]
+
+FIRST = 1 << 16
+"""Bytes that are asked for before the size is known; most indices are no larger."""
 
 
 async def read_index(
@@ -42,7 +47,55 @@ async def read_index(
     """
     url = index_url([found.url for found in objects]) if named is True else named
     async with _limit(settings, "reading the index", url):
-        return await load_index(stores, named, objects)
+        return await load_index(stores, url, objects)
+
+
+async def load_index(stores: Stores, url: str, objects: Sequence[ObjectInfo]) -> Index:
+    """Read an index and select the entries of these shards, in their order.
+
+    Args:
+        stores: The stores, one of which has the index.
+        url: The index's URL.
+        objects: The shards.
+
+    Raises:
+        ObjectNotFound: There is no index.
+        MalformedIndex: It cannot be read.
+        StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
+    """
+    try:
+        index = Index.parse(await _read(stores, url), url=url)
+    except ObjectNotFound:
+        raise ObjectNotFound(
+            "there is no index; write one with `streamrec index`, or set index to its URL",
+            url=url,
+        ) from None
+    names = relative_names([bare_url(found.url) for found in objects])
+    entries = (_entry(index, name, found) for name, found in zip(names, objects, strict=True))
+    return Index(tuple(entries))
+
+
+def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
+    entry = index.get(name)
+    if entry is None:
+        raise StaleIndex(
+            f"the index has no shard of this name ({name}); write the index again with "
+            "`streamrec index`",
+            url=found.url,
+        )
+    check_version(found, entry.size, entry.etag)
+    return entry
+
+
+async def _read(stores: Stores, url: str) -> bytes:
+    """Read the whole object: its first bytes, which come with its size, and then the rest."""
+    store = stores.store_for(url)
+    data, info = await read_range(store, ObjectInfo(url), 0, FIRST)
+    size = min(info.size or 0, LARGEST + 1)
+    if len(data) == size:
+        return data.tobytes()
+    rest, _ = await read_range(store, info, len(data), size)
+    return data.tobytes() + rest.tobytes()
 
 
 def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:

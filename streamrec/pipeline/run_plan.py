@@ -54,21 +54,6 @@ class RunPlan:
     """The draws of a mix; ``None``: nothing is mixed."""
     components: Components | None = None
     """The components of a mix; ``None``: nothing is mixed."""
-    is_suspicious: bool = False
-    """True if the run has begun again since a payload was corrupt."""
-
-    @property
-    def checks_late(self) -> bool:
-        """True if the decoder checks large payloads, in place of the record readers.
-
-        If one is corrupt, the run begins again before its batch, with ``is_suspicious``. So this is
-        for runs that can begin again, and in which no stage before the decoder uses payloads.
-        """
-        settings = self.settings
-        if settings.on_corrupt != "raise" or not settings.ordered or self.is_suspicious:
-            return False
-        reads_before = self.functions.filter is not None or settings.pack is not None
-        return settings.check_crc and not reads_before
 
     @cached_property
     def by_record(self) -> RecordRun | None:

@@ -6,9 +6,8 @@ Pure: its user reports what happened; it keeps the limit and the reason for it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-__all__ = ["MOST", "START", "Concurrency", "Interval"]
+__all__ = ["MOST", "START", "Concurrency"]
 
 START = 64
 """Requests at the start. From a store with 50 ms to the first byte and 60 MB/s a connection, a
@@ -26,21 +25,6 @@ SETTLING = 2
 HOLD = 8
 """Intervals without a change after one that brought nothing; doubled each time."""
 LONGEST_HOLD = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The events since the last observation."""
-
-    seconds: float
-    nbytes: int
-    """Bytes that arrived."""
-    throttled: int = 0
-    """Answers in which the store asked to slow down."""
-    limited: bool = True
-    """``True`` if only the limit held another request back."""
-    starved: bool = True
-    """``True`` if the consumer had to wait for bytes."""
 
 
 class Concurrency:
@@ -65,18 +49,34 @@ class Concurrency:
     def __repr__(self) -> str:
         return f"<Concurrency {self.limit} of {self._most}: {self.reason}>"
 
-    def observe(self, interval: Interval) -> None:
-        """Change the limit, or leave it, after an interval."""
-        if interval.throttled:
+    def observe(
+        self,
+        seconds: float,
+        nbytes: int,
+        throttled: int = 0,
+        *,
+        limited: bool = True,
+        starved: bool = True,
+    ) -> None:
+        """Change the limit, or leave it, after an interval.
+
+        Args:
+            seconds: The interval's length.
+            nbytes: Bytes that arrived.
+            throttled: Answers in which the store asked to slow down.
+            limited: Whether only the limit held another request back.
+            starved: Whether the consumer had to wait for bytes.
+        """
+        if throttled:
             self._shrink()
-        elif not interval.starved:
+        elif not starved:
             self._leave("the consumer has what it needs")
-        elif not interval.limited:
+        elif not limited:
             self._leave("the buffers are full, or nothing is left to ask for")
         elif self._quiet:
             self._quiet -= 1
         else:
-            self._judge(interval.nbytes / interval.seconds)
+            self._judge(nbytes / seconds)
 
     def _shrink(self) -> None:
         self.limit = max(self._fewest, int(self.limit * SHRINKAGE))

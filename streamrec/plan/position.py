@@ -112,27 +112,6 @@ class Position:
     def __hash__(self) -> int:
         return hash((self.fingerprint, self.step, self.rank, self.world_size, self.skip))
 
-    def at(
-        self,
-        step: int,
-        epoch: int,
-        lanes: Structured,
-        tags: Numbers,
-        sources: Structured = _NO_SOURCES,
-    ) -> Position:
-        """Return the position of this rank in this run at another step, with those arrays."""
-        return Position(
-            self.fingerprint,
-            step,
-            self.rank,
-            self.world_size,
-            self.run_epoch,
-            epoch,
-            lanes,
-            tags,
-            sources=sources,
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, a few KB at most."""
         common = {

@@ -165,7 +165,7 @@ async def test_the_ramp_gives_the_first_batch_after_one_round_trip(
     dataset = dataset_over(store, known=True, batch_size=32, memory_budget="1GiB")
     run = dataset.run(rank=0, world_size=1, batch_size=32, position=None)
     async with run:
-        loop = run._stages.fetcher._loop
+        loop = run._assembler.fetcher._loop
         started = loop.time()
         await run.receive()
         assert loop.time() - started < 0.06, "50 ms to the first byte, and 0.5 MB at 60 MB/s"

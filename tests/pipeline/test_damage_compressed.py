@@ -176,7 +176,7 @@ def test_what_follows_an_intact_stream_is_lost(tmp_path: Path, kind: Compression
 
 def test_an_attack_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "streamrec.pipeline.fetch.lane_inflater.Decompressor",
+        "streamrec.pipeline.fetch.inflating_queue.Decompressor",
         lambda kind, url: Decompressor(kind, url=url, ratio=50, free=1 << 20),
     )
     store = ScriptedStore({"s": pack("gzip", frame(bytes(30 << 20)))})

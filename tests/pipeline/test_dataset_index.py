@@ -16,7 +16,7 @@ from streamrec.errors import (
 )
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.dataset_index import load_index
+from streamrec.pipeline.dataset_opening import load_index
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index
@@ -141,7 +141,7 @@ def test_a_small_index_takes_one_request() -> None:
 
 
 def test_a_large_one_takes_two_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.pipeline.dataset_index.FIRST", 32)
+    monkeypatch.setattr("streamrec.pipeline.dataset_opening.FIRST", 32)
     assert load([]).asked == [("i", 0, 32, None), ("i", 32, len(DATA), '"v1"')]
 
 

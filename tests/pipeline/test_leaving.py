@@ -73,8 +73,8 @@ def new_run(dataset: Dataset) -> Run:
 
 def held(run: Run) -> int:
     """Return the bytes that a run holds: ranges, decompressed data and columns."""
-    pools = [run._stages.fetcher.pool, run._stages.decoder._memory._pool]
-    pools += [] if run._stages.inflater is None else [run._stages.inflater.pool]
+    pools = [run._assembler.fetcher.pool, run._assembler.decoder._memory._pool]
+    pools += [] if run._assembler.inflater is None else [run._assembler.inflater.pool]
     return sum(pool.in_use + pool.idle for pool in pools)
 
 
@@ -173,7 +173,7 @@ async def test_a_halt_is_not_cut_short(tmp_path: Path) -> None:
         await run.receive()
         await cancel_in_every_turn(run.halt())
         assert not working() - {"streamrec-decode_0", "streamrec-decode_1"}
-        assert run._stages.fetcher.pool.idle == 0
+        assert run._assembler.fetcher.pool.idle == 0
         end = await run.halt()
         assert end is not None
         while run.position.step < end.step:

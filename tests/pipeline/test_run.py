@@ -186,8 +186,8 @@ async def test_a_run_that_is_left_leaves_no_memory(
     run = dataset.run(rank=0, world_size=1, batch_size=4, position=None)
     async with run:
         kept = await run.receive()
-    pool = weakref.ref(run._stages.fetcher.pool)
-    assert run._stages.fetcher.pool.idle == 0
+    pool = weakref.ref(run._assembler.fetcher.pool)
+    assert run._assembler.fetcher.pool.idle == 0
     del run, kept
     gc.collect()
     assert pool() is None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -16,20 +16,22 @@ from streamrec.plan.concurrency import (
     SETTLING,
     START,
     Concurrency,
-    Interval,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MB = 10**6
-INTERVALS = st.builds(
-    Interval,
-    seconds=st.floats(0.01, 10),
-    nbytes=st.integers(0, 10**10),
-    throttled=st.integers(0, 3),
-    limited=st.booleans(),
-    starved=st.booleans(),
+Interval = dict[str, Any]
+"""The events of an interval, as arguments of ``observe``."""
+INTERVALS = st.fixed_dictionaries(
+    {
+        "seconds": st.floats(0.01, 10),
+        "nbytes": st.integers(0, 10**10),
+        "throttled": st.integers(0, 3),
+        "limited": st.booleans(),
+        "starved": st.booleans(),
+    }
 )
 
 
@@ -52,14 +54,15 @@ class Link:
         rate = min(limit * self.range_bytes / request, self.whole)
         refused = max(0.0, rate / self.range_bytes - self.most_requests)
         got = rate - refused * self.range_bytes
-        return Interval(seconds, int(got * seconds), throttled=int(refused * seconds + 0.999))
+        throttled = int(refused * seconds + 0.999)
+        return {"seconds": seconds, "nbytes": int(got * seconds), "throttled": throttled}
 
 
 def play(link: Link, start: int = START, most: int = MOST, looks: int = 200) -> list[int]:
     """Return the limits after each look at a store."""
     controller, limits = Concurrency(start, most), []
     for _ in range(looks):
-        controller.observe(link.interval(controller.limit))
+        controller.observe(**link.interval(controller.limit))
         limits.append(controller.limit)
     return limits
 
@@ -95,37 +98,41 @@ def test_a_store_that_refuses_is_asked_less_until_it_answers() -> None:
 def test_a_storm_halves_at_once_and_recovers_later() -> None:
     controller = Concurrency(64, MOST)
     for _ in range(2):
-        controller.observe(Interval(0.25, 0, throttled=5))
+        controller.observe(0.25, 0, throttled=5)
     assert controller.limit == 30
     assert controller.reason == "the store asked to slow down"
     link = Link(0.05, 60 * MB, 4000 * MB)
     for _ in range(HOLD):
-        controller.observe(link.interval(controller.limit))
+        controller.observe(**link.interval(controller.limit))
     assert controller.limit == 30
     for _ in range(40):
-        controller.observe(link.interval(controller.limit))
+        controller.observe(**link.interval(controller.limit))
     assert controller.limit >= 64
 
 
 @pytest.mark.parametrize(
     ("interval", "reason"),
     [
-        (Interval(0.25, MB, starved=False), "the consumer has what it needs"),
-        (Interval(0.25, MB, limited=False), "the buffers are full, or nothing is left to ask for"),
+        ({"seconds": 0.25, "nbytes": MB, "starved": False}, "the consumer has what it needs"),
+        (
+            {"seconds": 0.25, "nbytes": MB, "limited": False},
+            "the buffers are full, or nothing is left to ask for",
+        ),
     ],
 )
 def test_what_else_keeps_it_as_it_is(interval: Interval, reason: str) -> None:
     controller = Concurrency(20, 100)
     for _ in range(10):
-        controller.observe(interval)
+        controller.observe(**interval)
         assert (controller.limit, controller.reason) == (20, reason)
 
 
 def test_a_growth_that_was_of_no_use_is_given_back_and_not_soon_repeated() -> None:
-    controller, same = Concurrency(40, 100), Interval(0.25, 100 * MB)
+    same: Interval = {"seconds": 0.25, "nbytes": 100 * MB}
+    controller = Concurrency(40, 100)
     limits = []
     for _ in range(400):
-        controller.observe(same)
+        controller.observe(**same)
         limits.append(controller.limit)
     assert set(limits) == {40, 50}
     probes = [i for i in range(1, 400) if limits[i - 1] < limits[i]]
@@ -137,7 +144,7 @@ def test_a_growth_that_was_of_no_use_is_given_back_and_not_soon_repeated() -> No
 def test_the_cap_is_named() -> None:
     controller = Concurrency(64, 70)
     for n in range(20):
-        controller.observe(Interval(0.25, (n + 1) * 100 * MB))
+        controller.observe(0.25, (n + 1) * 100 * MB)
     assert (controller.limit, controller.reason) == (70, "max_concurrency")
 
 
@@ -146,10 +153,10 @@ def test_it_stays_within_its_bounds(start: int, most: int, trace: Sequence[Inter
     controller = Concurrency(start, most)
     for interval in trace:
         before = controller.limit
-        controller.observe(interval)
+        controller.observe(**interval)
         assert min(FEWEST, start, most) <= controller.limit <= most
         assert controller.reason
-        if interval.throttled:
+        if interval["throttled"]:
             assert controller.limit <= before
-        if not interval.throttled and not (interval.starved and interval.limited):
+        if not interval["throttled"] and not (interval["starved"] and interval["limited"]):
             assert controller.limit == before

@@ -75,16 +75,6 @@ def test_round_trip_through_json(position: Position) -> None:
     assert np.array_equal(again.lanes, position.lanes)
 
 
-@given(positions(), st.data())
-def test_another_step_of_the_same_run(position: Position, data: st.DataObject) -> None:
-    """Everything that says which run it is stays."""
-    other = data.draw(positions(position.world_size, position.rank, position.components))
-    step, epoch = data.draw(NUMBERS), data.draw(EPOCHS)
-    arrays: dict[str, Any] = {"lanes": other.lanes, "tags": other.tags, "sources": other.sources}
-    moved = replace(position, step=step, epoch=epoch, skip=0, **arrays)
-    assert position.at(step, epoch, **arrays) == moved
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -22,25 +22,19 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
-from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, fresh
 from streamrec.masking import masked
 from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes
-    from streamrec.values.records import RecordRows
 
-__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "frame"]
+__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-
-LARGE = 32 << 10
-"""The payload size, in bytes, from which on the decoding threads check the CRC, which spares the
-event loop a pass over the payload. For smaller ones the second call costs the threads more than it
-spares the loop."""
 
 SHARE = 1 << 20
 """Bytes that are allocated at once for a record that straddles views."""
@@ -54,11 +48,6 @@ def frame(payload: Bytes) -> bytes:
     length = _LENGTH.pack(len(payload))
     crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
     return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
-
-
-def corrupt_row(rows: RecordRows) -> int:
-    """Return the first row that a scanner left unchecked and whose CRC does not match; else -1."""
-    return kernel.corrupt_row(rows, LARGE)
 
 
 class DamagedSpan(NamedTuple):
@@ -94,7 +83,6 @@ class FrameScanner:
         url: The shard, for errors.
         shard: The shard's number in the dataset, for blocks.
         check_crc: Check both CRCs of every record; else neither.
-        leaves_large: Leave it to :func:`corrupt_row` to check payloads of ``LARGE`` bytes or more.
         offset: The byte of the shard at which the first view begins, which is that of a frame.
         ordinal: The number, in the shard, of the record there.
         allocate: A function that gives the memory for a record that straddles views.
@@ -110,7 +98,6 @@ class FrameScanner:
         url: str,
         shard: int = 0,
         check_crc: bool = True,
-        leaves_large: bool = False,
         offset: int = 0,
         ordinal: int = 0,
         allocate: Allocate = fresh,
@@ -121,7 +108,6 @@ class FrameScanner:
         self.url = url
         self.shard = shard
         self._check_crc = check_crc
-        self._large = LARGE if leaves_large else MAX_NEEDED
         self.offset = offset
         """The byte of the shard at which the next record's frame begins."""
         self.ordinal = ordinal
@@ -270,7 +256,7 @@ class FrameScanner:
         Returns:
             The first byte not consumed, and the size of the incomplete frame there (0: unknown).
         """
-        found = kernel.scan_frames(buffer, begin, end, self._check_crc, self._large)
+        found = kernel.scan_frames(buffer, begin, end, self._check_crc)
         if end - begin > self._most:
             found = self._before_too_large(found)
         base = self.offset - begin

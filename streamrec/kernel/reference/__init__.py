@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from streamrec.kernel.reference.examples import Parser
 from streamrec.kernel.reference.frames import (
-    corrupt_row,
     crc32c,
     frame_records,
     masked_crc32c,
@@ -18,7 +17,6 @@ from streamrec.kernel.reference.rows import gather
 
 __all__ = [
     "Parser",
-    "corrupt_row",
     "crc32c",
     "frame_records",
     "gather",

@@ -4,25 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-__all__ = ["Consumer", "Demand", "Turns"]
-
-
-class Turns(NamedTuple):
-    """The turns of one feed of a lane that reads some of each of its feeds in turn."""
-
-    feeds: int
-    """The number of the lane's feeds."""
-    away: int
-    """The number of turns until this feed's; 0 if it is its turn."""
-    taken: int
-    """Bytes that the present turn has given."""
-    size: float
-    """The approximate bytes of a turn."""
-
-    def until(self, nbytes: float) -> float:
-        """Estimate the bytes that the lane takes before it has taken ``nbytes`` of the feed."""
-        rounds, rest = divmod(nbytes + (0 if self.away else self.taken), self.size)
-        return max(0.0, (rounds * self.feeds + self.away) * self.size + rest - self.taken)
+__all__ = ["Consumer", "Demand"]
 
 
 class Demand(NamedTuple):
@@ -36,8 +18,6 @@ class Demand(NamedTuple):
     """Bytes of this feed's records that wait to be drawn, if the lane has several feeds."""
     share: float = 1.0
     """The approximate share of the lane's records that come from this feed."""
-    turns: Turns | None = None
-    """The feed's turns, in place of a share."""
 
     @property
     def is_empty(self) -> bool:
@@ -50,8 +30,7 @@ class Demand(NamedTuple):
         Args:
             ahead: Requested bytes of the feed whose records are still to be read.
         """
-        own = self.undrawn + ahead
-        until = own / self.share if self.turns is None else self.turns.until(own)
+        until = (self.undrawn + ahead) / self.share
         # Bytes that complete a window are all needed at once, when the records before are used up.
         return self.ready + (until - self.lacks if until >= self.lacks else until / self.lacks - 1)
 

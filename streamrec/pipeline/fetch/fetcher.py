@@ -12,8 +12,7 @@ from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
 from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
-from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
-from streamrec.plan.concurrency import Concurrency, Interval
+from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from streamrec.pipeline.fetch.demand import Consumer, Demand
-    from streamrec.plan.ranges import LaneRanges, MemoryPlan, RangeRequest, Room
+    from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
+    from streamrec.plan.concurrency import Concurrency
+    from streamrec.plan.ranges import MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
 __all__ = ["COUNTERS", "Fetcher", "OpensStores"]
@@ -47,7 +48,7 @@ class Fetcher:
     Args:
         shards: The facts about the shards; responses add to them.
         stores: The stores of the shards.
-        planners: One for each feed: a lane, or one of the sources that a lane draws from.
+        feeds: The queues to fill, one for each lane, or for each source that a lane draws from.
         lanes: The lanes, once the fetcher runs. Feed ``f`` is one of lane ``f mod lanes``.
         plan: The byte budget.
         concurrency: Decides how many requests are in flight.
@@ -59,7 +60,7 @@ class Fetcher:
         self,
         shards: Shards,
         stores: OpensStores,
-        planners: Sequence[LaneRanges],
+        feeds: Sequence[RangeQueue],
         lanes: Sequence[Consumer],
         plan: MemoryPlan,
         *,
@@ -68,7 +69,7 @@ class Fetcher:
         random: Random,
     ) -> None:
         self._lanes = lanes
-        self.feeds = [RangeQueue(planner, plan.first_range) for planner in planners]
+        self.feeds = feeds
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
@@ -315,13 +316,11 @@ class Fetcher:
             await asyncio.sleep(ADJUST_SECONDS)
             now, counts = self._loop.time(), self.counts
             self.concurrency.observe(
-                Interval(
-                    now - before,
-                    counts["bytes_read"] - nbytes,
-                    counts["throttled"] - throttled,
-                    limited=self._limited,
-                    starved=self._starved,
-                )
+                now - before,
+                counts["bytes_read"] - nbytes,
+                counts["throttled"] - throttled,
+                limited=self._limited,
+                starved=self._starved,
             )
             before, nbytes, throttled = now, counts["bytes_read"], counts["throttled"]
             self._limited, self._starved = False, self._awaited >= 0

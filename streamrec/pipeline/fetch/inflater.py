@@ -14,18 +14,16 @@ import contextlib
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.pool import Account, Pool, size_class
-from streamrec.pipeline.fetch.lane_inflater import LaneInflater
 from streamrec.plan.ranges import grown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.config import Compression
     from streamrec.pipeline.fetch.fetcher import Fetcher
-    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
     from streamrec.plan.ranges import MemoryPlan
 
 __all__ = ["Inflater"]
@@ -40,35 +38,30 @@ class Inflater:
 
     Args:
         fetcher: Reads the ranges; the inflater reserves a part of its budget.
-        shards: The shards' names and sizes.
+        feeds: The fetcher's feeds.
         plan: The byte budget.
-        setting: The compression, or ``"auto"``.
-        offsets: The byte of its first shard at which each lane begins, decompressed.
     """
 
     def __init__(
         self,
         fetcher: Fetcher,
-        shards: Shards,
+        feeds: Sequence[InflatingQueue],
         plan: MemoryPlan,
-        setting: Compression | Literal["auto"],
-        offsets: Sequence[int],
     ) -> None:
         self.bytes_in = self.bytes_out = 0
         self._fetcher = fetcher
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self.feeds = [
-            LaneInflater(feed, shards, setting, offset, plan.first_range, self.wake, self._reread)
-            for feed, offset in zip(fetcher.feeds, offsets, strict=True)
-        ]
+        self._feeds = feeds
+        for feed in feeds:
+            feed.wake, feed.rereads = self.wake, self._reread
         self._busy, self._has_said = 0, False
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        if setting != "auto":
+        if feeds[0].setting != "auto":
             self._reserve()
 
     def __repr__(self) -> str:
@@ -112,16 +105,15 @@ class Inflater:
             )
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
-        for lane in sorted(waiting, key=lambda lane: self.feeds[lane].waiting):
+        waiting = [lane for lane, feed in enumerate(self._feeds) if feed.has_work]
+        for lane in sorted(waiting, key=lambda lane: self._feeds[lane].waiting):
             if self._busy == self._most:
                 return
-            if self._has_memory(lane, self.feeds[lane]):
+            if self._has_memory(lane, self._feeds[lane]):
                 self._busy += 1
-                self.feeds[lane].begin()
                 group.create_task(self._inflate(lane))
 
-    def _has_memory(self, lane: int, feed: LaneInflater) -> bool:
+    def _has_memory(self, lane: int, feed: InflatingQueue) -> bool:
         """Allocate memory for the lane's next step, if the budget has some."""
         if feed.open_piece is not None:
             return True
@@ -131,7 +123,7 @@ class Inflater:
                 feed.begin_piece(self.pool.acquire(size, self._account))
             except MemoryError as error:
                 raise feed.out_of_memory(error) from None
-            feed.size = grown(feed.size, self._plan.range_size)
+            feed.piece_size = grown(feed.piece_size, self._plan.range_size)
             self._reserve()
         return size > 0
 
@@ -141,31 +133,31 @@ class Inflater:
         self._fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
-    def _allowed_size(self, lane: int, feed: LaneInflater) -> int:
+    def _allowed_size(self, lane: int, feed: InflatingQueue) -> int:
         """Return the bytes that the lane may have now.
 
         A lane without any bytes may have a head's whatever the budget says. To go on with a record
         larger than that, the consumer must wait for the lane: otherwise all might overdraw.
         """
-        size = min(feed.size, size_class(feed.likely_size()))
-        owed = sum(map(self._is_due, range(len(self.feeds)))) * self._plan.first_range
+        size = min(feed.piece_size, size_class(feed.likely_size()))
+        owed = sum(map(self._is_due, range(len(self._feeds)))) * self._plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have filled this part of the budget before the compression was known.
         both = wanted + self._fetcher.pool.in_use
         if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
             return size
-        is_long = self._fetcher.feeds[lane].straddling > self._plan.first_range
+        is_long = feed.straddling > self._plan.first_range
         if not self._is_due(lane) or (is_long and not self._fetcher.awaits(lane)):
             return 0
         return min(size, self._plan.first_range)
 
     def _is_due(self, lane: int) -> bool:
         """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
-        return self.feeds[lane].is_idle and self._fetcher.demand(lane).is_empty
+        return self._feeds[lane].is_idle and self._fetcher.demand(lane).is_empty
 
     async def _inflate(self, lane: int) -> None:
         try:
-            taken, given = await self.feeds[lane].inflate(self._threads)
+            taken, given = await self._feeds[lane].inflate(self._threads)
         finally:
             self._busy -= 1
         self.bytes_in += taken

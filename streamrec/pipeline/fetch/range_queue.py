@@ -6,15 +6,15 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from streamrec.errors import ObjectChanged
+from streamrec.errors import ObjectChanged, StaleIndex
 from streamrec.flow.pool import Account
 from streamrec.masking import masked_repr
-from streamrec.pipeline.dataset_index import check_version
 from streamrec.plan.position import object_tag
 from streamrec.plan.ranges import RangeRequest
+from streamrec.stores.base import same_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamrec.errors import StoreError, StreamrecError
     from streamrec.plan.order import Extent
@@ -22,7 +22,24 @@ if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo
     from streamrec.values.columns import ByteArray
 
-__all__ = ["RangeQueue", "RangeRead", "Shards"]
+__all__ = ["RangeQueue", "RangeRead", "Shards", "check_version"]
+
+
+def check_version(found: ObjectInfo, size: int, etag: str | None) -> None:
+    """Check that a shard is the version that was indexed.
+
+    Raises:
+        StaleIndex: They differ.
+    """
+    if found.size is not None and found.size != size:
+        what = f"the shard has {found.size} bytes, and had {size} when it was indexed"
+    elif found.etag and etag and not same_version(found.etag, etag):
+        what = f"the shard's version is {found.etag}, and was {etag} when it was indexed"
+    else:
+        return
+    raise StaleIndex(
+        f"the index is stale: {what}; write the index again with `streamrec index`", url=found.url
+    )
 
 
 @dataclass(slots=True)
@@ -133,13 +150,9 @@ class RangeRead:
         self.memory, self.done = self.memory[: self.filled], True
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class RangeQueue:
-    """A queue of one feed's ranges, in flight or received, with the planner of the next ones.
-
-    If it has a subscriber, that says which shards are compressed, and decompresses their ranges to
-    pieces, which are read in place of the ranges.
-    """
+    """A queue of one feed's ranges, in flight or received, with the planner of the next ones."""
 
     planner: LaneRanges
     size: int
@@ -156,12 +169,6 @@ class RangeQueue:
     """True once the store has begun to answer for the lane."""
     _asked: int = field(init=False)
     """The total bytes of the queued ranges, kept as a sum since every schedule needs it."""
-    _update: Callable[[], None] | None = None
-    """The subscriber."""
-    _begun: Extent | None = None
-    """The last extent of which it is known whether its shard is compressed."""
-    _is_compressed: bool = False
-    """True if that shard is compressed."""
 
     def __post_init__(self) -> None:
         """Count the bytes of the given ranges."""
@@ -170,13 +177,7 @@ class RangeQueue:
     @property
     def first(self) -> RangeRead | None:
         """The range or piece whose records are read next."""
-        if self.pieces:
-            return self.pieces[0]
-        read = self.stored
-        if read is None or self._update is None:
-            return read
-        is_plain = read.request.extent is self._begun and not self._is_compressed
-        return read if is_plain else None
+        return self.pieces[0] if self.pieces else self.stored
 
     @property
     def stored(self) -> RangeRead | None:
@@ -186,10 +187,7 @@ class RangeQueue:
     @property
     def decompresses(self) -> bool:
         """True while bytes that have been received must be decompressed before they can be read."""
-        read = self.stored
-        if read is None or read.request.extent is not self._begun or not self._is_compressed:
-            return False
-        return read.done or read.scanned < read.filled
+        return False
 
     @property
     def ended(self) -> bool:
@@ -221,25 +219,6 @@ class RangeQueue:
             self.drop_stored()
         self.changed()
 
-    # -- for the decompression ---------------------------------------------------------------------
-
-    def subscribe(self, update: Callable[[], None]) -> None:
-        """Have a function called whenever bytes were received or the first range was dropped."""
-        self._update = update
-
-    def begin(self, offset: int, *, compressed: bool) -> None:
-        """Note whether the first range's shard is compressed.
-
-        If only the shard's first bytes were requested, as a probe, go on at ``offset``. The probe's
-        range is dropped where its bytes are not needed, and kept if it has an error.
-        """
-        self._begun, self._is_compressed = self.ranges[0].request.extent, compressed
-        if self.planner.probes and self.ranges[0].error is None:
-            self.planner.go_on(offset)
-            if not compressed:
-                self.drop_stored()
-                self.answered = False  # the head is still to be requested
-
     def drop_stored(self) -> RangeRead:
         """Remove and return the first range."""
         read = self.ranges.popleft()
@@ -249,9 +228,7 @@ class RangeQueue:
     # -- for the fetcher ---------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Call the subscriber, as there is news of the ranges."""
-        if self._update is not None:
-            self._update()
+        """Take in the news of the ranges."""
 
     def add(self, read: RangeRead) -> None:
         """Append a range that has been requested."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamrec.errors import RecordTooLarge, TruncatedShard
-from streamrec.pipeline.lane.placeholders import missing_from, placeholder_of
+from streamrec.formats.shards.tfrecord import FOOTER, HEADER
+from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,11 +21,13 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.range_queue import RangeRead
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.plan.order import Extent
-    from streamrec.values.records import RecordBlock
 
-__all__ = ["DamagePolicy"]
+__all__ = ["DamagePolicy", "missing_from", "placeholder_of"]
+
+_NOTHING = np.empty(0, np.uint8)
 
 
+@dataclass(eq=False)
 class DamagePolicy:
     """The policy for one feed's damage, with the faults that it has met.
 
@@ -33,30 +39,21 @@ class DamagePolicy:
         reach: The number of different extents that the lane meets if it goes on for ever.
     """
 
-    def __init__(
-        self,
-        counts: Counter[str],
-        log: CorruptionLog | None = None,
-        *,
-        keeps_placeholders: bool = False,
-        notify: Callable[[], None] = lambda: None,
-        reach: int = 1,
-    ) -> None:
-        self._counts = counts
-        self._log = log
-        self._keeps_placeholders = keeps_placeholders
-        self._notify = notify
-        self._most_empty_extents = 2 * reach
-        self._empty_extents = -1
-        self._inexact = 0  # damaged records of the extent that are a guess
-        self._suspect: DataError | None = None
-        self._reread = (0, 0)
-        self._storing: asyncio.Future[None] | None = None
+    counts: Counter[str]
+    log: CorruptionLog | None = None
+    keeps_placeholders: bool = False
+    notify: Callable[[], None] = lambda: None
+    reach: int = 1
+    _empty_extents: int = -1
+    _inexact: int = 0  # damaged records of the extent that are a guess
+    _suspect: DataError | None = None
+    _reread: tuple[int, int] = (0, 0)
+    _storing: asyncio.Future[None] | None = None
 
     @property
     def skips(self) -> bool:
         """True if damage is skipped."""
-        return self._log is not None
+        return self.log is not None
 
     @property
     def is_storing(self) -> bool:
@@ -71,8 +68,8 @@ class DamagePolicy:
         """
         self._reread, self._inexact = (0, 0), 0
         self._empty_extents += 1
-        if self._log is not None and self._empty_extents > self._most_empty_extents:
-            raise self._log.hopeless(extent.shard, self._empty_extents)
+        if self.log is not None and self._empty_extents > 2 * self.reach:
+            raise self.log.hopeless(extent.shard, self._empty_extents)
 
     def rereads(self, fault: DataError, read: RangeRead) -> bool:
         """Return whether to read a corrupt record again, as it may have changed on the way.
@@ -86,7 +83,7 @@ class DamagePolicy:
         assert fault.offset is not None
         if self._is_certain(fault, read):
             # A record that is too large is never skipped: the order would depend on the memory.
-            if self._log is None or isinstance(fault, RecordTooLarge):
+            if self.log is None or isinstance(fault, RecordTooLarge):
                 raise fault
             return False
         self._suspect = fault
@@ -102,24 +99,24 @@ class DamagePolicy:
         start, stop = self._reread
         was_whole = start <= fault.offset and read.request.stop <= stop
         was_same = self._suspect is not None and self._suspect.offset == fault.offset
-        return was_same or (was_whole and self._log is not None)
+        return was_same or (was_whole and self.log is not None)
 
     def count(self, block: RecordBlock) -> None:
         """Count intact records; a suspected fault before them is gone."""
         if self._suspect is not None:
             self._suspect = None
-            self._counts["refetched"] += 1
+            self.counts["refetched"] += 1
         self._empty_extents = -1
-        if self._log is not None:
-            self._log.met += len(block)
+        if self.log is not None:
+            self.log.met += len(block)
 
     def skip(self, damaged: DamagedSpan, shard: int) -> bool:
         """Count and store a damaged span; return whether that is done."""
-        assert self._log is not None
+        assert self.log is not None
         if self._storing is None:
-            self._storing = self._log.skip(shard, damaged)
+            self._storing = self.log.skip(shard, damaged)
             if self._storing is not None:
-                self._storing.add_done_callback(lambda _: self._notify())
+                self._storing.add_done_callback(lambda _: self.notify())
         if self._storing is not None:
             if not self._storing.done():
                 return False
@@ -130,7 +127,7 @@ class DamagePolicy:
 
     def placeholder(self, damaged: DamagedSpan, shard: int) -> RecordBlock | None:
         """Return the row that a damaged span leaves; ``None`` if it leaves none."""
-        leaves_row = damaged.exact and self._keeps_placeholders
+        leaves_row = damaged.exact and self.keeps_placeholders
         return placeholder_of(damaged, shard) if leaves_row else None
 
     def missing(self, extent: Extent, found: int) -> RecordBlock | None:
@@ -140,12 +137,36 @@ class DamagePolicy:
             extent: The extent that has been read.
             found: The number in the shard of the first record that was not found.
         """
-        if not self._keeps_placeholders or extent.records is None:
+        if not self.keeps_placeholders or extent.records is None:
             return None
         missing = missing_from(extent, found)
         if not len(missing):
             return None
-        assert self._log is not None
-        self._log.miss(extent, len(missing) - self._inexact)
+        assert self.log is not None
+        self.log.miss(extent, len(missing) - self._inexact)
         self._empty_extents = -1
         return missing
+
+
+def placeholder_of(damaged: DamagedSpan, shard: int) -> RecordBlock:
+    """Make a placeholder for a damaged span that is exactly one record: a row without bytes."""
+    length = len(damaged.content) - HEADER - FOOTER
+    offsets, lengths = np.array([HEADER]), np.array([length])
+    return RecordBlock(_NOTHING, offsets, lengths, shard, damaged.record, damaged.offset, lost=True)
+
+
+def missing_from(extent: Extent, found: int) -> RecordBlock:
+    """Make placeholders for the extent's records that were not found before its end.
+
+    Args:
+        extent: An extent whose records an index counts.
+        found: The number in the shard of the first record that was not found.
+    """
+    assert extent.end is not None
+    assert extent.records is not None
+    begin = extent.first_record + extent.skip
+    first = max(begin, found)
+    count = max(0, begin + extent.records - first)
+    nothing = np.zeros(count, np.int64)
+    base = extent.end - HEADER - FOOTER
+    return RecordBlock(_NOTHING, nothing + HEADER, nothing, extent.shard, first, base, lost=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
+    from streamrec.pipeline.lane.lane import Source
     from streamrec.pipeline.lane.ordering_stages import Records
     from streamrec.values.columns import Column
 
@@ -38,6 +39,7 @@ MOST_WAITING = 2
 Columns: TypeAlias = "dict[str, Column]"
 
 
+@dataclass(eq=False)
 class Filter:
     """The user's filter function, called with columns from several threads at once.
 
@@ -47,14 +49,10 @@ class Filter:
         urls: The shards' URLs, for errors.
     """
 
-    def __init__(
-        self, function: Function, features: dict[str, Any] | None, urls: Sequence[str]
-    ) -> None:
-        self._function = function
-        self._features = features
-        self._urls = urls
-        self._single = features is not None and not is_pair(features)
-        self._used: tuple[str, ...] = ()
+    function: Function
+    features: dict[str, Any] | None
+    urls: Sequence[str]
+    _used: tuple[str, ...] = ()
 
     def apply(self, span: Records, allocate: Allocate) -> Records:
         """Return the records that the filter keeps; a few are copied, which frees the rest.
@@ -69,7 +67,7 @@ class Filter:
         """
         rows = span.rows
         origin = Origin(rows.shards, rows.ordinals)
-        mask = self._function.keep(self._columns(rows), origin, self._urls.__getitem__)
+        mask = self.function.keep(self._columns(rows), origin, self.urls.__getitem__)
         kept = np.flatnonzero(mask)
         if len(kept) == len(rows):
             return span
@@ -80,19 +78,19 @@ class Filter:
         return span.keep(kept, few)
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Any]:
-        if self._features is None:
+        if self.features is None:
             return {"records": kernel.gather(rows)}
-        if not self._single:
-            return parser_of(self._features, pad=False).parse(rows, self._urls.__getitem__)
-        return _Columns(self._features, rows, self._parse)
+        if is_pair(self.features):
+            return parser_of(self.features, pad=False).parse(rows, self.urls.__getitem__)
+        return _Columns(self.features, rows, self._parse)
 
     def _parse(self, rows: RecordRows, name: str) -> Columns:
         """Parse all columns that the function has used so far, and this one."""
-        assert self._features is not None
+        assert self.features is not None
         if name not in self._used:
             self._used = (*self._used, name)
-        features = {used: self._features[used] for used in self._used}
-        return parser_of(features, pad=False).parse(rows, self._urls.__getitem__)
+        features = {used: self.features[used] for used in self._used}
+        return parser_of(features, pad=False).parse(rows, self.urls.__getitem__)
 
 
 class _Columns(Mapping[str, Any]):
@@ -123,53 +121,61 @@ class _Columns(Mapping[str, Any]):
         return len(self._features)
 
 
+@dataclass(eq=False)
 class FilterStage:
-    """A queue of one lane's spans that threads filter, and of what follows them.
+    """A stage that takes one lane's spans from its source and has threads filter them.
 
     Args:
+        source: The source of the records.
         submit: Gives a span to a thread to filter.
         patience: The number of extents in a row without a kept record after which the lane fails;
             ``None``: never, as the run ends by itself.
     """
 
-    def __init__(
-        self, submit: Callable[[Records], Future[Records]], patience: int | None = None
-    ) -> None:
-        self._submit = submit
-        self._patience = patience
-        self._items: deque[Future[Records] | Coordinates | StreamrecError] = deque()
-        self._fruitful: int | None = None
+    waits_for = "filter"
 
-    def __len__(self) -> int:
-        return len(self._items)
+    source: Source
+    submit: Callable[[Records], Future[Records]]
+    patience: int | None = None
+    _items: deque[Future[Records] | Coordinates | StreamrecError] = field(default_factory=deque)
+    _fruitful: int | None = None
 
     @property
-    def full(self) -> bool:
-        """True while nothing more should be put in."""
-        ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
-        return ended or len(self._items) >= MOST_WAITING
-
-    def put(self, item: Records | Coordinates | StreamrecError) -> None:
-        """Append records, the coordinates after an epoch's end, or the error that ends the lane."""
-        if isinstance(item, Coordinates | StreamrecError):
-            self._items.append(item)
-        else:
-            self._items.append(self._submit(item))
+    def ended(self) -> bool:
+        """True when no more records will come."""
+        return self.source.ended and not self._items
 
     def pop(self) -> Records | Coordinates | None:
-        """Return the next filtered records or coordinates, if they are ready.
+        """Return the next filtered records, or the coordinates after an epoch's end, if ready.
 
         Raises:
             StreamrecError: The error that ends the lane.
         """
-        item = self._items[0] if self._items else None
-        if isinstance(item, Future):
-            return self._filtered(item) if item.done() else None
-        if isinstance(item, StreamrecError):
-            raise item
+        while True:
+            item = self._items[0] if self._items else None
+            if isinstance(item, Future) and item.done():
+                return self._filtered(item)
+            if isinstance(item, Coordinates):
+                self._items.popleft()
+                return item
+            if isinstance(item, StreamrecError):
+                raise item
+            if not self._fill():
+                return None
+
+    def _fill(self) -> bool:
+        """Give the next records to a thread; return whether there was anything to give."""
+        ended = bool(self._items) and isinstance(self._items[-1], StreamrecError)
+        if ended or len(self._items) >= MOST_WAITING:
+            return False
+        try:
+            item = self.source.pop()
+        except StreamrecError as error:
+            self._items.append(error)  # the records being filtered come before it
+            return True
         if item is not None:
-            self._items.popleft()
-        return item
+            self._items.append(item if isinstance(item, Coordinates) else self.submit(item))
+        return item is not None
 
     def _filtered(self, future: Future[Records]) -> Records:
         span = future.result()
@@ -177,7 +183,7 @@ class FilterStage:
         number = span.extent.number
         if len(span) or self._fruitful is None:
             self._fruitful = number
-        if self._patience is not None and number - self._fruitful >= self._patience:
+        if self.patience is not None and number - self._fruitful >= self.patience:
             raise DataError(
                 "the filter has kept no record of a lane in several passes over its shards, and "
                 "the run has no end; check the function, or set epochs"

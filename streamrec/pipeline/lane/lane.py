@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.pipeline.lane.filter_stage import FilterStage
-    from streamrec.pipeline.lane.lane_sources import Source
+    from streamrec.pipeline.lane.mix_source import Mix
+    from streamrec.pipeline.lane.open_shards import OpenShards
     from streamrec.pipeline.lane.ordering_stages import Segment, Segments, Stage
     from streamrec.pipeline.lane.packing_stage import Packing
+    from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.values.columns import Indices
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "Source"]
+
+Source: TypeAlias = "RecordReader | Mix | OpenShards"
+"""A source of a lane's records."""
 
 
 class Lane:
@@ -29,7 +34,7 @@ class Lane:
         source: The source of its records.
         stage: Orders the records.
         start: The coordinates that the lane begins at.
-        filter_stage: Drops the records that the user's filter does not keep.
+        filter_stage: Gives the source's records that the user's filter keeps.
         packing: Packs the records.
         record_size: The mean size of a record in bytes, until records tell.
     """
@@ -54,7 +59,7 @@ class Lane:
         """The coordinates that the lane began at."""
         self._source = source
         self._stage = stage
-        self._filter_stage = filter_stage
+        self._records = filter_stage or source
         self._packing = packing
         self.record_size = record_size
         """The mean size of a record in bytes."""
@@ -105,9 +110,7 @@ class Lane:
     @property
     def waits_for(self) -> str:
         """The name of the stage that the lane's next records are in."""
-        if self._packing or self._filter_stage:
-            return "pack" if self._packing else "filter"
-        return self._source.waits_for
+        return "pack" if self._packing else self._records.waits_for
 
     @property
     def component(self) -> int:
@@ -118,55 +121,32 @@ class Lane:
         """Take one step; return whether there was anything to do."""
         packing = self._packing
         if packing is None:
-            return self._take_filtered()
+            return self._take_records()
         segment = packing.pop()
         if segment is not None:
             self._append(segment)
         if segment is not None or packing.full:
             return segment is not None
         try:
-            return self._take_filtered()
+            return self._take_records()
         except StreamrecError as error:
             packing.put(error)  # the records being packed come before it
             return True
 
-    def _take_filtered(self) -> bool:
-        """Take the next records that passed the filter; return whether there was anything to do."""
-        filter_stage = self._filter_stage
-        item = self._source.pop() if filter_stage is None else filter_stage.pop()
-        if isinstance(item, Coordinates):
-            self._end_epoch(item)
-        elif item is not None:
-            self._add(self._stage.add(item))
-        elif filter_stage is None:
-            return self._finish()
-        else:
-            return not filter_stage.full and self._fill(filter_stage)
-        return True
-
-    def _fill(self, filter_stage: FilterStage) -> bool:
-        """Give the next records to the filter; return whether there was anything to give."""
-        try:
-            item = self._source.pop()
-        except StreamrecError as error:
-            filter_stage.put(error)  # the records being filtered come before it
-            return True
+    def _take_records(self) -> bool:
+        """Order the next records; return whether there was anything to do."""
+        item = self._records.pop()
         if item is None:
-            return not filter_stage and self._finish()
-        filter_stage.put(item)
-        return True
-
-    def _finish(self) -> bool:
-        """Mark the lane as ended if its source has; return whether that is new."""
-        if self.ended or not self._source.ended:
-            return False
-        self.ended = not self._packing
-        return self.ended
-
-    def _end_epoch(self, following: Coordinates) -> None:
-        self._add(self._stage.end_epoch(following))
+            is_new = self._records.ended and not self.ended and not self._packing
+            self.ended = self.ended or is_new
+            return is_new
+        if not isinstance(item, Coordinates):
+            self._add(self._stage.add(item))
+            return True
+        self._add(self._stage.end_epoch(item))
         if self._packing is not None:
-            self._packing.put(following)
+            self._packing.put(item)
+        return True
 
     def _add(self, segments: Segments) -> None:
         for segment in segments:

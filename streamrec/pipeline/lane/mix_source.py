@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,6 +38,7 @@ Point: TypeAlias = tuple[int, ...]
 """Extent, byte offset and record number of a component's next record."""
 
 
+@dataclass(eq=False)
 class Component:
     """One component of a lane's mix, with the records that wait to be drawn.
 
@@ -48,19 +49,18 @@ class Component:
         epoch: The epoch of that point.
     """
 
-    def __init__(self, name: str, reader: RecordReader, point: Point, epoch: int) -> None:
-        self.name = name
-        self.reader = reader
-        self.point = point
-        """The point behind the last record that was drawn."""
-        self.epoch = epoch
-        """The epoch of the last record that was drawn; before any draw, that of the start."""
-        self.waiting = 0
-        """The number of records that wait to be drawn."""
-        self.undrawn = 0
-        """The bytes of these records."""
-        self._parts: deque[RecordSpan] = deque()
-        self._error: StreamrecError | None = None
+    name: str
+    reader: RecordReader
+    point: Point
+    """The point behind the last record that was drawn."""
+    epoch: int
+    """The epoch of the last record that was drawn; before any draw, that of the start."""
+    waiting: int = 0
+    """The number of records that wait to be drawn."""
+    undrawn: int = 0
+    """The bytes of these records."""
+    _parts: deque[RecordSpan] = field(default_factory=deque)
+    _error: StreamrecError | None = None
 
     def has_ended(self) -> bool:
         """Return whether no record waits and none will come.

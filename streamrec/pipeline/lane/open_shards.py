@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from streamrec.pipeline.fetch.demand import Demand, Turns
+from streamrec.pipeline.fetch.demand import Demand
 from streamrec.plan.coordinates import OWN, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import FRAME_OVERHEAD
@@ -26,59 +26,13 @@ if TYPE_CHECKING:
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["OpenShard", "OpenShards", "Turn"]
+__all__ = ["OpenShards", "Turn"]
 
 SHARE_OF_LATER = 1e-4
 """The share of an open shard that waits for the next epoch: its ranges are needed last."""
 
 Point: TypeAlias = tuple[int, ...]
 """Extent, byte offset and record number of an open shard's next record."""
-
-
-class OpenShard:
-    """One of the sequences of shards that a lane reads side by side.
-
-    Args:
-        reader: The reader of its records.
-        point: The point in it that the lane has reached.
-        epoch_of: Returns the epoch of an extent's number.
-    """
-
-    def __init__(self, reader: RecordReader, point: Point, epoch_of: Callable[[int], int]) -> None:
-        self.reader = reader
-        self.point = point
-        """The point behind the last record that was given."""
-        self.epoch: float = epoch_of(point[0])
-        """The epoch of its next records; infinite if there are none."""
-        self.undrawn = 0
-        """Bytes of records that were popped and not given."""
-        self._epoch_of = epoch_of
-        self._rest: RecordSpan | None = None
-
-    def pop(self) -> RecordSpan | None:
-        """Return its next records of this epoch, if they have been received.
-
-        Raises:
-            StreamrecError: The error that ends the lane.
-        """
-        if self._rest is None:
-            item = self.reader.pop()
-            if not isinstance(item, Coordinates):
-                return item
-            self.point = item[:3]
-            self.epoch = inf if self.reader.ended else self._epoch_of(item.extent)
-            return None
-        rest, self._rest = self._rest, None
-        return rest
-
-    def give(self, span: RecordSpan, count: int) -> RecordSpan:
-        """Return the first ``count`` of the popped records; the rest is popped again."""
-        given = span
-        if count < len(span):
-            given, self._rest = span.cut(0, count), span.cut(count, None)
-        self.undrawn = 0 if self._rest is None else self._rest.rows.nbytes
-        self.point = given.after(count - 1)[:3]
-        return given
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +95,8 @@ class OpenShards:
     """The source of one lane with several open shards.
 
     Args:
-        open_shards: The lane's open shards.
+        readers: The readers of the open shards.
+        epochs_of: For each open shard, a function that returns the epoch of an extent's number.
         windows: Give the turns' sizes in bytes.
         lane: The lane's number.
         start: The coordinates that it begins at.
@@ -150,7 +105,8 @@ class OpenShards:
 
     def __init__(
         self,
-        open_shards: Sequence[OpenShard],
+        readers: Sequence[RecordReader],
+        epochs_of: Sequence[Callable[[int], int]],
         windows: Windows,
         lane: int,
         start: Coordinates,
@@ -158,29 +114,34 @@ class OpenShards:
     ) -> None:
         self.ended = False
         """True when no more records will come."""
-        self._open_shards = open_shards
+        self._readers = readers
+        self._epochs_of = epochs_of
+        self._points = list(start.sources)  # behind the last record that each open shard gave
+        self._epochs: list[float] = [  # of the next records; infinite if there are none
+            epoch_of(point[0]) for epoch_of, point in zip(epochs_of, start.sources, strict=True)
+        ]
+        self._rests: list[RecordSpan | None] = [None] * len(readers)
         self._windows = windows
         self._lane = lane
         self._epoch, self._end = start.extent, end
         self._turn, self._taken = start.record, start.offset
-        self._turn_size = self._frame_size = 1.0  # before they are known
 
     @property
     def component(self) -> int:
         """The index of the open shard of the next record."""
-        return self._turn % len(self._open_shards)
+        return self._turn % len(self._readers)
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one open shard."""
-        open_shard, count = self._open_shards[number], len(self._open_shards)
-        turns = Turns(count, (number - self._turn) % count, self._taken, self._turn_size)
-        own = turns if open_shard.epoch == self._epoch else None
-        return Demand(lane.ready, lane.lacks, open_shard.undrawn, SHARE_OF_LATER, own)
+        rest, is_later = self._rests[number], self._epochs[number] != self._epoch
+        undrawn = 0 if rest is None else rest.rows.nbytes
+        share = SHARE_OF_LATER if is_later else 1 / len(self._readers)
+        return Demand(lane.ready, lane.lacks, undrawn, share)
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        return self._open_shards[self.component].reader.waits_for
+        return self._readers[self.component].waits_for
 
     def pop(self) -> Turn | Coordinates | None:
         """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
@@ -189,24 +150,27 @@ class OpenShards:
             StreamrecError: The error that ends the lane.
         """
         while not self.ended:
-            if all(open_shard.epoch != self._epoch for open_shard in self._open_shards):
+            if all(epoch != self._epoch for epoch in self._epochs):
                 return self._end_epoch()
-            open_shard = self._in_turn()
-            span = open_shard.pop()
-            if span is not None and len(span):
-                return self._given(open_shard, span)
-            if span is None and open_shard.epoch == self._epoch:
+            number = self._in_turn()
+            item = self._rests[number] or self._readers[number].pop()
+            if item is None:
                 return None
+            if isinstance(item, Coordinates):
+                self._points[number] = item[:3]
+                has_ended = self._readers[number].ended
+                self._epochs[number] = inf if has_ended else self._epochs_of[number](item.extent)
+            elif len(item):
+                return self._given(number, item)
         return None
 
-    def _in_turn(self) -> OpenShard:
+    def _in_turn(self) -> int:
         """Return the open shard whose turn it is; those that ended the epoch have none."""
         if self._taken >= self._limit():
             self._go_on()
-        while (open_shard := self._open_shards[self.component]).epoch != self._epoch:
+        while self._epochs[self.component] != self._epoch:
             self._go_on()
-        self._turn_size = max(self._limit(), self._frame_size)
-        return open_shard
+        return self.component
 
     def _go_on(self) -> None:
         """Begin the next open shard's turn."""
@@ -216,21 +180,22 @@ class OpenShards:
         """Return the bytes that end the turn."""
         return self._windows.turn(self._lane, self._turn)
 
-    def _given(self, open_shard: OpenShard, span: RecordSpan) -> Turn:
+    def _given(self, number: int, span: RecordSpan) -> Turn:
         """Take the records of an open shard that belong to its turn."""
-        points = tuple(one.point for one in self._open_shards)
+        points = tuple(self._points)
         taken = self._taken + np.cumsum(span.lengths + FRAME_OVERHEAD)
         count = min(len(span), int(np.searchsorted(taken, self._limit(), side="left")) + 1)
-        self._frame_size = (taken.item(count - 1) - self._taken) / count
         self._taken = taken.item(count - 1)
+        is_all = count == len(span)
+        self._rests[number] = None if is_all else span.cut(count, None)
+        given = span if is_all else span.cut(0, count)
+        self._points[number] = given.after(count - 1)[:3]
         extent = Extent(self._epoch, self._epoch, -1)
-        given = open_shard.give(span, count)
-        return Turn(extent, given, self._turn, taken[:count], self.component, points)
+        return Turn(extent, given, self._turn, taken[:count], number, points)
 
     def _end_epoch(self) -> Coordinates:
         """Begin the next epoch; return the coordinates that the lane goes on at."""
-        points = tuple(open_shard.point for open_shard in self._open_shards)
-        epoch = min(open_shard.epoch for open_shard in self._open_shards)
+        points, epoch = tuple(self._points), min(self._epochs)
         last = inf if self._end is None else self._end.extent
         self._turn = self._taken = 0
         if epoch >= last:

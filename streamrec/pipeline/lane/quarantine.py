@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ FEW = 1000
 the first ten does not mean that a tenth of all are damaged."""
 
 
+@dataclass(eq=False)
 class CorruptionLog:
     """The log of all damage that one run skips.
 
@@ -49,15 +51,16 @@ class CorruptionLog:
         sink: Stores the skipped spans; ``None``: they are not stored.
     """
 
-    def __init__(self, urls: Sequence[str], budget: float, sink: Quarantine | None = None) -> None:
-        self.met = 0
-        """The number of records that the lanes have read, damaged ones included."""
-        self._urls = urls
-        self._budget = budget
-        self._sink = sink
-        self._records = self._bytes = self._quarantined = 0
-        self._known: set[tuple[int, int]] = set()
-        self._different = 0
+    urls: Sequence[str]
+    budget: float
+    sink: Quarantine | None = None
+    met: int = 0
+    """The number of records that the lanes have read, damaged ones included."""
+    _records: int = 0
+    _bytes: int = 0
+    _quarantined: int = 0
+    _known: set[tuple[int, int]] = field(default_factory=set)
+    _different: int = 0
 
     def skip(self, shard: int, damaged: DamagedSpan) -> asyncio.Future[None] | None:
         """Count, log and store a span that is about to be skipped.
@@ -69,21 +72,15 @@ class CorruptionLog:
         Raises:
             CorruptBudgetExceeded: The run has skipped more than the budget allows.
         """
-        self._records += damaged.records
         self._bytes += len(damaged.content) + damaged.unread
-        self.met += damaged.records
+        is_new = self._count((shard, damaged.offset), damaged.records)
         self._log(shard, damaged)
-        key = shard, damaged.offset
-        is_new = key not in self._known
-        if is_new:
-            self._known.add(key)
-            self._different += damaged.records
-        if damaged.records and self._exceeded:
-            raise self._error(shard, damaged.offset, damaged.record, damaged.fault.message)
-        if self._sink is None or not is_new:
+        if damaged.records:
+            self._check(shard, damaged.offset, damaged.record, damaged.fault.message)
+        if self.sink is None or not is_new:
             return None
         self._quarantined += 1
-        return self._sink.store(shard, damaged)
+        return self.sink.store(shard, damaged)
 
     def miss(self, extent: Extent, records: int) -> None:
         """Count and log records that a chunk lacks, beyond those that damaged spans counted as.
@@ -93,33 +90,23 @@ class CorruptionLog:
         """
         if records <= 0:
             return
-        self._records += records
-        self.met += records
-        key = extent.shard, ~extent.begin
-        if key not in self._known:
-            self._known.add(key)
-            self._different += records
-        url = masked(self._urls[extent.shard])
+        self._count((extent.shard, ~extent.begin), records)
+        url = masked(self.urls[extent.shard])
         log.warning(
             "%s: the chunk at byte %d lacks %d more records; they are skipped",
             url,
             extent.begin,
             records,
         )
-        if self._exceeded:
-            raise self._error(
-                extent.shard,
-                extent.begin,
-                extent.first_record,
-                f"{records} more are missing from the chunk that begins there",
-            )
+        last = f"{records} more are missing from the chunk that begins there"
+        self._check(extent.shard, extent.begin, extent.first_record, last)
 
     def hopeless(self, shard: int, extents: int) -> CorruptBudgetExceeded:
         """Make the error for an endless lane that would never deliver anything."""
         return CorruptBudgetExceeded(
             f"a lane read {extents} shards or chunks in a row without an intact record, and "
             "has no others; replace the damaged shards, or set lanes to less",
-            url=self._urls[shard],
+            url=self.urls[shard],
             skipped_records=self._records,
             skipped_bytes=self._bytes,
         )
@@ -134,31 +121,41 @@ class CorruptionLog:
 
     def close(self) -> None:
         """Wait until all spans are stored."""
-        if self._sink is not None:
-            self._sink.close()
+        if self.sink is not None:
+            self.sink.close()
 
-    @property
-    def _exceeded(self) -> bool:
-        """True if more records are damaged than the budget allows."""
-        if isinstance(self._budget, int):  # each damaged record counts once, however often read
-            return self._different > self._budget
-        return self._records > self._budget * max(FEW, self.met)
+    def _count(self, key: tuple[int, int], records: int) -> bool:
+        """Count skipped records; return whether those of this key are met for the first time."""
+        self._records += records
+        self.met += records
+        is_new = key not in self._known
+        if is_new:
+            self._known.add(key)
+            self._different += records
+        return is_new
 
-    def _error(self, shard: int, offset: int, record: int, last: str) -> CorruptBudgetExceeded:
-        return CorruptBudgetExceeded(
-            f"{self._records} damaged records ({self._bytes} bytes) are more than corrupt_budget="
-            f"{self._budget} allows to skip; the last one: {last}; replace the damaged "
-            "shards, or raise the budget",
-            url=self._urls[shard],
-            offset=offset,
-            record=record,
-            skipped_records=self._records,
-            skipped_bytes=self._bytes,
-        )
+    def _check(self, shard: int, offset: int, record: int, last: str) -> None:
+        """Raise an error if more records are damaged than the budget allows."""
+        # Of a number of records, each damaged one counts once, however often it is read.
+        if isinstance(self.budget, int):
+            exceeded = self._different > self.budget
+        else:
+            exceeded = self._records > self.budget * max(FEW, self.met)
+        if exceeded:
+            raise CorruptBudgetExceeded(
+                f"{self._records} damaged records ({self._bytes} bytes) are more than "
+                f"corrupt_budget={self.budget} allows to skip; the last one: {last}; replace the "
+                "damaged shards, or raise the budget",
+                url=self.urls[shard],
+                offset=offset,
+                record=record,
+                skipped_records=self._records,
+                skipped_bytes=self._bytes,
+            )
 
     def _log(self, shard: int, damaged: DamagedSpan) -> None:
         count = "1 record" if damaged.exact else "an unknown number of records"
-        url = masked(self._urls[shard])
+        url = masked(self.urls[shard])
         where = f"bytes {damaged.offset} to {damaged.end} from record {damaged.record} on"
         if damaged.unread:
             where += f", and the last {damaged.unread} bytes of the compressed object,"

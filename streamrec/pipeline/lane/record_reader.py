@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamrec.errors import (
@@ -13,7 +14,6 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.shards.tfrecord import DamagedSpan
-from streamrec.pipeline.lane.placeholders import part_of
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.lane.damage_policy import DamagePolicy
     from streamrec.values.records import RecordBlock
 
-__all__ = ["RecordReader"]
+__all__ = ["RecordReader", "part_of"]
 
 
 class RecordReader:
@@ -259,6 +259,23 @@ class RecordReader:
     def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
         scanner = self._scanner
         return OutOfMemory.of(error, url=scanner.url, offset=scanner.offset, record=scanner.ordinal)
+
+
+def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:
+    """Return the records of a block that belong to its extent."""
+    if extent.records is None:
+        return block
+    begin = extent.first_record + extent.skip
+    first = max(0, begin - block.first_ordinal)
+    last = max(first, begin + extent.records - block.first_ordinal)
+    if first == 0 and last >= len(block):
+        return block
+    return replace(
+        block,
+        offsets=block.offsets[first:last],
+        lengths=block.lengths[first:last],
+        first_ordinal=block.first_ordinal + first,
+    )
 
 
 _BEFORE = Extent(-1, -1, -1)

@@ -16,7 +16,7 @@ from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.pipeline.fetch.fetcher import MOST_WAITING, Fetcher
-from streamrec.pipeline.fetch.range_queue import Shards
+from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
 from streamrec.plan import ranges
 from streamrec.plan.concurrency import Concurrency
 from streamrec.plan.order import ShardOrder
@@ -73,12 +73,12 @@ async def fetching(
         read = takewhile(lambda extent: extent.epoch != epochs, extents)
         return LaneRanges(read, shards.sizes, order.reach(lane))
 
-    planners = [planner(lane) for lane in range(lanes)]
     plan = MemoryPlan.divide(total, lanes=lanes, windows=0)
+    feeds = [RangeQueue(planner(lane), plan.first_range) for lane in range(lanes)]
     settings = {"stall_timeout": 30.0, "random": Never(), **values}
     limit = Concurrency(concurrency, concurrency)
     fetcher = Fetcher(
-        shards, store, planners, [Lane(demand)] * lanes, plan, concurrency=limit, **settings
+        shards, store, feeds, [Lane(demand)] * lanes, plan, concurrency=limit, **settings
     )
     task = asyncio.create_task(fetcher.run())
     try:
@@ -371,7 +371,7 @@ async def test_the_end_of_a_request_lets_the_next_begin_where_requests_are_short
                 all_there.set()
 
         for feed in fetcher.feeds:
-            feed.subscribe(received)
+            monkeypatch.setattr(feed, "changed", received)
         await asyncio.wait_for(all_there.wait(), 30)
     assert store.most_open == 1
 

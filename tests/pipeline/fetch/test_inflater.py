@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import streamrec.pipeline.fetch.lane_inflater as module
+import streamrec.pipeline.fetch.inflating_queue as module
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import (
     CorruptCompression,
@@ -377,5 +377,5 @@ async def test_leaving_at_any_time_leaves_nothing_behind(kind: Compression) -> N
             for _ in range(taken):
                 await run.receive()
         assert store.open_bodies == 0
-        assert run._stages.inflater is not None
-        assert run._stages.inflater._threads._shutdown
+        assert run._assembler.inflater is not None
+        assert run._assembler.inflater._threads._shutdown

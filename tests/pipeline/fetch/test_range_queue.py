@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import gzip
 from collections import deque
 
+import numpy as np
 import pytest
 
-from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
+from streamrec.pipeline.fetch.inflating_queue import InflatingQueue
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
 from tests.pipeline.received_ranges import SHARD, nothing_more, received
@@ -26,7 +29,21 @@ def piece_of(extent: Extent) -> RangeRead:
     return piece
 
 
-def test_without_a_subscriber_all_ranges_are_read_as_they_are() -> None:
+def inflating(given: list[RangeRead], *pieces: RangeRead) -> InflatingQueue:
+    """Make a queue whose shards may be compressed."""
+    return InflatingQueue(
+        nothing_more(),
+        1,
+        deque(given),
+        deque(pieces),
+        shards=Shards(["u", "v"], {0: len(SHARD), 1: len(SHARD)}),
+        setting="auto",
+        skip=0,
+        piece_size=1,
+    )
+
+
+def test_plain_ranges_are_read_as_they_are() -> None:
     given = reads()
     queue, found = RangeQueue(nothing_more(), 1, deque(given)), []
     while queue.first is not None:
@@ -36,24 +53,23 @@ def test_without_a_subscriber_all_ranges_are_read_as_they_are() -> None:
     assert (queue.ended, queue.ahead, queue.decompresses) == (True, 0, False)
 
 
-def test_with_one_nothing_is_read_until_its_compression_is_known() -> None:
-    given, calls = reads(), list[int]()
-    queue = RangeQueue(nothing_more(), 1, deque(given))
-    queue.subscribe(lambda: calls.append(len(queue.ranges)))
+def test_nothing_is_read_until_its_compression_is_known() -> None:
+    given = reads()
+    given[2].filled, given[2].done = 2, False
+    queue = inflating(given)
     assert (queue.first, queue.stored, queue.decompresses) == (None, given[0], False)
-    queue.begin(0, compressed=False)
+    queue.changed()
     for read in given[:2]:
         assert queue.first is read
         queue.drop()
-    assert calls == [2, 1]
     assert (queue.first, queue.stored) == (None, given[2])
 
 
 def test_pieces_are_read_in_place_of_compressed_ranges() -> None:
     given, piece = reads(), piece_of(FIRST)
-    queue = RangeQueue(nothing_more(), 1, deque(given), deque([piece]))
-    queue.subscribe(lambda: None)
-    queue.begin(0, compressed=True)
+    given[0].memory = np.frombuffer(gzip.compress(SHARD), np.uint8)[:HALF]
+    queue = inflating(given, piece)
+    queue.changed()
     assert (queue.first, queue.decompresses) == (piece, True)
     queue.drop()
     assert (queue.first, queue.stored, len(queue.ranges)) == (None, given[0], 3)

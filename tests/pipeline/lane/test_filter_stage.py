@@ -267,6 +267,23 @@ class TestFilter:
         ]
 
 
+class _Given:
+    """A source that gives these items."""
+
+    def __init__(self, *items: Records | Coordinates | StoreUnavailable) -> None:
+        self.items = list(items)
+
+    @property
+    def ended(self) -> bool:
+        return not self.items
+
+    def pop(self) -> Records | Coordinates | None:
+        item = self.items.pop(0) if self.items else None
+        if isinstance(item, StoreUnavailable):
+            raise item
+        return item
+
+
 class TestFilterStage:
     def test_keeps_the_order_whichever_thread_is_first(self) -> None:
         futures: list[Future[Records]] = []
@@ -275,30 +292,31 @@ class TestFilterStage:
             futures.append(Future())
             return futures[-1]
 
-        filter_stage, following = FilterStage(submit), Coordinates(1, 0, 0)
-        one, two = span([b"a"]), span([b"b"])
-        filter_stage.put(one)
-        filter_stage.put(following)
-        filter_stage.put(two)
-        assert filter_stage.full
-        futures[1].set_result(two)
+        one, two, following = span([b"a"]), span([b"b"]), Coordinates(1, 0, 0)
+        source: Any = _Given(one, following, two)
+        filter_stage = FilterStage(source, submit)
         assert filter_stage.pop() is None
+        assert source.items == [two]  # one that is being filtered, and the next
         futures[0].set_result(one)
-        assert [filter_stage.pop() for _ in range(4)] == [one, following, two, None]
-        assert not filter_stage
+        assert filter_stage.pop() is one
+        assert filter_stage.pop() is following
+        assert filter_stage.pop() is None
+        assert not filter_stage.ended
+        futures[1].set_result(two)
+        assert filter_stage.pop() is two
+        assert filter_stage.ended
 
     def test_an_error_comes_behind_what_is_being_filtered_and_stays(self) -> None:
         future: Future[Records] = Future()
-        filter_stage, error = FilterStage(lambda _: future), StoreUnavailable("gone")
-        filter_stage.put(span([b"a"]))
-        assert not filter_stage.full
-        filter_stage.put(error)
-        assert filter_stage.full
+        source: Any = _Given(span([b"a"]), StoreUnavailable("gone"), span([b"b"]))
+        filter_stage = FilterStage(source, lambda _: future)
+        assert filter_stage.pop() is None
         future.set_result(span([b"a"]))
         assert filter_stage.pop() is not None
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="gone"):
                 filter_stage.pop()
+        assert len(source.items) == 1
 
     def test_patience_begins_anew_with_every_record(self) -> None:
         def done(span: Records) -> Future[Records]:
@@ -306,10 +324,10 @@ class TestFilterStage:
             future.set_result(span)
             return future
 
-        filter_stage = FilterStage(done, patience=3)
-        for number, records in enumerate([[], [], [b"x"], [], []]):
-            filter_stage.put(span(records, number))
+        spans = [span(rows, k) for k, rows in enumerate([[], [], [b"x"], [], [], []])]
+        source: Any = _Given(*spans)
+        filter_stage = FilterStage(source, done, patience=3)
+        for _ in range(5):
             assert filter_stage.pop() is not None
-        filter_stage.put(span([], 5))
         with pytest.raises(DataError, match="kept no record of a lane"):
             filter_stage.pop()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streamrec.errors import CorruptRecord
 from streamrec.formats.shards.tfrecord import DamagedSpan
-from streamrec.pipeline.lane.placeholders import missing_from, part_of, placeholder_of
+from streamrec.pipeline.lane.damage_policy import missing_from, placeholder_of
+from streamrec.pipeline.lane.record_reader import part_of
 from streamrec.pipeline.lane.record_span import RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent

@@ -1,8 +1,9 @@
-"""The decompression of one lane's ranges."""
+"""The queue of a feed whose shards may be compressed."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from streamrec.errors import DataError, OutOfMemory, StreamrecError, TruncatedShard
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.masking import masked
-from streamrec.pipeline.fetch.range_queue import RangeRead
+from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import RangeRequest
 
@@ -19,105 +20,111 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from streamrec.config import Compression
-    from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
+    from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.values.columns import ByteArray
 
-__all__ = ["LaneInflater"]
+__all__ = ["InflatingQueue"]
 
 USUAL_RATIO = 8
 """Decompressed bytes expected per stored byte, so that small shards get little memory."""
 
 
-class LaneInflater:
-    """The decompression of one lane's ranges to pieces; it leaves plain shards as they are.
+_BEFORE = Extent(-1, -1, -1)
+"""Stands for the extent before the first one."""
+_NOTHING = np.empty(0, np.uint8)
 
-    Args:
-        queue: The lane's ranges and pieces.
-        shards: The shards' names and sizes.
-        setting: The compression, or ``"auto"``.
-        offset: The byte of the first shard to begin at, decompressed.
-        head: The size in bytes of the first piece of memory.
-        wake: Called when there is work for a thread.
-        rereads: Called with the shard's URL if ``offset`` needs it to be read from its beginning.
-    """
 
-    def __init__(
-        self,
-        queue: RangeQueue,
-        shards: Shards,
-        setting: Compression | Literal["auto"],
-        offset: int,
-        head: int,
-        wake: Callable[[], None],
-        rereads: Callable[[str], None],
-    ) -> None:
-        self.size = head
-        """The size in bytes of the next piece of memory."""
-        self._busy = False  # a thread works for the lane
-        self._queue, self._pieces = queue, queue.pieces
-        self._shards = shards
-        self._setting = setting
-        self._skip = offset
-        self._wake = wake
-        self._rereads = rereads
-        self._extent = _BEFORE
-        self._stream: Decompressor | None = None
-        self._failed = False
-        queue.subscribe(self.update)
+def _nothing(*_: object) -> None:
+    """Do nothing: nobody is notified."""
+
+
+@dataclass(eq=False, kw_only=True)
+class InflatingQueue(RangeQueue):
+    """A queue that decompresses its ranges to pieces; those of plain shards stay as they are."""
+
+    shards: Shards
+    """The shards' names and sizes."""
+    setting: Compression | Literal["auto"]
+    """The compression, or ``"auto"``."""
+    skip: int
+    """The byte of the first shard to begin at, decompressed."""
+    piece_size: int
+    """The size in bytes of the next piece of memory."""
+    wake: Callable[[], None] = _nothing
+    """Called when there is work for a thread."""
+    rereads: Callable[[str], None] = _nothing
+    """Called with the URL of a shard that must be read from its beginning because of ``skip``."""
+    _busy: bool = False  # a thread works for the lane
+    _extent: Extent = _BEFORE
+    _stream: Decompressor | None = None
+    _failed: bool = False
+
+    @property
+    def first(self) -> RangeRead | None:
+        """The range or piece whose records are read next; none before the compression is known."""
+        read = super().first
+        if self.pieces or read is None or self._stream is not None:
+            return read if self.pieces else None
+        return read if read.request.extent is self._extent else None
+
+    @property
+    def decompresses(self) -> bool:
+        """True while bytes that have been received must be decompressed before they can be read."""
+        read = self.stored
+        if read is None or self._stream is None or read.request.extent is not self._extent:
+            return False
+        return read.done or read.scanned < read.filled
 
     @property
     def waiting(self) -> int:
         """Decompressed bytes whose records have not been read yet."""
-        return sum(piece.filled - piece.scanned for piece in self._pieces)
+        return sum(piece.filled - piece.scanned for piece in self.pieces)
 
     @property
     def open_piece(self) -> RangeRead | None:
         """The piece of memory that is being filled."""
-        return self._pieces[-1] if self._pieces and not self._pieces[-1].done else None
+        return self.pieces[-1] if self.pieces and not self.pieces[-1].done else None
 
     @property
     def is_idle(self) -> bool:
         """True while there is work for a thread, and the lane has no piece."""
-        return self.has_work and not self._pieces
+        return self.has_work and not self.pieces
 
     @property
     def has_work(self) -> bool:
         """True while there is work for a thread."""
         if self._stream is None or self._busy or self._failed:
             return False
-        read = self._queue.stored
+        read = self.stored
         received = read is not None and read.scanned < read.filled
         return self._stream.pending or received
 
-    def update(self) -> None:
+    def changed(self) -> None:
         """Take in the ranges that have been received."""
-        while (read := self._queue.stored) is not None:
+        while (read := self.stored) is not None:
             if read.request.extent is not self._extent and not self._enter(read):
                 break
             if self._failed or not self._use_up(read):
                 break
         if self.has_work:
-            self._wake()
+            self.wake()
 
     def begin_piece(self, memory: ByteArray) -> None:
         """Append a piece of memory to be filled next."""
         assert self._stream is not None
-        begin = max(self._stream.produced, self._skip)
+        begin = max(self._stream.produced, self.skip)
         request = RangeRequest(self._extent, begin, begin + len(memory))
-        self._pieces.append(RangeRead(request, memory, inflated=True))
-
-    def begin(self) -> None:
-        """Note that a thread is about to work for the lane."""
-        self._busy = True
+        self.pieces.append(RangeRead(request, memory, inflated=True))
 
     async def inflate(self, threads: Executor) -> tuple[int, int]:
         """Decompress once in a thread; return the number of bytes taken and given."""
-        read, piece, stream = self._queue.stored, self.open_piece, self._stream
+        read, piece, stream = self.stored, self.open_piece, self._stream
         assert stream is not None
         assert piece is not None
+        self._busy = True
         stored = _NOTHING if read is None else read.unused
         room = piece.memory[piece.filled :]
-        missing = self._skip - stream.produced  # skipped bytes are written too, then overwritten
+        missing = self.skip - stream.produced  # skipped bytes are written too, then overwritten
         room = room[:missing] if missing > 0 else room
         loop = asyncio.get_running_loop()
         try:
@@ -131,11 +138,11 @@ class LaneInflater:
             self._busy = False
         if read is not None:
             read.use(taken)
-        if stream.produced > self._skip:
+        if stream.produced > self.skip:
             piece.filled += given
         if piece.filled == len(piece.memory):
             piece.close()
-        self.update()
+        self.changed()
         return taken, given
 
     def out_of_memory(self, error: MemoryError) -> OutOfMemory:
@@ -152,36 +159,47 @@ class LaneInflater:
         """Return the piece that is being filled, or an empty one behind the others."""
         if self.open_piece is None:
             self.begin_piece(_NOTHING)
-        return self._pieces[-1]
+        return self.pieces[-1]
 
     def likely_size(self) -> int:
         """Estimate the decompressed bytes of the current shard."""
-        return USUAL_RATIO * self._shards.sizes.get(self._extent.shard, 0)
+        return USUAL_RATIO * self.shards.sizes.get(self._extent.shard, 0)
 
     def _enter(self, read: RangeRead) -> bool:
         """Begin a shard, unless its compression is still unknown; return whether it was begun."""
         kind = self._kind(read)
         if kind is None:
             return False
-        self._skip = self._skip if self._extent is _BEFORE else 0
+        self.skip = self.skip if self._extent is _BEFORE else 0
         self._extent, self._stream, self._failed = read.request.extent, None, False
         if kind == "none":
-            self._queue.begin(self._skip, compressed=False)
+            self._begin(self.skip, read, compressed=False)
             return True
-        url = masked(self._shards.urls[self._extent.shard])
-        if self._skip:
-            self._rereads(url)
+        url = masked(self.shards.urls[self._extent.shard])
+        if self.skip:
+            self.rereads(url)
         self._stream = Decompressor(kind, url=url)
-        self._queue.begin(read.request.stop, compressed=True)
+        self._begin(read.request.stop, read, compressed=True)
         return True
 
+    def _begin(self, offset: int, read: RangeRead, *, compressed: bool) -> None:
+        """Go on at ``offset`` if only the shard's first bytes were requested, as a probe.
+
+        The probe's range is dropped where its bytes are not needed, and kept if it has an error.
+        """
+        if self.planner.probes and read.error is None:
+            self.planner.go_on(offset)
+            if not compressed:
+                self.drop_stored()
+                self.answered = False  # the head is still to be requested
+
     def _kind(self, read: RangeRead) -> Compression | None:
-        if self._setting != "auto":
-            return self._setting
+        if self.setting != "auto":
+            return self.setting
         if read.filled < HEAD and not read.done and read.error is None:
             return None
         shard = read.request.extent.shard
-        named = of_name(self._shards.urls[shard], self._shards.encodings.get(shard))
+        named = of_name(self.shards.urls[shard], self.shards.encodings.get(shard))
         return detect(read.memory[: min(HEAD, read.filled)].tobytes(), named)
 
     def _use_up(self, read: RangeRead) -> bool:
@@ -199,21 +217,21 @@ class LaneInflater:
 
     def _leave(self, read: RangeRead, stream: Decompressor) -> bool:
         """Drop the first range; the shard's last one only when all is decompressed."""
-        is_last = read.request.stop >= self._shards.sizes[read.request.extent.shard]
+        is_last = read.request.stop >= self.shards.sizes[read.request.extent.shard]
         if is_last:
             stream.end()
             if stream.pending:
                 return False
             self._end_shard(stream)
-        self._queue.drop_stored()
+        self.drop_stored()
         return True
 
     def _end_shard(self, stream: Decompressor) -> None:
         stream.finish()
-        if stream.produced < self._skip:
+        if stream.produced < self.skip:
             raise TruncatedShard(
                 f"the shard has {stream.produced} decompressed bytes, and should be read from byte "
-                f"{self._skip} on; give the offset of a record, or a state of this very shard",
+                f"{self.skip} on; give the offset of a record, or a state of this very shard",
                 url=stream.url,
                 offset=stream.consumed,
             )
@@ -221,10 +239,5 @@ class LaneInflater:
         piece.shard_size = stream.produced
         piece.close()
         if not stream.produced:
-            self._shards.mark_empty(self._extent.shard)
+            self.shards.mark_empty(self._extent.shard)
         self._stream = None
-
-
-_BEFORE = Extent(-1, -1, -1)
-"""Stands for the extent before the first one."""
-_NOTHING = np.empty(0, np.uint8)

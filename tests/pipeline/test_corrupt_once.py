@@ -1,4 +1,4 @@
-"""Large payloads are checked where they are decoded; one that is corrupt is read once more."""
+"""A payload that is corrupt is read once more, before anything behind it is delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from streamrec.errors import CorruptRecord
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from tests.pipeline.simulated_store import (
@@ -48,9 +47,8 @@ WIDE = orders(
 
 
 @pytest.fixture(autouse=True)
-def _all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
-    monkeypatch.setattr(tfrecord, "LARGE", 0)
 
 
 def store_of(shards: Shards) -> SimulatedStore:
@@ -136,7 +134,7 @@ async def test_what_comes_before_a_corrupt_record_is_delivered_and_then_the_erro
 
 
 @simulated
-async def test_a_receive_that_is_cancelled_while_it_begins_again_loses_nothing() -> None:
+async def test_a_receive_that_is_cancelled_while_it_reads_again_loses_nothing() -> None:
     for steps in range(1, 30):
         dataset = one_lane(flip_once("o000", PLACE))
         run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
@@ -169,21 +167,19 @@ async def test_what_is_unchecked_stays_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "early",
+    "way",
     [
         {"ordered": False},
         {"on_corrupt": "skip", "corrupt_budget": 1},
     ],
 )
 @simulated
-async def test_what_cannot_begin_again_is_checked_before(early: dict[str, Any]) -> None:
-    """The lane reads the one range again: the run does not begin again."""
-    dataset = one_lane(flip_once("o000", PLACE), **early)
+async def test_only_the_range_with_it_is_read_again(way: dict[str, Any]) -> None:
+    dataset = one_lane(flip_once("o000", PLACE), **way)
     run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
     batches = await receive(run)
     assert sorted(identities(batches)) == [(s, i) for s in range(3) for i in range(6)]
     assert run.statistics()["refetched"] == 1
-    assert not run._plan.is_suspicious
     await dataset.aclose()
 
 

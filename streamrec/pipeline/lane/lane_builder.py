@@ -1,0 +1,168 @@
+"""The builder of a run's lanes: their sources, and their stages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streamrec.config.memory_budget import record_limit
+from streamrec.formats.examples.packing import Packer
+from streamrec.formats.shards.tfrecord import FrameScanner
+from streamrec.pipeline.lane.damage_policy import DamagePolicy
+from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
+from streamrec.pipeline.lane.lane import Lane
+from streamrec.pipeline.lane.mix_source import Component, Mix
+from streamrec.pipeline.lane.open_shards import OpenShards
+from streamrec.pipeline.lane.ordering_stages import InOrder, Stage, WindowShuffle
+from streamrec.pipeline.lane.packing_stage import Packing
+from streamrec.pipeline.lane.quarantine import marks_placeholders
+from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.plan.coordinates import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from streamrec.pipeline.batch.decoder import Decoder
+    from streamrec.pipeline.fetch.fetcher import Fetcher
+    from streamrec.pipeline.fetch.range_queue import Shards
+    from streamrec.pipeline.lane.lane import Source
+    from streamrec.pipeline.lane.quarantine import CorruptionLog
+    from streamrec.pipeline.run_plan import RunPlan
+
+__all__ = ["LaneBuilder"]
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class LaneBuilder:
+    """A builder of the rank's lanes.
+
+    Args:
+        plan: The run's plan.
+        shards: The shards' names and the facts about them.
+        fetcher: Fetches the ranges, and is notified when a lane has news.
+        corruption_log: The log of skipped damage; ``None``: damage ends a lane.
+        threads: Filter and pack.
+        decoder: Parses and maps the records to pack.
+    """
+
+    plan: RunPlan
+    shards: Shards
+    fetcher: Fetcher
+    corruption_log: CorruptionLog | None
+    threads: ThreadPoolExecutor
+    decoder: Decoder
+    _packers: list[Packer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        features: Any = self.plan.settings.features
+        function = self.plan.functions.filter
+        self._filter = None if function is None else Filter(function, features, self.shards.urls)
+        self._loop = asyncio.get_running_loop()
+
+    def lane(self, j: int) -> Lane:
+        """Build lane ``j`` of the rank.
+
+        Raises:
+            MalformedPosition: No lane with packs can be at its coordinates.
+        """
+        plan = self.plan
+        start, patience = plan.start(j), plan.patience(plan.own_lanes[j])
+        source = self._source(j, start)
+        filter_stage = packing = None
+        if self._filter is not None:
+            allocate = partial(self.fetcher.acquire, j)
+            apply = partial(self._submit, j, self._filter.apply, allocate=allocate)
+            filter_stage = FilterStage(source, apply, patience)
+        if plan.settings.pack is not None:
+            packer = Packer(plan.settings.pack, start.part)
+            self._packers.append(packer)
+            submit = partial(self._submit, j)
+            packing = Packing(packer, self.decoder.columns, submit, start, patience)
+        return Lane(
+            source,
+            self._stage(j, start),
+            start,
+            filter_stage=filter_stage,
+            packing=packing,
+            record_size=plan.memory.first_range / 4,
+        )
+
+    def left_out(self) -> dict[str, int]:
+        """Count the documents and values that fitted no pack."""
+        if self.plan.settings.pack is None:
+            return {}
+        return {
+            "documents_dropped": sum(packer.dropped_documents for packer in self._packers),
+            "values_dropped": sum(packer.dropped_values for packer in self._packers),
+        }
+
+    def _submit(self, j: int, work: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
+        """Run some work of a lane in a thread, and notify the lane when it is done."""
+        future = self.threads.submit(work, *arguments, **named)
+
+        def notify(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self.fetcher.notify, j)
+
+        future.add_done_callback(notify)
+        return future
+
+    def _stage(self, j: int, start: Coordinates) -> Stage:
+        plan = self.plan
+        if plan.windows is None:
+            return InOrder(start.row)
+        return WindowShuffle(
+            plan.windows,
+            plan.own_lanes[j],
+            start.extent if plan.has_sources else plan.epoch(j),
+            start,
+            plan.buckets,
+            keeps_placeholders=plan.keeps_placeholders,
+        )
+
+    def _source(self, j: int, start: Coordinates) -> Source:
+        plan, lane = self.plan, self.plan.own_lanes[j]
+        if not plan.has_sources:
+            return self._reader(j)
+        feeds = range(j, len(plan.feeds), len(plan.own_lanes))
+        readers = [self._reader(feed) for feed in feeds]
+        if plan.turns is not None:
+            end = None if plan.end_epoch is None else plan.lane_end(lane)
+            epochs_of = [partial(plan.epoch_of, feed) for feed in feeds]
+            return OpenShards(readers, epochs_of, plan.turns, lane, start, end)
+        assert plan.components is not None
+        assert plan.draws is not None
+        parts = [
+            Component(name, reader, point, plan.epoch(feed))
+            for name, reader, point, feed in zip(
+                plan.components.names, readers, start.sources, feeds, strict=True
+            )
+        ]
+        exhausted = None if plan.end_epoch is None else plan.settings.exhausted
+        return Mix(parts, plan.draws, lane, start, plan.lane_end(lane), ends=exhausted)
+
+    def _reader(self, feed: int) -> RecordReader:
+        plan, (order, lane) = self.plan, self.plan.feeds[feed]
+        start = Coordinates(*plan.points[feed].item()[:3])
+        scanner = partial(
+            FrameScanner,
+            check_crc=plan.settings.check_crc,
+            allocate=partial(self.fetcher.acquire, feed),
+            share=plan.memory.total // plan.memory.lanes,
+            most=record_limit(plan.settings),
+        )
+        damage = DamagePolicy(
+            self.fetcher.counts,
+            self.corruption_log,
+            keeps_placeholders=marks_placeholders(plan.settings, plan.batch_size),
+            notify=partial(self.fetcher.notify, feed),
+            reach=order.reach(lane),
+        )
+        ranges, end = self.fetcher.feeds[feed], plan.feed_end(order, lane)
+        return RecordReader(ranges, self.shards, start, end, scanner, damage, plan.epoch(feed))
