@@ -12,8 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -30,14 +29,14 @@ from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
+from tests.pages import DOCS, FENCE, ROOT, Block, blocks, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pydantic import BaseModel
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 PAGES = sorted(
@@ -55,32 +54,8 @@ START_STORE = "python -m streamrec.devstore --port 9000 &"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SELF_CONTAINED = [path for path in EXAMPLES if path.name != "fill_bucket.py"]
 
-_FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
 _FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 _LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
-
-
-class Block(NamedTuple):
-    info: str
-    body: str
-    line: int
-    """Number of its first line of code, from 1."""
-    after: str
-    """The text between the block before and this one."""
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def blocks(page: Path) -> list[Block]:
-    text, found, end = page.read_text(), [], 0
-    for match in _FENCE.finditer(text):
-        line = text.count("\n", 0, match.start()) + 2
-        between = text[end : match.start()].strip()
-        found.append(Block(match["info"].strip(), match["body"], line, between))
-        end = match.end()
-    return found
 
 
 def runs(block: Block) -> bool:
@@ -431,7 +406,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of headings."""
-    text = _FENCE.sub("", page.read_text())
+    text = FENCE.sub("", page.read_text())
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in plain}
@@ -439,7 +414,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_relative_links_lead_somewhere(page: Path) -> None:
-    text = _FENCE.sub("", page.read_text())
+    text = FENCE.sub("", page.read_text())
     for link in _LINK.findall(text):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page

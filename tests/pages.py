@@ -1,0 +1,54 @@
+"""The pages of the documentation, and the code in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(?P<theirs>[^|]*)` \| `(?P<ours>[^|]*)` \|(?P<remark>.*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    info: str
+    body: str
+    line: int
+    """Number of its first line of code, from 1."""
+    after: str
+    """The text between the block before and this one."""
+
+
+class Row(NamedTuple):
+    """A row of a table whose first two cells are code that does the same."""
+
+    theirs: str
+    ours: str
+    remark: str
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text, found, end = page.read_text(), [], 0
+    for match in FENCE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 2
+        between = text[end : match.start()].strip()
+        found.append(Block(match["info"].strip(), match["body"], line, between))
+        end = match.end()
+    return found
+
+
+def rows_of_code(page: Path) -> list[Row]:
+    return [Row(*cells) for cells in _ROW.findall(FENCE.sub("", page.read_text()))]
+
+
+def run_block(block: Block, page: Path, names: dict[str, object]) -> None:
+    """Run a block of Python in a namespace; its lines have the page's numbers."""
+    lines = "\n" * (block.line - 1) + block.body
+    exec(compile(lines, page, "exec"), names)

@@ -1,0 +1,143 @@
+"""Holds docs/how-to/from-tensorflow.md against TensorFlow: both sides of each of its lines."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError, Message
+
+import streamrec as sr
+from streamrec.streams.take import Take
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
+from tests.pages import DOCS, Block, Row, blocks, rows_of_code, run_block
+
+pytestmark = IN_ONE_WORKER
+
+PAGE = DOCS / "how-to" / "from-tensorflow.md"
+ROWS = rows_of_code(PAGE)
+BLOCKS = [block for block in blocks(PAGE) if block.info.startswith("python")]
+PAIRS = list(zip(BLOCKS[::2], BLOCKS[1::2], strict=True))
+DATA = (bytes, list, np.ndarray)
+ENTRY = '"'
+"""A cell that begins so is an entry of the specs."""
+
+
+class Side:
+    """One side of the page: a directory and a namespace of its own."""
+
+    def __init__(self, parse: str) -> None:
+        self._parse = parse
+        self._directory = tempfile.TemporaryDirectory()
+        self.names: dict[str, Any] = {}
+
+    def run(self, block: Block) -> set[str]:
+        """Run a block; gives the names that it assigns."""
+        before = dict(self.names)
+        with contextlib.chdir(self._directory.name):
+            run_block(block, PAGE, self.names)
+        return {name for name, value in self.names.items() if before.get(name) is not value}
+
+    def value(self, cell: str) -> Any:
+        """Return what a cell gives, read to its end."""
+        code = f"{self._parse}(records, {{{cell}}})" if cell.startswith(ENTRY) else cell
+        with contextlib.chdir(self._directory.name):
+            value = eval(code, self.names)
+            lazy = (sr.Stream, Take, itertools.islice, tf.data.Dataset)
+            return list(value) if isinstance(value, lazy) else value
+
+
+class Sides:
+    """Both, after the page's blocks."""
+
+    def __init__(self) -> None:
+        self.theirs, self.ours = Side("tf.io.parse_example"), Side("sr.parse_example")
+        self.assigned = [(self.theirs.run(a), self.ours.run(b)) for a, b in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def sides() -> Sides:
+    return Sides()
+
+
+def compare(ours: Any, theirs: Any) -> None:
+    """Check that both are the same: data, or mappings and sequences of them."""
+    if isinstance(theirs, Message):
+        theirs, ours = (each.SerializeToString(deterministic=True) for each in (theirs, ours))
+    if isinstance(theirs, dict):
+        assert dict(ours).keys() == theirs.keys()
+        for name in theirs:
+            compare(ours[name], theirs[name])
+    elif isinstance(theirs, tuple | list):
+        assert len(ours) == len(theirs)
+        for got, expected in zip(ours, theirs, strict=True):
+            compare(got, expected)
+    elif isinstance(ours, str):
+        assert ours == os.path.normpath(tf.convert_to_tensor(theirs).numpy().decode())
+    elif isinstance(ours, bytes):
+        assert meaning(ours) == meaning(tf.convert_to_tensor(theirs).numpy())
+    else:
+        assert_equal(ours, theirs if tf.is_tensor(theirs) else tf.convert_to_tensor(theirs))
+
+
+def meaning(data: bytes) -> Any:
+    """Return what neither an encoder nor the order of an Example's features decides."""
+    if data.startswith((b"\x89PNG", b"\xff\xd8")):
+        return tf.io.decode_image(data).numpy().tolist()
+    with contextlib.suppress(DecodeError):
+        return tf.train.Example.FromString(data)
+    return data
+
+
+def labels(items: list[Any]) -> list[int]:
+    """Return the labels of records, or of batches of them, in the order of numbers."""
+    return sorted(label for item in items for label in np.ravel(item["label"]).tolist())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.theirs for row in ROWS])
+def test_a_row(row: Row, sides: Sides) -> None:
+    theirs, ours = sides.theirs.value(row.theirs), sides.ours.value(row.ours)
+    if "in another order" in row.remark:
+        assert labels(ours) == labels(theirs)
+        assert labels(ours)
+    else:
+        compare(ours, theirs)
+
+
+@pytest.mark.parametrize("number", range(len(PAIRS)), ids=[f"line {a.line}" for a, _ in PAIRS])
+def test_what_both_blocks_of_a_pair_assign_is_the_same(number: int, sides: Sides) -> None:
+    pair = PAIRS[number]
+    assert (pair[0].info, pair[1].info) == ('python title="TensorFlow"', "python")
+    theirs, ours = sides.assigned[number]
+    for name in theirs & ours:
+        if isinstance(sides.ours.names[name], DATA):
+            compare(sides.ours.names[name], sides.theirs.names[name])
+
+
+def test_every_row_of_two_sides_is_one_of_code() -> None:
+    lines = PAGE.read_text().splitlines()
+    ends = ("| TensorFlow | streamrec |", "| TensorFlow | streamrec | |")
+    tables = [i for i, line in enumerate(lines) if line in ends]
+    counts = [len(list(itertools.takewhile(bool, lines[i + 2 :]))) for i in tables]
+    assert sum(counts) == len(ROWS) > 40
+
+
+CALLS = """
+TFRecordWriter TFRecordOptions Example Feature Features BytesList FloatList Int64List
+SequenceExample FeatureList FeatureLists parse_example parse_single_example parse_sequence_example
+parse_single_sequence_example FixedLenFeature FixedLenSequenceFeature VarLenFeature RaggedFeature
+SparseFeature serialize_tensor parse_tensor decode_raw decode_jpeg decode_png decode_image
+list_files TFRecordDataset compression_type interleave shuffle repeat shard map batch
+drop_remainder padded_batch cache prefetch take skip filter Options AUTOTUNE Checkpoint
+experimental_distribute_dataset InputContext as_numpy_iterator sample_from_datasets
+"""
+
+
+@pytest.mark.parametrize("call", CALLS.split())
+def test_every_call_of_the_tutorials_is_there(call: str) -> None:
+    assert call in PAGE.read_text()
