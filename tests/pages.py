@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import streamrec as sr
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
-_ROW = re.compile(r"^\| `(?P<theirs>[^|]*)` \| `(?P<ours>[^|]*)` \|(?P<remark>.*)$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(?P<theirs>[^|`]*)` \| `(?P<ours>[^|`]*)` \|(?P<remark>.*)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -46,6 +52,12 @@ def blocks(page: Path) -> list[Block]:
 
 def rows_of_code(page: Path) -> list[Row]:
     return [Row(*cells) for cells in _ROW.findall(FENCE.sub("", page.read_text()))]
+
+
+def use_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a thread read for plain loops: the engine process takes a second to start."""
+    for name in ("open", "mix"):
+        monkeypatch.setattr(sr, name, partial(getattr(sr, name), engine="thread"))
 
 
 def run_block(block: Block, page: Path, names: dict[str, object]) -> None:

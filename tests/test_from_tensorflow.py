@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,10 @@ from google.protobuf.message import DecodeError, Message
 import streamrec as sr
 from streamrec.streams.take import Take
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
-from tests.pages import DOCS, Block, Row, blocks, rows_of_code, run_block
+from tests.pages import DOCS, Block, Row, blocks, rows_of_code, run_block, use_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = IN_ONE_WORKER
 
@@ -61,8 +64,10 @@ class Sides:
 
 
 @pytest.fixture(scope="module")
-def sides() -> Sides:
-    return Sides()
+def sides() -> Iterator[Sides]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_threads(patch)
+        yield Sides()
 
 
 def compare(ours: Any, theirs: Any) -> None:
