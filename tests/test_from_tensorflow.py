@@ -51,7 +51,8 @@ class Side:
         code = f"{self._parse}(records, {{{cell}}})" if cell.startswith(ENTRY) else cell
         with contextlib.chdir(self._directory.name):
             value = eval(code, self.names)
-            lazy = (sr.Stream, Take, itertools.islice, tf.data.Dataset)
+            datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
+            lazy = (sr.Stream, Take, itertools.islice, *datasets)
             return list(value) if isinstance(value, lazy) else value
 
 
