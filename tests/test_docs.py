@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,14 +30,14 @@ from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from streamrec.streams.opening import connect
 from streamrec.wire import messages
-from tests.pages import DOCS, FENCE, ROOT, Block, blocks, name_of
+from tests.pages import DOCS, FENCE, Block, blocks, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pydantic import BaseModel
 
+ROOT = Path(__file__).parents[1]
 REFERENCE = DOCS / "reference"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 PAGES = sorted(
