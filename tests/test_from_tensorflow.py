@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tests.pages import DOCS, Block, Row, blocks, rows_of_code, run_block, use_t
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = IN_ONE_WORKER
 
@@ -34,22 +34,22 @@ ENTRY = '"'
 class Side:
     """One side of the page: a directory and a namespace of its own."""
 
-    def __init__(self, parse: str) -> None:
+    def __init__(self, parse: str, directory: Path) -> None:
         self._parse = parse
-        self._directory = tempfile.TemporaryDirectory()
+        self._directory = directory
         self.names: dict[str, Any] = {}
 
     def run(self, block: Block) -> set[str]:
         """Run a block; gives the names that it assigns."""
         before = dict(self.names)
-        with contextlib.chdir(self._directory.name):
+        with contextlib.chdir(self._directory):
             run_block(block, PAGE, self.names)
         return {name for name, value in self.names.items() if before.get(name) is not value}
 
     def value(self, cell: str) -> Any:
         """Return what a cell gives, read to its end."""
         code = f"{self._parse}(records, {{{cell}}})" if cell.startswith(ENTRY) else cell
-        with contextlib.chdir(self._directory.name):
+        with contextlib.chdir(self._directory):
             value = eval(code, self.names)
             datasets = (tf.data.Dataset, tf.distribute.DistributedDataset)
             lazy = (sr.Stream, Take, itertools.islice, *datasets)
@@ -59,16 +59,17 @@ class Side:
 class Sides:
     """Both, after the page's blocks."""
 
-    def __init__(self) -> None:
-        self.theirs, self.ours = Side("tf.io.parse_example"), Side("sr.parse_example")
+    def __init__(self, theirs: Path, ours: Path) -> None:
+        self.theirs = Side("tf.io.parse_example", theirs)
+        self.ours = Side("sr.parse_example", ours)
         self.assigned = [(self.theirs.run(a), self.ours.run(b)) for a, b in PAIRS]
 
 
 @pytest.fixture(scope="module")
-def sides() -> Iterator[Sides]:
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     with pytest.MonkeyPatch.context() as patch:
         use_threads(patch)
-        yield Sides()
+        yield Sides(tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours"))
 
 
 def compare(ours: Any, theirs: Any) -> None:
