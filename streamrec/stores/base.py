@@ -75,8 +75,8 @@ class RangeBody(Protocol):
                 raises is raised.
 
         Raises:
-            StoreUnavailable: The body broke off, or stalled; ``on_received`` was called for all
-                bytes before that.
+            StoreUnavailable: The body broke off; ``on_received`` was called for all bytes before
+                that. One that is silent is the caller's to give up.
         """
         ...
 

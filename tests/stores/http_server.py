@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from aiohttp import web
 
-from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import HttpStore
 
 if TYPE_CHECKING:
@@ -36,12 +34,9 @@ async def serving(
 
 
 @asynccontextmanager
-async def opened(
-    options: Mapping[str, object] | None = None, seconds: float = 60
-) -> AsyncIterator[HttpStore]:
+async def opened(options: Mapping[str, object] | None = None) -> AsyncIterator[HttpStore]:
     store = HttpStore(options)
     try:
-        with patch.object(http_store, "READ_SECONDS", seconds):
-            yield store
+        yield store
     finally:
         await store.aclose()

@@ -80,7 +80,7 @@ class RangeClient:
         """
         response = await self._send(request, request.headers())
         try:
-            return HttpBody(await self._read_head(request, response), response, READ_SECONDS)
+            return HttpBody(await self._read_head(request, response), response)
         except BaseException:
             response.close()
             raise
@@ -101,14 +101,13 @@ class RangeClient:
         request = RangeRequest(url, address, 0, 0)
         if self._session is None:
             self._connect(self._ahead)
-        seconds = min(READ_SECONDS, DOCUMENT_SECONDS)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(DOCUMENT_SECONDS):
                 return await self._read_document(request, headers or {})
         except TimeoutError:
             raise StoreUnavailable(
-                f"a page of the listing did not arrive within {seconds:g} s; check the store and "
-                "the network",
+                f"a page of the listing did not arrive within {DOCUMENT_SECONDS:g} s; check the "
+                "store and the network",
                 url=url,
             ) from None
 

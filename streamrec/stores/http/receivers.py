@@ -1,4 +1,4 @@
-"""Receivers that put a body's bytes straight into their final memory, past aiohttp's buffers.
+"""The receiver that puts a body's bytes straight into their final memory, past aiohttp's buffers.
 
 aiohttp parses the head of a response. It would then make an object of each piece of the body, join
 them, and have them copied again. Here the connection is taken over for the rest of the body, and
@@ -12,56 +12,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from streamrec.flow.silence import Silence
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import aiohttp
 
 __all__ = ["BodyReceiver"]
-
-HEAD_BYTES = 4 << 10
-"""Bytes received at a time while waiting for a response's head, which may be longer."""
-
-
-class HeadReceiver(asyncio.BufferedProtocol):
-    """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
-
-    By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
-    then be copied twice.
-
-    Args:
-        parser: aiohttp's protocol of the connection.
-    """
-
-    def __init__(self, parser: asyncio.Protocol) -> None:
-        self._parser = parser
-        self._view = memoryview(bytearray(HEAD_BYTES))
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
-        """Return the memory that the event loop receives into."""
-        return self._view
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Pass the received bytes on to aiohttp."""
-        self._parser.data_received(bytes(self._view[:nbytes]))
-
-    def eof_received(self) -> bool | None:
-        """Pass the event on to aiohttp."""
-        return self._parser.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Pass the event on to aiohttp."""
-        self._parser.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Pass the event on to aiohttp, which writes the requests."""
-        self._parser.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass the event on to aiohttp, which writes the requests."""
-        self._parser.resume_writing()
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
@@ -72,10 +28,9 @@ class BodyReceiver(asyncio.BufferedProtocol):
     Args:
         response: The response, of which aiohttp holds no more bytes.
         left: Number of bytes of the body that are not received yet.
-        seconds: Seconds that the server may send nothing.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, left: int, seconds: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, left: int) -> None:
         connection = response.connection
         assert connection is not None
         assert connection.protocol is not None
@@ -84,14 +39,11 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._parser = connection.protocol
         self._transport = connection.transport
         self._left = left
-        self._seconds = seconds
         self._view = memoryview(b"")
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._lost: Exception | None = None
-        before = self._transport.get_protocol()
-        self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
         self._parser.pause_reading()  # also ends aiohttp's read timeout
         self._transport.set_protocol(self)
 
@@ -106,7 +58,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
             The number of bytes received; 0 if the server closed the connection too early.
 
         Raises:
-            OSError: The connection broke, or was silent for too long.
+            OSError: The connection broke.
             Exception: What ``on_received`` raises.
         """
         if self._ended or self._transport.is_closing():
@@ -115,8 +67,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._waiter = asyncio.get_running_loop().create_future()
         self._transport.resume_reading()
         try:
-            async with Silence(self._seconds) as self._silence:
-                await self._waiter
+            await self._waiter
         finally:
             self._view, received = memoryview(b""), self._received
             if not self._transport.is_closing():
@@ -136,7 +87,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Count the received bytes, and pause the socket once the view is full."""
         self._received += nbytes
         self._view = self._view[nbytes:]
-        self._silence.heard()
         failure = None
         try:
             self._on_received(nbytes)
@@ -179,6 +129,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Give the connection back to aiohttp after the whole body."""
         # aiohttp has not parsed this body, but makes a new parser for each request.
         if not self._ended:
-            self._transport.set_protocol(self._heads)
+            self._transport.set_protocol(self._parser)
             self._parser.resume_reading()
         self._content.feed_eof()
