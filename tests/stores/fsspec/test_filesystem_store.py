@@ -82,6 +82,17 @@ class TestMemory(StoreConformance, ListingConformance):
         return bench_of("memory", url, lambda name, data: memory.pipe_file(url(name), data))
 
 
+@asynchronous
+async def test_slashes_before_the_name(memory: MemoryFileSystem) -> None:
+    memory.pipe_file("/a/x", DATA)
+    async with opened("memory") as store:
+        for url in ("memory://a/x", "memory:///a/x"):
+            data, info = await read(store, url, 0, 10)
+            assert data == DATA[:10]
+            assert info.url == url
+        assert [info.url async for info in store.list("memory:///a/")] == ["memory:///a/x"]
+
+
 class TestLocal(StoreConformance, ListingConformance):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Backend:
