@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -33,10 +33,6 @@ async def serving(
         await runner.cleanup()
 
 
-@asynccontextmanager
-async def opened(options: Mapping[str, object] | None = None) -> AsyncIterator[HttpStore]:
-    store = HttpStore(options)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+def opened(options: Mapping[str, object] | None = None) -> aclosing[HttpStore]:
+    """Return a context of a store, which it closes."""
+    return aclosing(HttpStore(options))

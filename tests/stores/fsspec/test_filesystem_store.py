@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import zipfile
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -51,15 +51,8 @@ def memory() -> Iterator[MemoryFileSystem]:
     found.pseudo_dirs[:] = [""]
 
 
-@asynccontextmanager
-async def opened(
-    scheme: str, options: dict[str, Any] | None = None
-) -> AsyncIterator[FilesystemStore]:
-    store = FilesystemStore(scheme, options)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+def opened(scheme: str, options: dict[str, Any] | None = None) -> aclosing[FilesystemStore]:
+    return aclosing(FilesystemStore(scheme, options))
 
 
 def bench_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +14,7 @@ from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
+from tests.stores.http_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,18 +28,8 @@ LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_lo
 
 @asynccontextmanager
 async def client_of(handler: Answer) -> AsyncIterator[tuple[RangeClient, str]]:
-    application = web.Application()
-    application.router.add_get("/{name:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.01)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    client = RangeClient()
-    try:
-        yield client, f"http://{host}:{port}/x"
-    finally:
-        await client.aclose()
-        await runner.cleanup()
+    async with serving(handler) as server, aclosing(RangeClient()) as client:
+        yield client, f"{server}/x"
 
 
 def ranged(request: web.Request) -> tuple[bytes, dict[str, str]]:
