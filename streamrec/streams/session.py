@@ -48,8 +48,6 @@ class LoopSession:
         """Everything that determines the order of the batches."""
         self.settings = _facts(dataset, rank)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
-        self.objects = dataset.objects
-        """The shards, as they were found."""
         self._run = self._start(position)
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
@@ -165,8 +163,6 @@ class ThreadSession:
         """Everything that determines the order of the batches."""
         self.settings = session.settings
         """Facts of the dataset."""
-        self.objects = session.objects
-        """The shards, as they were found."""
 
     @property
     def position(self) -> dict[str, Any] | None:

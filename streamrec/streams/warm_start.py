@@ -73,6 +73,8 @@ class WarmStartSession:
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
         def begin(dataset: Dataset) -> ResumePoint:
             """Give the thread all of the memory for a short run, which it reads alone."""
+            order = order_for(settings, dataset.objects)
+            self._call = partial(call_engine, settings, rank, order)
             self._is_short = _is_short(settings, rank, dataset.objects)
             if not self._is_short:
                 dataset.settings = _small(dataset.settings)
@@ -81,12 +83,6 @@ class WarmStartSession:
         thread = ThreadSession(settings, rank, begin)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
-        try:
-            order = order_for(settings, thread.objects)
-        except BaseException:
-            thread.close()
-            raise
-        self._call = partial(call_engine, settings, rank, order)
         self._failure: StreamrecError | None = None
         """The failure to start the process, to be raised in place of the next batch."""
         self._feed: BlockingFeed | None = None
