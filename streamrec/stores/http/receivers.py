@@ -1,4 +1,4 @@
-"""The receiver that puts a body's bytes straight into their final memory, past aiohttp's buffers.
+"""Receivers that put a body's bytes straight into their final memory, past aiohttp's buffers.
 
 aiohttp parses the head of a response. It would then make an object of each piece of the body, join
 them, and have them copied again. Here the connection is taken over for the rest of the body, and
@@ -18,6 +18,48 @@ if TYPE_CHECKING:
     import aiohttp
 
 __all__ = ["BodyReceiver"]
+
+HEAD_BYTES = 4 << 10
+"""Bytes received at a time while waiting for a response's head, which may be longer."""
+
+
+class HeadReceiver(asyncio.BufferedProtocol):
+    """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
+
+    By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
+    then be copied twice: a stream without this took half as much CPU time again.
+
+    Args:
+        parser: aiohttp's protocol of the connection.
+    """
+
+    def __init__(self, parser: asyncio.Protocol) -> None:
+        self._parser = parser
+        self._view = memoryview(bytearray(HEAD_BYTES))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the protocol's signature
+        """Return the memory that the event loop receives into."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass the received bytes on to aiohttp."""
+        self._parser.data_received(bytes(self._view[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        """Pass the event on to aiohttp."""
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the event on to aiohttp."""
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
@@ -44,6 +86,8 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._lost: Exception | None = None
+        before = self._transport.get_protocol()
+        self._heads = before if isinstance(before, HeadReceiver) else HeadReceiver(self._parser)
         self._parser.pause_reading()  # also ends aiohttp's read timeout
         self._transport.set_protocol(self)
 
@@ -121,6 +165,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Give the connection back to aiohttp after the whole body."""
         # aiohttp has not parsed this body, but makes a new parser for each request.
         if not self._ended:
-            self._transport.set_protocol(self._parser)
+            self._transport.set_protocol(self._heads)
             self._parser.resume_reading()
         self._content.feed_eof()

@@ -14,6 +14,7 @@ from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
+from streamrec.stores.http.receivers import HEAD_BYTES
 from tests.stores.http_server import serving
 
 if TYPE_CHECKING:
@@ -168,6 +169,33 @@ def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
             body.close()
             assert await fill(client, url, 0, 100_000, 1 << 16) == DATA[:100_000]
             assert (bytes(view[1000:]), told[0]) == (bytes(len(DATA) - 1000), 1000)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_of_a_connection_that_is_used_again_little_comes_before_it_lands(
+    factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a quarter of a megabyte would be copied twice, of each body."""
+    parsed: list[int] = []
+    receive = ResponseHandler.data_received
+
+    def counting(self: ResponseHandler, data: bytes) -> None:
+        parsed.append(len(data))
+        receive(self, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", counting)
+
+    async def main() -> None:
+        async with client_of(whole) as (client, url):
+            assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+            parsed.clear()
+            for _ in range(3):
+                assert await fill(client, url, 0, len(DATA), len(DATA)) == DATA
+        assert max(parsed) <= HEAD_BYTES
+        assert sum(parsed) < 3 * len(DATA) // 10
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
