@@ -16,7 +16,7 @@ CHILD = """
 import os, socket, sys
 from streamrec.feeder import engine_process
 
-async def serve(sock, settings, outbox, objects):
+async def serve(sock, settings, outbox, objects, functions):
     print(settings["batch_size"], sys.path[-1], *sys.modules)
 
 engine_process.serve = serve
