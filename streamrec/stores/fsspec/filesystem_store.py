@@ -43,17 +43,18 @@ class FilesystemBody(PiecewiseBody):
         self._store = store
         self._at = start
         self._stop = stop
+        self._ready = memoryview(b"")
 
     async def readinto(self, view: memoryview) -> int:
-        """Read the next piece, no longer than the view; see :class:`RangeBody`."""
-        start, stop = self._at, min(self._at + min(len(view), PIECE_BYTES), self._stop)
-        if start >= stop:
-            return 0
-        view[: stop - start] = await self._store.read(
-            self.info, start, stop, last=stop == self._stop
-        )
-        self._at = stop
-        return stop - start
+        """Copy bytes of the current piece, or of the next one; see :class:`RangeBody`."""
+        if view and not self._ready and self._at < self._stop:
+            stop = min(self._at + PIECE_BYTES, self._stop)
+            data = await self._store.read(self.info, self._at, stop, last=stop == self._stop)
+            self._at, self._ready = stop, memoryview(data)
+        count = min(len(view), len(self._ready))
+        view[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
 
 
 class FilesystemStore:

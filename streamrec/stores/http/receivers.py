@@ -153,6 +153,14 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._wake()
         self._parser.connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass the event on to aiohttp, which writes the requests."""
+        self._parser.resume_writing()
+
     def _wake(self, failure: Exception | None = None) -> None:
         if self._waiter is None or self._waiter.done():
             return
