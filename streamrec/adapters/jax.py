@@ -207,22 +207,27 @@ class Arrays:
 
     def _array(self, name: str, column: Any) -> Any:
         """Return a column as a global array, of which this process has the rows of its rank."""
-        values = self._of_jax(name, column)
+        values = of_jax(name, column)
+        if values.dtype != column.dtype and not self._is_logged:
+            log.info("%s: %s is delivered as %s (jax_enable_x64)", name, column.dtype, values.dtype)
         shape = (len(values) * self._rank.world_size, *values.shape[1:])
         _check_shape(name, shape, self._sharding)
         place: Any = jax.make_array_from_process_local_data
         return place(self._sharding, values, shape)
 
-    def _of_jax(self, name: str, column: Any) -> Any:
-        if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS:
-            raise ConfigError(
-                f"column {name!r} is {_kind_of(column)}, which JAX has no array for; leave it out "
-                "of features, or make numbers of one shape of it with transform="
-            )
-        dtype = _narrowed(name, column)
-        if dtype != column.dtype and not self._is_logged:
-            log.info("%s: %s is delivered as %s (jax_enable_x64)", name, column.dtype, dtype)
-        return column.astype(dtype, copy=False)
+
+def of_jax(name: str, column: Any) -> np.ndarray[Any, Any]:
+    """Return a column as an array that JAX takes unchanged, copied where 64 bits become 32.
+
+    Raises:
+        ConfigError: JAX has no array for it.
+    """
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS:
+        raise ConfigError(
+            f"column {name!r} is {_kind_of(column)}, which JAX has no array for; leave it out "
+            "of features, or make numbers of one shape of it with transform="
+        )
+    return column.astype(_narrowed(name, column), copy=False)
 
 
 _KINDS = "biufcV"

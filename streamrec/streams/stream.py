@@ -308,6 +308,12 @@ class Stream:
             )
         return [masked(url) for url in settings["shards"]]
 
+    @property
+    def features(self) -> dict[str, Any] | None:
+        """The specs in their plain form, as in a daemon's configuration; ``None``: raw records."""
+        features: dict[str, Any] | None = self._opened().settings["features"]
+        return features
+
     def statistics(self) -> dict[str, Any]:
         """Return counts of batches, records, bytes and requests; see docs/reference/metrics.md."""
         return {
