@@ -115,7 +115,8 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
         # Else tf.data takes batches ahead unasked, and the stream's state is not that of the model.
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_parallelization = False
-        return dataset_of(self._passes).map(select).with_options(options)
+        plain = tf.autograph.experimental.do_not_convert(select)
+        return dataset_of(self._passes).map(plain).with_options(options)
 
     @property
     def num_batches(self) -> int | None:

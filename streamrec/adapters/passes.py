@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from streamrec.errors import ConfigError
+from streamrec.errors import ConfigError, StreamrecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +66,7 @@ class Passes:
         with self._lock:
             if not self.stream.peek():
                 self._begin()
+            self._check()
             batches = self.stream.peek()
         if not batches:
             next(self.stream, None)  # raises what went wrong, if that is the reason
@@ -73,15 +74,26 @@ class Passes:
         return batches[0]
 
     def _begin(self) -> None:
-        here = self.stream.state_dict()
-        if not self.stream.peek():  # it stands at the end of a run
-            next(self.stream, None)
+        dropped = self.stream.state_dict() == self._left != self._place
+        if self._is_at_end(dropped):
             iter(self.stream)
-        elif here == self._left != self._place:
+        elif dropped:
             self.stream.load_state_dict(self._place)
+        self._check()
+        self._place = self._left = self.stream.state_dict()
+
+    def _is_at_end(self, dropped: bool) -> bool:
+        """Return whether the stream has given a whole run, and take the end, if nobody has."""
+        try:
+            return not self.stream.peek() and next(self.stream, None) is None
+        except StreamrecError:
+            if not dropped:
+                raise
+            return False
+
+    def _check(self) -> None:
         if self.stream.fingerprint.global_batch is None:
             raise ConfigError("the stream gives single records; open it with a batch_size")
-        self._place = self._left = self.stream.state_dict()
 
     def _take(self, iterator: object) -> Batch | None:
         with self._lock:

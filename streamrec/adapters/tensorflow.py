@@ -76,7 +76,8 @@ def dataset_of(passes: Passes, state: str | None = None) -> Any:
             for name, column in columns.items()
         }
 
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).map(assemble)
+    plain = tf.autograph.experimental.do_not_convert(assemble)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).map(plain)
 
 
 def _entries(batch: Batch, state: str | None) -> dict[str, Any]:
