@@ -14,6 +14,7 @@ from streamrec.errors import ConfigError, StreamrecError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.plan.position import Position
     from streamrec.streams.stream import Stream
     from streamrec.values.batch import Batch
 
@@ -36,8 +37,8 @@ class Passes:
         """Stands for the iterator that may take batches: the latest."""
         self._place: dict[str, Any] = {}
         """The state at which the present pass began."""
-        self._left: dict[str, Any] = {}
-        """The stream's state after what the passes took."""
+        self._last: Position | None = None
+        """The position behind the last batch that was taken, if any was in this pass."""
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of a run; nothing is taken before the first is asked for.
@@ -55,7 +56,7 @@ class Passes:
     def settle(self) -> None:
         """Let the next pass go on where the present one stands."""
         with self._lock:
-            self._place = self._left = self.stream.state_dict()
+            self._place, self._last = self.stream.state_dict(), None
 
     def example(self) -> Batch:
         """Return the batch with which the next pass begins, or goes on; it is not taken.
@@ -74,13 +75,14 @@ class Passes:
         return batches[0]
 
     def _begin(self) -> None:
-        dropped = self.stream.state_dict() == self._left != self._place
+        last = self._last
+        dropped = last is not None and self.stream.state_dict() == last.to_dict()
         if self._is_at_end(dropped):
             iter(self.stream)
         elif dropped:
             self.stream.load_state_dict(self._place)
         self._check()
-        self._place = self._left = self.stream.state_dict()
+        self._place, self._last = self.stream.state_dict(), None
 
     def _is_at_end(self, dropped: bool) -> bool:
         """Return whether the stream has given a whole run, and take the end, if nobody has."""
@@ -103,9 +105,6 @@ class Passes:
                     "other one misses; iterate one at a time, or open a stream for each"
                 )
             batch: Batch | None = next(self.stream, None)
-            self._left = self.stream.state_dict()
-            if batch is None:
-                self._place = self._left
-            else:
-                self.taken += 1
+            self._last = None if batch is None else batch.next_position
+            self.taken += batch is not None
             return batch
