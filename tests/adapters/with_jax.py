@@ -353,14 +353,13 @@ class TestPytree:
     def test_a_compiled_function_takes_batches(self, source: str, sharding: NamedSharding) -> None:
         traces = []
 
-        @jax.jit
         def double(batch: sr.Batch) -> sr.Batch:
             traces.append(len(batch))
             doubled: sr.Batch = jax.tree.map(lambda column: 2 * column, batch)
             return doubled
 
-        arrays = as_arrays(opened(source), sharding)
-        doubled = [double(batch) for batch in arrays]
+        compiled, arrays = jax.jit(double), as_arrays(opened(source), sharding)
+        doubled = [compiled(batch) for batch in arrays]
         assert ids(doubled) == [[2 * one for one in part] for part in ids(opened(source))]
         assert traces == [8]
         assert len(doubled[0]) == 8
