@@ -92,7 +92,7 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
 
     def get_jax_iterator(self) -> Iterator[tuple[Any, ...]]:
         """Yield the batches of a run as arrays that JAX takes unchanged, or not at all."""
-        from streamrec.adapters.jax import of_jax
+        from streamrec.adapters.jax_columns import of_jax
 
         return self._converted(of_jax)
 
