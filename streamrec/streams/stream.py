@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
+    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 
