@@ -39,7 +39,7 @@ ASYNCIO_ROOMS = {
     "cli", "demo", "devstore", "feeder", "flow", "pipeline", "shard_tools", "stores", "streams",
 }  # fmt: skip
 CLOUD = {"aiobotocore", "botocore", "boto3", "gcsfs", "google.auth", "google.cloud", "s3fs"}
-FRAMEWORKS = {"jax", "tensorflow", "torch"}
+FRAMEWORKS = {"jax", "keras", "orbax", "tensorflow", "torch"}
 
 PICKLES = {"cloudpickle", "marshal", "pickle", "shelve"}
 SENT = ROOT / "feeder/sent_functions.py"

@@ -1,26 +1,240 @@
-"""With JAX."""
+"""With JAX: a stream's batches as global arrays over a mesh.
+
+Importing this file makes ``Batch`` a pytree, so that functions under ``jax.jit`` take batches.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
+from streamrec.adapters.jax_columns import of_jax
+from streamrec.errors import ConfigError, StreamrecError
 from streamrec.plan.agreement import RankSummary, check_agreement
+from streamrec.streams.ranks import Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jax.sharding import Sharding
 
     from streamrec.streams.stream import Stream
+    from streamrec.values.batch import Batch
 
-__all__ = ["agree"]
+__all__ = ["Arrays", "agree", "as_arrays", "rank_of"]
+
+log = logging.getLogger("streamrec")
+
+
+def as_arrays(stream: Stream, sharding: Sharding) -> Arrays:
+    """Return the stream's batches with global arrays in place of NumPy's.
+
+    A batch has the rows of all ranks: each column is one array ``[batch_size * world_size, ...]``
+    over the sharding's devices, and so is ``batch.mask``. ``batch.origin``, ``epoch`` and
+    ``next_position`` stay those of this process's rows. The next batch is on its way to the devices
+    when one is delivered.
+
+    Where ``jax_enable_x64`` is off, 64-bit columns are converted to 32 bits as JAX would do it, but
+    checked: what does not fit is an error. That copies them. Else only JAX copies, to the devices.
+
+    Args:
+        stream: With a ``batch_size``. Its rank and world size are those of :func:`rank_of`.
+        sharding: The places of a batch's rows, as ``NamedSharding(mesh, PartitionSpec("data"))``.
+
+    Raises:
+        ConfigError: The stream's rank is not that of the sharding, the processes do not read one
+            stream (see :func:`agree`), or a column is none that JAX has arrays of: bytes, rows or
+            pictures of different sizes, 64-bit numbers that do not fit. Raised by the first batch
+            in which it is so.
+    """
+    return Arrays(stream, sharding)
+
+
+def rank_of(sharding: Sharding) -> Rank:
+    """Return the rank and world size that this process reads for a sharding of batches.
+
+    The ranks are the different parts of the rows that processes hold, in the order of the rows.
+    Processes that hold the same rows, as a model's shards do, have one rank.
+
+    Args:
+        sharding: As for :func:`as_arrays`.
+
+    Raises:
+        ConfigError: The parts overlap or differ in size, or this process has none.
+    """
+    by_process = _parts(sharding)
+    parts = sorted(set(by_process.values()))
+    own = by_process.get(jax.process_index())
+    if own is None:
+        raise ConfigError(
+            f"no device of the sharding belongs to process {jax.process_index()}; make the mesh of "
+            "jax.devices(), or read no stream in this process"
+        )
+    if len({len(part) for part in parts}) > 1 or len(set().union(*parts)) < sum(map(len, parts)):
+        raise ConfigError(
+            "the sharding gives processes parts of the rows that overlap or differ in size; make a "
+            "mesh in which each process has the same rows as another, or as many of its own"
+        )
+    return Rank(parts.index(own), len(parts))
+
+
+def _parts(sharding: Sharding) -> dict[int, tuple[int, ...]]:
+    """Return the first rows of the pieces that each process holds, by process."""
+    size = sharding.num_devices
+    dimensions = max(1, len(getattr(sharding, "spec", ())))
+    starts: dict[int, set[int]] = {}
+    indices: Mapping[Any, Any] = sharding.devices_indices_map((size,) * dimensions)
+    for device, index in indices.items():
+        rows = index[0] if index else slice(None)
+        starts.setdefault(device.process_index, set()).add(rows.indices(size)[0])
+    return {process: tuple(sorted(rows)) for process, rows in starts.items()}
+
+
+class Arrays:
+    """The batches of a stream as global arrays, for ``for``; :func:`as_arrays` makes it.
+
+    Iterating, ``len`` and the state are the stream's own.
+    """
+
+    def __init__(self, stream: Stream, sharding: Sharding) -> None:
+        self._stream = stream
+        self._sharding = sharding
+        self._rank = rank_of(sharding)
+        self._is_agreed = False
+        self._is_logged = False
+        self._ahead: tuple[Batch, Batch] | None = None
+        """The batch behind the one that was delivered last, and its global arrays."""
+
+    def __repr__(self) -> str:
+        return f"<arrays of {self._stream!r}>"
+
+    def __len__(self) -> int:
+        return len(self._stream)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Arrays:
+        iter(self._stream)
+        self._is_agreed = False
+        return self
+
+    def __next__(self) -> Batch:
+        before = self._stream.state_dict()
+        try:
+            batch = self._next()
+        except (StopIteration, StreamrecError):
+            raise
+        except BaseException:  # the stream's batch may have been taken for nobody
+            self._stream.load_state_dict(before)
+            raise
+        return batch
+
+    def _next(self) -> Batch:
+        coming = self._stream.peek(2)
+        if not coming:
+            next(self._stream)  # raises: the run ends, or reading on went wrong
+        batch = self._placed(coming[0])
+        self._begin(coming[1:])
+        next(self._stream)
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last batch delivered: plain JSON-able data."""
+        return self._stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, or from those of all ranks for another world size.
+
+        Raises:
+            StateError: As ``Stream.load_state_dict``.
+        """
+        self._stream.load_state_dict(state)
+        self._is_agreed = False
+
+    def get_state(self) -> bytes:
+        """Return the state as Grain's ``DataLoader`` iterators do: JSON, encoded."""
+        return json.dumps(self.state_dict()).encode()
+
+    def set_state(self, state: bytes) -> None:
+        """Go on from a state of :meth:`get_state`.
+
+        Raises:
+            StateError: As ``Stream.load_state_dict``.
+        """
+        self.load_state_dict(json.loads(state))
+
+    def _placed(self, batch: Batch) -> Batch:
+        """Return the batch with global arrays, whose copying may have begun already."""
+        if self._ahead is not None and self._ahead[0] is batch:
+            return self._ahead[1]
+        self._check(batch)
+        return self._global(batch)
+
+    def _begin(self, batches: list[Batch]) -> None:
+        """Begin to copy the batch behind the one that is delivered."""
+        self._ahead = None
+        for batch in batches:
+            with suppress(ConfigError):  # raised when it is that batch's turn
+                self._ahead = batch, self._global(batch)
+
+    def _check(self, batch: Batch) -> None:
+        """See to it that the processes read one stream, each the part that the sharding says."""
+        if self._stream.fingerprint.global_batch is None:
+            raise ConfigError("the stream gives single records; open it with a batch_size")
+        if jax.process_count() > 1 and not self._is_agreed:
+            agree(self._stream)
+        self._is_agreed = True
+        position = batch.next_position
+        if (position.rank, position.world_size) != self._rank:
+            raise ConfigError(
+                f"the stream is rank {position.rank} of {position.world_size}, and by the sharding "
+                f"this process has the rows of rank {self._rank.rank} of {self._rank.world_size}; "
+                "open the stream with the rank and world_size of jax.rank_of(sharding)"
+            )
+
+    def _global(self, batch: Batch) -> Batch:
+        columns = {name: self._array(name, column) for name, column in batch.items()}
+        mask = None if batch.mask is None else self._array("mask", batch.mask)
+        rows = len(batch) * self._rank.world_size
+        self._is_logged = True
+        return replace(batch, columns=columns, rows=rows, mask=mask)
+
+    def _array(self, name: str, column: Any) -> Any:
+        """Return a column as a global array, of which this process has the rows of its rank."""
+        values = of_jax(name, column)
+        if values.dtype != column.dtype and not self._is_logged:
+            log.info("%s: %s is delivered as %s (jax_enable_x64)", name, column.dtype, values.dtype)
+        shape = (len(values) * self._rank.world_size, *values.shape[1:])
+        _check_shape(name, shape, self._sharding)
+        place: Any = jax.make_array_from_process_local_data
+        return place(self._sharding, values, shape)
+
+
+def _check_shape(name: str, shape: tuple[int, ...], sharding: Sharding) -> None:
+    try:
+        sharding.shard_shape(shape)
+    except ValueError as error:
+        raise ConfigError(
+            f"column {name!r} of shape {shape} does not fit the sharding: {error}; the devices "
+            'must divide a batch, and the last one too: give another batch_size, or remainder="pad"'
+        ) from None
+
+
+# -- agreement -------------------------------------------------------------------------------------
 
 
 def agree(stream: Stream) -> None:
     """See to it that all processes read one stream, before the first batch.
 
-    Call it on every process of JAX, with the stream open. Where they disagree, all of them raise
-    the same error.
+    Call it on every process of JAX, with the stream open; :func:`as_arrays` does. Where they
+    disagree, all of them raise the same error.
 
     Args:
         stream: Open: in its ``with`` or ``async with`` block.

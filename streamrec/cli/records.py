@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.memory_budget import automatic_budget
-from streamrec.flow.bridge import Bridge
 from streamrec.masking import masked_repr
 from streamrec.streams.read_records import batches
 
@@ -81,9 +81,9 @@ def groups(selection: Selection) -> Iterator[list[Record]]:
         StreamrecError: They cannot be read; the records before the fault are given first.
     """
     left, shard, before, following = selection.count, "", 0, 0
-    # The loop is in a thread: in the main thread, Ctrl-C ends whatever it waits for.
-    with Bridge() as loop:
-        for batch, urls in batches(loop, selection.settings(), selection.offset):
+    # They are read in a thread: in the main thread, Ctrl-C ends whatever it waits for.
+    with closing(batches(selection.settings(), selection.offset)) as read:
+        for batch, urls in read:
             found = []
             for record in _records(batch, urls):
                 if record.url != shard:

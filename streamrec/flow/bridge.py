@@ -27,6 +27,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+class _BridgeThread(threading.Thread):
+    """The thread of a bridge. It waits for no bridge to end, not even its own.
+
+    The garbage collector may close any of them in any thread, and two would wait for each other.
+    """
+
+
 class Bridge:
     """Runs coroutines in a background thread for callers that have no event loop.
 
@@ -39,7 +46,7 @@ class Bridge:
     ) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
         self._started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="streamrec-bridge", daemon=True)
+        self._thread = _BridgeThread(target=self._serve, name="streamrec-bridge", daemon=True)
         self._thread.start()
         self._started.wait()
         self.is_here = True
@@ -75,7 +82,8 @@ class Bridge:
         """Cancel what still runs and end the thread; closing again changes nothing."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+            if not isinstance(threading.current_thread(), _BridgeThread):
+                self._thread.join()
 
     def leave_to_parent(self) -> None:
         """Leave the loop and its tasks to the parent process, which has the thread."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,7 +55,6 @@ async def retried(
     *,
     patience: float = math.inf,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    clock: Callable[[], float] = time.monotonic,
 ) -> T:
     """Make attempts until one succeeds, and return what it returns.
 
@@ -67,11 +65,11 @@ async def retried(
         patience: Seconds after which a store that is silent or cannot be reached is given up, after
             two attempts or more.
         sleep: Waits that many seconds.
-        clock: Returns seconds, monotonic.
 
     Raises:
         StoreError: It is not retryable, or the last retry failed.
     """
+    clock = asyncio.get_running_loop().time
     given_up = clock() + patience
     while True:
         try:

@@ -11,23 +11,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Silence"]
 
+EARLY = 0.01
+"""The part of the silence by which the timer may go off early. Moving it for each piece that is
+received would cost as much as receiving it."""
+
 
 class Silence:
     """A context that raises TimeoutError if nothing is heard for some seconds.
 
     Args:
-        seconds: The longest silence; it may change, and may be infinite.
+        seconds: The longest silence, which may be infinite. What it is changed to holds from the
+            next call of :meth:`heard` on.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._limit = asyncio.timeout(None)
+        self._until = -math.inf
 
     async def __aenter__(self) -> Self:
-        self.heard()
         await self._limit.__aenter__()
-        self._timer = self._listen_for(self.seconds)
+        self.heard()
         return self
 
     async def __aexit__(
@@ -36,21 +41,11 @@ class Silence:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         await self._limit.__aexit__(kind, error, traceback)
 
     def heard(self) -> None:
         """Start the silence anew."""
-        self._heard_at = self._loop.time()
-
-    def _listen_for(self, seconds: float) -> asyncio.TimerHandle | None:
-        return None if seconds == math.inf else self._loop.call_later(seconds, self._check)
-
-    def _check(self) -> None:
-        # Moving the timer each time something is heard would cost as much as receiving it.
-        left = self._heard_at + self.seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._listen_for(left)
-        else:
-            self._limit.reschedule(self._loop.time())
+        until = self._loop.time() + self.seconds
+        if self._until < until - EARLY * self.seconds < math.inf:
+            self._until = until
+            self._limit.reschedule(until)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,19 +48,13 @@ class WorkSharing:
                 if failures:
                     return
 
-        helpers = self._helpers(pull, count - 1)
+        helpers: list[Future[None]] = []
+        with suppress(RuntimeError):  # the pool shuts down: this thread does the work alone
+            for _ in range(min(self._most, count - 1)):
+                helpers.append(self._threads.submit(pull))  # noqa: PERF401 - it may end early
         try:
             pull()
         finally:
             wait([helper for helper in helpers if not helper.cancel()])
         if failures:
             raise failures[min(failures)]
-
-    def _helpers(self, pull: Callable[[], None], useful: int) -> list[Future[None]]:
-        helpers: list[Future[None]] = []
-        try:
-            for _ in range(min(self._most, useful)):
-                helpers.append(self._threads.submit(pull))  # noqa: PERF401 - it may end early
-        except RuntimeError:
-            pass  # the pool shuts down: this thread does the work alone
-        return helpers

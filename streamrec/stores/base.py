@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
-    "BytesBody",
     "ObjectInfo",
     "PiecewiseBody",
     "RangeBody",
@@ -75,8 +74,8 @@ class RangeBody(Protocol):
                 raises is raised.
 
         Raises:
-            StoreUnavailable: The body broke off, or stalled; ``on_received`` was called for all
-                bytes before that.
+            StoreUnavailable: The body broke off; ``on_received`` was called for all bytes before
+                that. One that is silent is the caller's to give up.
         """
         ...
 
@@ -139,21 +138,6 @@ class PiecewiseBody(ABC):
         while view and (count := await self.readinto(view)):
             view = view[count:]
             on_received(count)
-
-
-class BytesBody(PiecewiseBody):
-    """A body whose bytes are already in memory."""
-
-    def __init__(self, info: ObjectInfo, data: bytes | memoryview = b"") -> None:
-        self.info = info
-        self._data = memoryview(data)
-
-    async def readinto(self, view: memoryview) -> int:
-        """Copy as many bytes as fit."""
-        count = min(len(view), len(self._data))
-        view[:count] = self._data[:count]
-        self._data = self._data[count:]
-        return count
 
 
 def check_range(start: int, stop: int) -> None:

@@ -32,7 +32,6 @@ _CLASSES = {
     "file": ("local_store", "LocalStore"),
     "gcs": ("gcs.gcs_store", "GCSStore"),
     "http": ("http.http_store", "HttpStore"),
-    "memory": ("memory_store", "MemoryStore"),
     "s3": ("s3.s3_store", "S3Store"),
 }
 _OTHERS = ("fsspec.filesystem_store", "FilesystemStore")
@@ -179,9 +178,11 @@ def _class_of(scheme: str) -> Callable[..., Store]:
 
 def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
     """Make the store of a scheme; its module and libraries are imported only now."""
-    if scheme in LOCAL_SCHEMES:
-        return _class_of(scheme)()
     make = _class_of(scheme)
+    if scheme == "file":
+        return make()
     if scheme in ("gcs", "s3"):
         return make(options, ahead=connections)
-    return make(options) if scheme in _CLASSES else make(scheme, options)
+    if scheme in _CLASSES:
+        return make(options)
+    return make(scheme, {} if scheme in LOCAL_SCHEMES else options)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from contextlib import aclosing
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamrec.flow.cleanup import end
 from streamrec.flow.retry import Backoff, retried
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamrec.plan.key_space import Span
     from streamrec.stores.base import ObjectInfo
 
-__all__ = ["Page", "walk", "with_retries"]
+__all__ = ["Page", "walk"]
 
 RETRIES = 3
 """Retries of the first page. Few: a store that does not list at all is more likely misnamed than
@@ -38,8 +38,6 @@ FIRST_PATIENCE = 15.0
 silent or cannot be reached; as long as for a first range."""
 LONGEST_WAIT = 8.0
 """Longest wait before an attempt, in seconds, in addition to what the store asks for."""
-
-_T = TypeVar("_T")
 
 
 class Page(NamedTuple):
@@ -53,7 +51,9 @@ class Page(NamedTuple):
 Fetch: TypeAlias = "Callable[[str, str], Awaitable[Page]]"
 
 
-async def walk(fetch: Fetch, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
+async def walk(
+    fetch: Fetch, prefix: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> AsyncGenerator[ObjectInfo, None]:
     """Yield the objects of a listing in the order of their URLs, with many pages read at a time.
 
     If the store lists in no such order, or cannot begin at a given URL, pages are read one after
@@ -63,7 +63,12 @@ async def walk(fetch: Fetch, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
         fetch: Reads a page: the first one after a URL (of the whole listing if that is empty), or
             the one of a token. With a token, the URL is that of the page before it.
         prefix: The common beginning of all URLs.
+        sleep: Waits that many seconds before a page is requested again.
+
+    Raises:
+        StoreError: A page's error is not retryable, or its last attempt failed.
     """
+    fetch = partial(_retried, fetch, sleep)
     told: set[str] = set()
     try:
         async with aclosing(_ParallelListing(fetch, prefix).pages()) as pages:
@@ -149,24 +154,13 @@ class _ParallelListing:
             del spans[0]
 
 
-async def with_retries(
-    read: Callable[[], Awaitable[_T]],
-    sleep: Callable[[float], Awaitable[None]],
-    *,
-    first: bool,
-    clock: Callable[[], float] = time.monotonic,
-) -> _T:
-    """Read a page, and try again if the store is unavailable.
-
-    Args:
-        read: Makes one attempt.
-        sleep: Waits that many seconds.
-        first: ``True`` for the first page of a listing.
-        clock: Returns seconds, monotonic.
-
-    Raises:
-        StoreError: The error is not retryable, or the last attempt failed.
-    """
-    retries, patience = (RETRIES, FIRST_PATIENCE) if first else (LATER_RETRIES, math.inf)
+async def _retried(
+    fetch: Fetch, sleep: Callable[[float], Awaitable[None]], after: str, token: str
+) -> Page:
+    """Read a page, and try again if the store is unavailable."""
+    is_first = not (after or token)
+    retries, patience = (RETRIES, FIRST_PATIENCE) if is_first else (LATER_RETRIES, math.inf)
     backoff = Backoff(Random(), base=2.0, longest=LONGEST_WAIT)
-    return await retried(read, backoff, retries, patience=patience, sleep=sleep, clock=clock)
+    return await retried(
+        lambda: fetch(after, token), backoff, retries, patience=patience, sleep=sleep
+    )

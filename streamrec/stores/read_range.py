@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.retry import Backoff, retried
+from streamrec.flow.silence import Silence
 
 if TYPE_CHECKING:
     from streamrec.stores.base import ObjectInfo, Store
@@ -18,6 +20,8 @@ __all__ = ["read_range"]
 
 RETRIES = 8
 """Consecutive failures without a received byte that are retried."""
+SILENCE = 60.0
+"""Seconds that a server may send nothing in the middle of a body."""
 
 
 async def read_range(
@@ -40,8 +44,9 @@ async def read_range(
     memory, filled, info = np.empty(0, np.uint8), 0, found
     backoff = Backoff(Random())
 
-    def received(count: int) -> None:
+    def received(silence: Silence, count: int) -> None:
         nonlocal filled
+        silence.heard()
         filled += count
         backoff.reset()
 
@@ -51,7 +56,14 @@ async def read_range(
             info = body.info
             if not filled:
                 memory = np.empty(max(0, min(stop, info.size or 0) - start), np.uint8)
-            await body.fill(memory.data[filled:], received)
+            try:
+                async with Silence(SILENCE) as silence:
+                    await body.fill(memory.data[filled:], partial(received, silence))
+            except TimeoutError:
+                raise StoreUnavailable(
+                    "the server sent nothing for too long; check the server and the network",
+                    url=info.url,
+                ) from None
             if filled < len(memory):
                 raise StoreUnavailable("the response ended early; try again", url=info.url)
 

@@ -81,11 +81,8 @@ def _of_fsspec(url: str, scheme: str) -> str:
     if scheme in known:
         return scheme
     close = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
-    hint = (
-        f"did you mean {close[0]!r}{_provider(close[0])}?"
-        if close
-        else f"the schemes are {', '.join(known)}"
-    )
+    meant = [f"did you mean {name!r}{_provider(name)}?" for name in close]
+    hint = "".join(meant) or f"the schemes are {', '.join(known)}"
     place = url.partition("?")[0]  # the query may hold a signature
     raise ConfigError(f"{place}: there is no store for the scheme {scheme!r}; {hint}")
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamrec.config import DatasetSettings, validate
 from streamrec.config.arguments import count_of, options_of, place_text
 from streamrec.errors import ConfigError
-from streamrec.flow.bridge import Bridge
 from streamrec.flow.channel import EndOfStream
-from streamrec.pipeline.dataset import Dataset
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.ranks import Rank
-from streamrec.streams.session import LoopSession
+from streamrec.streams.session import ThreadSession
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from os import PathLike
 
+    from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.values.batch import Batch
 
@@ -60,18 +61,16 @@ def read_records(
         "storage_options": options_of(storage_options),
     }
     begin = count_of(offset, "offset")
-    with Bridge() as loop:
-        for batch, _ in batches(loop, validate(DatasetSettings, values), begin, single=True):
-            yield from batch.records.to_list()
+    for batch, _ in batches(validate(DatasetSettings, values), begin, single=True):
+        yield from batch.records.to_list()
 
 
 def batches(
-    loop: Bridge, settings: DatasetSettings, offset: int = 0, *, single: bool = False
+    settings: DatasetSettings, offset: int = 0, *, single: bool = False
 ) -> Generator[tuple[Batch, list[str]], None, None]:
-    """Yield the batches of one run over a dataset, with the shards' URLs.
+    """Yield the batches of one run over a dataset, read in a thread, with the shards' URLs.
 
     Args:
-        loop: The event loop that reads it.
         settings: Those of the dataset; of one lane, if there is an offset.
         offset: Bytes to pass over in its only shard.
         single: Refuse several shards.
@@ -80,39 +79,21 @@ def batches(
         ConfigError: There are several shards, and an offset.
         StreamrecError: As for any stream.
     """
-    session = loop.call(_open(settings, offset, single=single))
-    urls = session.settings["shards"]
-    try:
-        while True:
-            yield loop.call(session.receive()), urls
-    except EndOfStream:
-        return
-    finally:
-        # Not left to the loop's end: until then garbage collection may meet the session's task.
-        if loop.is_here:
-            loop.call(session.aclose())
+    begin = partial(_begin, offset, single or offset > 0)
+    with closing(ThreadSession(settings, Rank(0, 1), begin)) as session:
+        try:
+            while True:
+                yield session.receive(), session.settings["shards"]
+        except EndOfStream:
+            return
 
 
-async def _open(settings: DatasetSettings, offset: int, *, single: bool) -> LoopSession:
-    dataset = await Dataset.open(settings)
-    try:
-        if single or offset:
-            _check_single(dataset)
-        return LoopSession(dataset, Rank(0, 1), _start(dataset, offset))
-    except BaseException:
-        await dataset.aclose()
-        raise
-
-
-def _check_single(dataset: Dataset) -> None:
-    if len(dataset.shards) > 1:
+def _begin(offset: int, single: bool, dataset: Dataset) -> ResumePoint:
+    if single and len(dataset.shards) > 1:
         raise ConfigError(
             f"these are {len(dataset.shards)} shards, and a single one is read, or has an offset; "
             "name the one that is meant"
         )
-
-
-def _start(dataset: Dataset, offset: int) -> ResumePoint:
     if not offset:
         return Beginning()
     start = dataset.run(rank=0, world_size=1, batch_size=None, position=None).position

@@ -16,18 +16,17 @@ from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
     from streamrec.values.batch import Batch
 
-    Limit: TypeAlias = Callable[[DatasetSettings, Sequence[ObjectInfo]], DatasetSettings]
+    Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
 
 __all__ = ["LoopSession", "ThreadSession", "close_in"]
 
@@ -49,8 +48,6 @@ class LoopSession:
         """Everything that determines the order of the batches."""
         self.settings = _facts(dataset, rank)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
-        self.objects = dataset.objects
-        """The shards, as they were found."""
         self._run = self._start(position)
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
         self._ready = asyncio.Event()
@@ -58,29 +55,21 @@ class LoopSession:
         self._closing = False
 
     @classmethod
-    async def open(
-        cls,
-        settings: DatasetSettings,
-        rank: Rank,
-        position: ResumePoint,
-        limit: Limit | None = None,
-    ) -> LoopSession:
+    async def open(cls, settings: DatasetSettings, rank: Rank, begin: Begin) -> LoopSession:
         """Find the shards and start to read.
 
         Args:
             settings: Those of the dataset.
             rank: The part of it to read.
-            position: The place to begin at.
-            limit: Returns the settings to read with, once the shards are known.
+            begin: The place to begin at; or a function that returns it, called before anything is
+                read, which may change the dataset's settings.
 
         Raises:
             StreamrecError: The dataset cannot be opened, or the position does not fit it.
         """
         dataset = await Dataset.open(settings)
-        if limit is not None:
-            dataset.settings = limit(dataset.settings, dataset.objects)
         try:
-            return cls(dataset, rank, position)
+            return cls(dataset, rank, begin(dataset) if callable(begin) else begin)
         except BaseException:
             await dataset.aclose()
             raise
@@ -158,20 +147,14 @@ def close_in(
 
 
 class ThreadSession:
-    """A session in a thread with an event loop of its own, for notebooks and tests."""
+    """A session in a thread with an event loop of its own; arguments as of `LoopSession.open`."""
 
     is_async: Literal[False] = False
 
-    def __init__(
-        self,
-        settings: DatasetSettings,
-        rank: Rank,
-        position: ResumePoint,
-        limit: Limit | None = None,
-    ) -> None:
+    def __init__(self, settings: DatasetSettings, rank: Rank, begin: Begin) -> None:
         self._bridge = Bridge()
         try:
-            session = self._bridge.call(LoopSession.open(settings, rank, position, limit))
+            session = self._bridge.call(LoopSession.open(settings, rank, begin))
         except BaseException:
             self._bridge.close()
             raise
@@ -180,8 +163,6 @@ class ThreadSession:
         """Everything that determines the order of the batches."""
         self.settings = session.settings
         """Facts of the dataset."""
-        self.objects = session.objects
-        """The shards, as they were found."""
 
     @property
     def position(self) -> dict[str, Any] | None:

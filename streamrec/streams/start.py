@@ -63,13 +63,6 @@ PlainSession: TypeAlias = ThreadSession | BlockingFeed | WarmStartSession
 AsyncSession: TypeAlias = LoopSession | AsyncFeed
 """A session for asyncio code."""
 
-READERS: dict[str, Callable[[DatasetSettings, Rank, ResumePoint], PlainSession]] = {
-    "thread": ThreadSession,
-    "process": open_engine,
-    "warm start": WarmStartSession,
-}
-"""The sessions that read shards for plain code, by name."""
-
 
 def start(description: Description, rank: Rank, position: ResumePoint) -> PlainSession:
     """Start a session for plain code."""
@@ -77,7 +70,7 @@ def start(description: Description, rank: Rank, position: ResumePoint) -> PlainS
         if isinstance(description, FeederSettings):
             return BlockingFeed.open(**_subscription(description, rank, position))
         settings = description.dataset()
-        read = READERS[_reader_of(description, settings)]
+        read = _reader_of(description, settings)
         try:
             return read(settings, rank, position)
         except Unsendable as error:
@@ -108,7 +101,10 @@ def name_of(description: Description) -> str:
     return masked(source) if isinstance(source, str) else f"{len(source)} sources"
 
 
-def _reader_of(description: StreamSettings, settings: DatasetSettings) -> str:
+def _reader_of(
+    description: StreamSettings, settings: DatasetSettings
+) -> Callable[[DatasetSettings, Rank, ResumePoint], PlainSession]:
+    """Return the session that reads shards for plain code."""
     engine = description.engine
     private = [url for url in description.urls if url.startswith("memory:")]
     if private and engine == "process":
@@ -117,10 +113,10 @@ def _reader_of(description: StreamSettings, settings: DatasetSettings) -> str:
             'set engine="thread"'
         )
     if private or engine == "thread":
-        return "thread"
+        return ThreadSession
     if engine == "process" or is_started_ahead() or not can_warm_start(settings):
-        return "process"
-    return "warm start"
+        return open_engine
+    return WarmStartSession
 
 
 def _subscription(settings: FeederSettings, rank: Rank, position: ResumePoint) -> dict[str, Any]:

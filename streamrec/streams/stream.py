@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
+    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 
@@ -57,6 +59,8 @@ class Stream(Generic[Item]):
         self._length: int | None = None
         self._blocked = 0.0
         self._turn = Turn()
+        self._peeked: deque[Batch | Exception] = deque()
+        """What came from the session, and was not taken."""
         forks.watch(self)
 
     def __repr__(self) -> str:
@@ -121,13 +125,47 @@ class Stream(Generic[Item]):
             raise StopIteration
         began = perf_counter()
         try:
-            batch = self._sync().receive()
+            session = self._sync()
+            batch = self._peeked.popleft() if self._peeked else session.receive()
+            if isinstance(batch, Exception):
+                raise batch
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
         finally:
             self._blocked += perf_counter() - began
         return self._take(batch)
+
+    def peek(self, count: int = 1) -> list[Batch]:
+        """Return the next batches, as far as this run has them, and leave them to be taken.
+
+        No state moves. An error in reading on is raised when it is the turn of the batch that is
+        missing. Of a stream of single records, the batches are those in which they travel.
+
+        Args:
+            count: Number of batches to wait for, from 0.
+        """
+        mark = self._cursor.mark()
+        try:
+            with self._turn:
+                self._read_ahead(count)
+        except StreamrecError:
+            raise
+        except BaseException:
+            self._interrupted(mark)
+            raise
+        return [batch for batch in [*self._peeked][:count] if not isinstance(batch, Exception)]
+
+    def _read_ahead(self, count: int) -> None:
+        if self._ended:
+            return
+        began, session, peeked = perf_counter(), self._sync(), self._peeked
+        while len(peeked) < count and not (peeked and isinstance(peeked[-1], Exception)):
+            try:
+                peeked.append(session.receive())
+            except (EndOfStream, StreamrecError) as error:
+                peeked.append(error)
+        self._blocked += perf_counter() - began
 
     async def __aenter__(self) -> Self:
         with self._turn:
@@ -294,6 +332,12 @@ class Stream(Generic[Item]):
             )
         return [masked(url) for url in settings["shards"]]
 
+    @property
+    def features(self) -> dict[str, Any] | None:
+        """The specs in their plain form, as in a daemon's configuration; ``None``: raw records."""
+        features: dict[str, Any] | None = self._opened().settings["features"]
+        return features
+
     def statistics(self) -> dict[str, Any]:
         """Return counts of batches, records, bytes and requests; see docs/reference/metrics.md."""
         return {
@@ -388,6 +432,7 @@ class Stream(Generic[Item]):
     def _detach(self) -> PlainSession | AsyncSession | None:
         """Remember where to go on, and give the session away."""
         self._cursor.settle()
+        self._peeked.clear()
         self._ended = self._elsewhere = False
         if self._finalizer is not None:
             self._finalizer.detach()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client import BlockingFeed
+    from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
@@ -70,16 +71,18 @@ class WarmStartSession:
     is_async: Literal[False] = False
 
     def __init__(self, settings: DatasetSettings, rank: Rank, position: ResumePoint) -> None:
-        thread = ThreadSession(settings, rank, position, partial(_limited, rank))
-        self._is_short = _is_short(settings, rank, thread.objects)
+        def begin(dataset: Dataset) -> ResumePoint:
+            """Give the thread all of the memory for a short run, which it reads alone."""
+            order = order_for(settings, dataset.objects)
+            self._call = partial(call_engine, settings, rank, order)
+            self._is_short = _is_short(settings, rank, dataset.objects)
+            if not self._is_short:
+                dataset.settings = _small(dataset.settings)
+            return position
+
+        thread = ThreadSession(settings, rank, begin)
         self._is_first = True
         """False after the first run: whoever runs a short stream again does it often."""
-        try:
-            order = order_for(settings, thread.objects)
-        except BaseException:
-            thread.close()
-            raise
-        self._call = partial(call_engine, settings, rank, order)
         self._failure: StreamrecError | None = None
         """The failure to start the process, to be raised in place of the next batch."""
         self._feed: BlockingFeed | None = None
@@ -144,7 +147,7 @@ class WarmStartSession:
 
     def _hand_off(self, thread: ThreadSession, feed: BlockingFeed) -> None:
         """Have the process go on behind what the thread has ready, and close the thread then."""
-        is_enough = not self._is_short and _used(thread) >= ENOUGH
+        is_enough = not self._is_short and thread.statistics().get("bytes_used", 0) >= ENOUGH
         if self._end is None and (feed.answers or is_enough):
             self._end = thread.halt()
         if self._end is None:
@@ -169,18 +172,6 @@ def _is_short(settings: DatasetSettings, rank: Rank, objects: Sequence[ObjectInf
         return False
     sizes = [inf if found.size is None else found.size for found in objects]
     return settings.epochs * sum(sizes) <= SHORT * rank.world_size
-
-
-def _used(thread: ThreadSession) -> int:
-    """Return the bytes of the records that the thread has delivered in this run."""
-    return int(thread.statistics().get("bytes_used", 0))
-
-
-def _limited(
-    rank: Rank, settings: DatasetSettings, objects: Sequence[ObjectInfo]
-) -> DatasetSettings:
-    """Return the settings of the thread, which reads a short run alone, with all its memory."""
-    return settings if _is_short(settings, rank, objects) else _small(settings)
 
 
 def _small(settings: DatasetSettings) -> DatasetSettings:

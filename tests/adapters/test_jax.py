@@ -1,79 +1,130 @@
+"""JAX, each time in processes of its own; with_jax.py and jax_processes.py are what they run."""
+
 from __future__ import annotations
 
+import json
+import os
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamrec.adapters.jax import agree, gather
-from streamrec.errors import ConfigError
-from tests.adapters.test_torch import claim_of, open_rank
-from tests.pipeline.small_datasets import write
+import streamrec as sr
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
+PATIENCE = 150
+"""Seconds for a program, on a machine that has much else to do."""
 
-
-def collective(others: list[str]) -> Callable[[Any], Any]:
-    """Return a stand-in for JAX's, where the other processes have these texts."""
-    rows = [np.frombuffer(text.encode(), np.uint8) for text in others]
-
-    def allgather(array: np.ndarray[Any, Any]) -> Any:
-        if array.dtype == np.int32:
-            return np.array([array, *([len(row)] for row in rows)])
-        return np.stack([array, *(np.resize(row, len(array)) for row in rows)])
-
-    return allgather
+pytestmark = [
+    pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed"),
+    pytest.mark.skipif(find_spec("orbax") is None, reason="orbax-checkpoint is not installed"),
+    pytest.mark.timeout(2 * PATIENCE),
+]
 
 
-@given(st.text(), st.lists(st.text(min_size=1), max_size=4))
-def test_texts_of_any_length_are_gathered(text: str, others: list[str]) -> None:
-    assert gather(text, collective(others)) == [text, *others]
+def start(devices: int, *arguments: object) -> subprocess.Popen[str]:
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def test_a_process_alone_gets_no_axis() -> None:
-    assert gather("alone", lambda array: array) == ["alone"]
+def test_the_tests_on_eight_devices_pass() -> None:
+    tests = start(8, "pytest", "-q", "-p", "no:cacheprovider", "tests/adapters/with_jax.py")
+    said, errors = tests.communicate(timeout=PATIENCE)
+    assert tests.returncode == 0, said + errors
 
 
-def fake_jax(monkeypatch: pytest.MonkeyPatch, others: list[str]) -> None:
-    multihost_utils = ModuleType("jax.experimental.multihost_utils")
-    multihost_utils.__dict__["process_allgather"] = collective(others)
-    experimental = ModuleType("jax.experimental")
-    experimental.__dict__["multihost_utils"] = multihost_utils
-    for module in (ModuleType("jax"), experimental, multihost_utils):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("jax")
+    for shard in range(2):
+        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
+            writer.write_many({"id": 100 * shard + number} for number in range(16))
+    return f"{directory}/part-*.tfrecord"
 
 
-def test_agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write(tmp_path, ((40,) * 9, (30,) * 8))
-    others = [claim_of(source, 1), claim_of(source, 1, batch_size=3)]
-    with open_rank(source, 0) as stream:
-        fake_jax(monkeypatch, others[:1])
-        agree(stream)
-        fake_jax(monkeypatch, others[1:])
-        with pytest.raises(ConfigError, match="global_batch is 4 in process 0 and 6 in process 1"):
-            agree(stream)
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints") / "run"
 
 
-PROGRAM = """
-import sys, streamrec as sr
-from streamrec.adapters.jax import agree
-with sr.open(sys.argv[1], engine="thread") as stream:
-    agree(stream)
-    print("agreed")
-"""
+@pytest.fixture(scope="module")
+def said(source: str, directory: Path) -> list[dict[str, Any]]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    program = "tests.adapters.jax_processes"
+    processes = [start(2, program, source, directory, address, rank) for rank in range(2)]
+    ends = [process.communicate(timeout=PATIENCE) for process in processes]
+    for process, (_, errors) in zip(processes, ends, strict=True):
+        assert process.returncode == 0, errors
+    return [json.loads(said.splitlines()[-1]) for said, _ in ends]
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
-def test_with_the_real_one(tmp_path: Path) -> None:
-    source = write(tmp_path, ((40,) * 9,))
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, source]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "agreed", done.stderr
+@pytest.fixture(scope="module")
+def batches(source: str) -> list[list[int]]:
+    features = {"id": sr.FixedLenFeature((), "int64")}
+    stream = sr.open(source, features, batch_size=8, lanes=2, engine="thread")
+    return [batch["id"].tolist() for batch in stream]
+
+
+class TestTwoProcesses:
+    @pytest.mark.parametrize(
+        ("name", "ranks"),
+        [
+            ("rows", ([0, 2], [1, 2])),
+            ("reverse", ([1, 2], [0, 2])),
+            ("data, model", ([0, 2], [1, 2])),
+            ("replicas", ([0, 1], [0, 1])),
+            ("model", ([0, 1], [0, 1])),
+        ],
+    )
+    def test_the_rank_follows_from_the_sharding(
+        self, said: list[dict[str, Any]], name: str, ranks: tuple[list[int], list[int]]
+    ) -> None:
+        assert tuple(process["ranks"][name] for process in said) == ranks
+
+    @pytest.mark.parametrize(
+        "name", ["rows", "reverse", "data, model", "replicas", "model", "auto"]
+    )
+    def test_a_global_batch_has_the_records_of_a_process_alone(
+        self, said: list[dict[str, Any]], batches: list[list[int]], name: str
+    ) -> None:
+        assert said[0][name] == said[1][name]
+        assert [sorted(rows) for rows in said[0][name]] == [sorted(rows) for rows in batches]
+
+    def test_rows_are_in_the_order_of_the_ranks(self, said: list[dict[str, Any]]) -> None:
+        assert said[0]["rows"][0] == [0, 1, 2, 3, 100, 101, 102, 103]
+        assert said[0]["rows"] == said[0]["reverse"] == said[0]["data, model"]
+
+    def test_streams_that_differ_are_refused(self, said: list[dict[str, Any]]) -> None:
+        assert said[0]["seeds"] == said[1]["seeds"]
+        assert "seed is 0 in process 0 and 1 in process 1" in said[0]["seeds"]
+
+    def test_a_rank_that_the_sharding_does_not_give_is_refused(
+        self, said: list[dict[str, Any]]
+    ) -> None:
+        for process in range(2):
+            expected = f"the stream is rank {process} of 2, and by the sharding this process has"
+            assert expected in said[process]["ranks the wrong way"]
+
+    def test_a_process_alone_goes_on_from_their_checkpoint(
+        self, said: list[dict[str, Any]], source: str, directory: Path, batches: list[list[int]]
+    ) -> None:
+        states = sorted((directory / "1" / "stream").glob("*.json"))
+        assert [path.name for path in states] == ["process_0-of-2.json", "process_1-of-2.json"]
+        features = {"id": sr.FixedLenFeature((), "int64")}
+        stream = sr.open(
+            source, features, batch_size=8, lanes=2, steps_per_epoch=4, engine="thread"
+        )
+        stream.load_state_dict([json.loads(path.read_text()) for path in states])
+        assert [batch["id"].tolist() for batch in stream] == batches[1:]

@@ -16,7 +16,7 @@ CHILD = """
 import os, socket, sys
 from streamrec.feeder import engine_process
 
-async def serve(sock, settings, outbox, objects):
+async def serve(sock, settings, outbox, objects, functions):
     print(settings["batch_size"], sys.path[-1], *sys.modules)
 
 engine_process.serve = serve
@@ -47,7 +47,9 @@ def said(store: str, order: bytes) -> list[str]:
 )
 def test_serves_what_it_is_told(store: str, module: str, tmp_path: Path) -> None:
     plain = settings(tmp_path).model_dump(mode="json")
-    order = json.dumps({"settings": plain, "path": ["/elsewhere"], "objects": None}).encode()
+    order = json.dumps(
+        {"settings": plain, "path": ["/elsewhere"], "objects": None, "functions": {}}
+    ).encode()
     batch_size, place, *modules = said(store, order)
     assert batch_size == "4"
     assert place == "/elsewhere", "where the parent finds the user's functions"

@@ -129,3 +129,18 @@ def test_without_uvloop_asyncios_own_loop_serves(monkeypatch: pytest.MonkeyPatch
     loop = new_event_loop()
     loop.close()
     assert isinstance(loop, asyncio.BaseEventLoop)
+
+
+def test_bridges_may_be_closed_in_their_own_threads() -> None:
+    """As the garbage collector does with streams that are dropped."""
+    bridges = [Bridge(), Bridge()]
+
+    async def close() -> None:
+        for bridge in bridges:
+            bridge.close()
+
+    bridges[0].call(close())
+    for bridge in bridges:
+        bridge._thread.join(10)
+        assert not bridge._thread.is_alive()
+        bridge.close()

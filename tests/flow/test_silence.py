@@ -36,6 +36,7 @@ async def test_the_limit_may_change() -> None:
     with pytest.raises(TimeoutError):
         async with Silence(1.0) as silence:
             silence.seconds = 5.0
+            silence.heard()
             await asyncio.sleep(99)
     assert asyncio.get_running_loop().time() - started == pytest.approx(5.0)
 

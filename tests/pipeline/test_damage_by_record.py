@@ -23,7 +23,6 @@ from streamrec.errors import (
     StaleIndex,
 )
 from streamrec.flow.channel import EndOfStream
-from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from tests.pipeline.damaged_index import Damaged, damaged
@@ -138,8 +137,7 @@ def test_where_a_run_ended_with_an_error_one_that_skips_goes_on(
         await raises.aclose()
         await skips.aclose()
 
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord, "LARGE", 0)
+    with tempfile.TemporaryDirectory() as directory:
         asyncio.run(main(few.write(Path(directory))))
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from aiohttp import web
 
-from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import HttpStore
 
 if TYPE_CHECKING:
@@ -35,13 +33,6 @@ async def serving(
         await runner.cleanup()
 
 
-@asynccontextmanager
-async def opened(
-    options: Mapping[str, object] | None = None, seconds: float = 60
-) -> AsyncIterator[HttpStore]:
-    store = HttpStore(options)
-    try:
-        with patch.object(http_store, "READ_SECONDS", seconds):
-            yield store
-    finally:
-        await store.aclose()
+def opened(options: Mapping[str, object] | None = None) -> aclosing[HttpStore]:
+    """Return a context of a store, which it closes."""
+    return aclosing(HttpStore(options))

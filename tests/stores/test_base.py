@@ -10,27 +10,13 @@ from hypothesis import strategies as st
 
 from streamrec.errors import ObjectChanged
 from streamrec.stores.base import (
-    BytesBody,
-    ObjectInfo,
     bare_url,
     check_pin,
     check_range,
     in_thread,
     same_version,
 )
-from tests.stores.conformance import filled
 from tests.support import asynchronous
-
-
-@asynchronous
-async def test_bytes_body_fills_views_in_turn() -> None:
-    body = BytesBody(ObjectInfo("x", 5), b"abcde")
-    view = memoryview(bytearray(3))
-    assert await filled(body, view) == 3
-    assert bytes(view) == b"abc"
-    assert await filled(body, view) == 2
-    assert bytes(view) == b"dec"
-    assert await filled(body, view) == 0
 
 
 @given(st.integers(), st.integers())

@@ -17,10 +17,11 @@ from streamrec.stores.pages import (
     LONGEST_WAIT,
     RETRIES,
     Page,
+    _retried,
     walk,
-    with_retries,
 )
 from tests.cancellation import TURNS, cancel_in_every_turn
+from tests.pipeline.simulated_store import simulated
 from tests.plan.test_key_space import KEYS
 from tests.support import asynchronous
 
@@ -175,11 +176,11 @@ class Store:
         self.attempts = 0
         self.naps: list[float] = []
 
-    async def read(self) -> str:
+    async def fetch(self, after: str, token: str) -> Page:
         self.attempts += 1
         if self.failures:
             raise self.failures.pop(0)
-        return "page"
+        return Page([], token)
 
     async def sleep(self, seconds: float) -> None:
         self.naps.append(seconds)
@@ -188,53 +189,51 @@ class Store:
 @asynchronous
 async def test_what_is_busy_is_asked_again() -> None:
     store = Store(StoreUnavailable("busy"), StoreUnavailable("busy", retry_after=7.0))
-    assert await with_retries(store.read, store.sleep, first=True) == "page"
+    assert await _retried(store.fetch, store.sleep, "", "") == Page([], "")
     assert store.attempts == 3
     first, second = store.naps
     assert 0 <= first <= 2
     assert 7 <= second <= 11
 
 
-@pytest.mark.parametrize(("first", "most"), [(True, RETRIES + 1), (False, LATER_RETRIES + 1)])
+@pytest.mark.parametrize(
+    ("after", "token", "most"),
+    [("", "", RETRIES + 1), ("a", "", LATER_RETRIES + 1), ("", "2", LATER_RETRIES + 1)],
+)
 @asynchronous
-async def test_what_stays_busy_is_given_up(first: bool, most: int) -> None:
+async def test_what_stays_busy_is_given_up(after: str, token: str, most: int) -> None:
     store = Store(*[StoreUnavailable("busy")] * 99)
     with pytest.raises(StoreUnavailable):
-        await with_retries(store.read, store.sleep, first=first)
+        await _retried(store.fetch, store.sleep, after, token)
     assert store.attempts == most
     assert len(store.naps) == most - 1
     assert all(0 <= nap <= LONGEST_WAIT for nap in store.naps)
 
 
 class SlowStore(Store):
-    """A store that refuses slowly, by a clock of its own."""
+    """A store that refuses slowly."""
 
-    now = 0.0
-
-    async def read(self) -> str:
-        self.now += 10.0
-        return await super().read()
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+    async def fetch(self, after: str, token: str) -> Page:
+        await asyncio.sleep(10.0)
+        return await super().fetch(after, token)
 
 
 @pytest.mark.parametrize(
-    ("first", "failure", "attempts"),
+    ("token", "failure", "attempts"),
     [
-        (True, StoreUnavailable("no connection comes about"), 2),
-        (True, StoreUnavailable("slow down", throttled=True), RETRIES + 1),
-        (False, StoreUnavailable("no connection comes about"), LATER_RETRIES + 1),
+        ("", StoreUnavailable("no connection comes about"), 2),
+        ("", StoreUnavailable("slow down", throttled=True), RETRIES + 1),
+        ("2", StoreUnavailable("no connection comes about"), LATER_RETRIES + 1),
     ],
     ids=["first page", "a store that answers", "later page"],
 )
-@asynchronous
+@simulated
 async def test_a_store_that_cannot_be_reached_is_soon_given_up(
-    first: bool, failure: StoreUnavailable, attempts: int
+    token: str, failure: StoreUnavailable, attempts: int
 ) -> None:
     store = SlowStore(*[failure] * 99)
     with pytest.raises(StoreUnavailable):
-        await with_retries(store.read, store.sleep, first=first, clock=lambda: store.now)
+        await _retried(store.fetch, store.sleep, "", token)
     assert store.attempts == attempts
 
 
@@ -242,5 +241,5 @@ async def test_a_store_that_cannot_be_reached_is_soon_given_up(
 async def test_what_will_not_pass_is_not_repeated() -> None:
     store = Store(AccessDenied("no"))
     with pytest.raises(AccessDenied):
-        await with_retries(store.read, store.sleep, first=False)
+        await _retried(store.fetch, store.sleep, "", "2")
     assert (store.attempts, store.naps) == (1, [])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.flow import retry
 from streamrec.stores.base import ObjectInfo
-from streamrec.stores.read_range import RETRIES, read_range
-from tests.pipeline.scripted_store import ScriptedStore
+from streamrec.stores.read_range import RETRIES, SILENCE, read_range
+from tests.pipeline import scripted_store
+from tests.pipeline.scripted_store import Body, ScriptedStore
+from tests.pipeline.simulated_store import simulated
 from tests.support import asynchronous
 
 DATA = bytes(range(100))
@@ -61,6 +64,27 @@ async def test_it_is_given_up_in_the_end() -> None:
         await read_range(store, ObjectInfo("o"), 10, 90)
     assert caught.value.offset == 30
     assert len(store.asked) == 1 + RETRIES
+
+
+class SilentBody(Body):
+    """A body that is silent for ever once its first bytes have come."""
+
+    async def readinto(self, view: memoryview) -> int:
+        if len(self.data) < len(DATA):
+            await asyncio.Event().wait()
+        return await super().readinto(view)
+
+
+@simulated
+async def test_a_body_that_is_silent_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ScriptedStore({"o": DATA}, piece=40)
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted_store, "Body", SilentBody)
+        with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
+            await read_range(store, ObjectInfo("o"), 0, 100, retries=0)
+    assert asyncio.get_running_loop().time() == pytest.approx(SILENCE)
+    data, _ = await read_range(store, ObjectInfo("o"), 0, 100)
+    assert data.tobytes() == DATA
 
 
 @asynchronous

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 from typing import TYPE_CHECKING
@@ -18,13 +17,13 @@ from streamrec.errors import (
     ObjectNotFound,
     RecordTooLarge,
 )
-from streamrec.flow.bridge import Bridge
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.streams.read_records import batches
 from tests.forked_children import in_forked_child
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.both_kernels
@@ -94,16 +93,14 @@ def test_it_can_be_left_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("few", [1, None])
-def test_nothing_of_it_is_left_in_the_loop(tmp_path: Path, few: int | None) -> None:
-    async def tasks() -> set[str]:
-        return {task.get_name() for task in asyncio.all_tasks()}
-
+def test_nothing_of_it_is_left(
+    tmp_path: Path, few: int | None, started_threads: Callable[[], set[str]]
+) -> None:
     settings = validate(DatasetSettings, {"source": write(tmp_path / "x"), "batch_size": 4})
-    with Bridge() as loop:
-        found = batches(loop, settings)
-        assert len(list(itertools.islice(found, few))) == (few or 13)
-        found.close()
-        assert not {name for name in loop.call(tasks()) if name.startswith("streamrec")}
+    found = batches(settings)
+    assert len(list(itertools.islice(found, few))) == (few or 13)
+    found.close()
+    assert not {name for name in started_threads() if name.startswith("streamrec")}
 
 
 def test_records_before_a_fault_come_first(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from streamrec.streams.warm_start import (
     SHORT,
     WarmStartSession,
     _is_short,
-    _limited,
     _small,
     can_warm_start,
 )
@@ -188,11 +187,14 @@ def test_which_runs_are_short(
     assert _is_short(settings("/x", **values), Rank(0, 1), objects) is is_short
 
 
-def test_only_a_short_run_has_all_of_the_memory() -> None:
-    wanted = settings("/x", memory_budget="512MiB")
-    for size, budget in ((SHORT, 512 << 20), (SHORT + 1, BUDGET)):
-        limited = _limited(Rank(0, 1), wanted, [ObjectInfo("/x", size=size)])
-        assert memory_budget(limited) == budget
+def test_only_a_short_run_has_all_of_the_memory(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for short, budget in ((SHORT, 512 << 20), (0, BUDGET)):
+        monkeypatch.setattr("streamrec.streams.warm_start.SHORT", short)
+        with contextlib.closing(opened(source, memory_budget="512MiB")) as session:
+            assert session._thread is not None
+            assert memory_budget(session._thread._session._dataset.settings) == budget
 
 
 def test_a_run_of_several_ranks_is_shorter() -> None:

@@ -1,4 +1,4 @@
-"""The store over fsspec's filesystems, for schemes without a store of their own: az, hdfs, hf, ….
+"""The store over fsspec's filesystems, for schemes without their own: az, hdfs, hf, memory, ….
 
 A filesystem has no conditional reads as HTTP has. The version is therefore looked up when a range
 begins, unless it is known, and again after the last byte. Each piece is read into memory of its

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import requests
+from google.auth.credentials import TokenState
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.requests import Request
 
 from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
 from streamrec.stores.base import in_thread
@@ -15,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BearerToken"]
 
-MARGIN = 225.0
-"""Seconds before its expiry at which a token is renewed, as in google-auth: a machine's metadata
-server returns the old token until 240 s before its expiry."""
 TOKEN_SECONDS = 10.0
 """Timeout of a request for a token, in seconds. google-auth's default is two minutes, which cannot
 be interrupted."""
@@ -30,10 +32,10 @@ class BearerToken:
 
     Args:
         credentials: google-auth's credentials; ``None``: anonymous.
-        clock: Returns seconds since 1970.
+        clock: Returns seconds, monotonic.
     """
 
-    def __init__(self, credentials: Any | None, clock: Callable[[], float]) -> None:
+    def __init__(self, credentials: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._credentials = credentials
         self._clock = clock
         self._renewing = asyncio.Lock()
@@ -72,32 +74,22 @@ class BearerToken:
         return headers
 
     def _is_due(self) -> bool:
-        if self._credentials is None:
-            return False
-        left = self._seconds_left()
-        return left <= 0 or (left < MARGIN and self._clock() >= self._wait_until)
-
-    def _seconds_left(self) -> float:
-        credentials = self._credentials
-        if credentials is None or not credentials.token:
-            return 0.0
-        expiry = credentials.expiry  # UTC, but without a time zone
-        if expiry is None:
-            return float("inf")
-        return float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
+        # A token is stale 225 s before its end: a machine's metadata server returns the old one
+        # until 240 s before.
+        state = self._credentials and self._credentials.token_state
+        is_stale = state is TokenState.STALE and self._clock() >= self._wait_until
+        return is_stale or state is TokenState.INVALID
 
     async def _renew_in_time(self, url: str) -> None:
         try:
             await self._refresh(url)
         except StoreError:
-            if self._seconds_left() <= 0:
+            if self._credentials.token_state is TokenState.INVALID:
                 raise
         # If it failed, or the new token expires as soon, the token is used until the next attempt.
         self._wait_until = self._clock() + PAUSE
 
     async def _refresh(self, url: str) -> None:
-        from google.auth.exceptions import GoogleAuthError, TransportError
-
         try:
             await in_thread(_refresh, self._credentials)
         except GoogleAuthError as error:
@@ -116,8 +108,5 @@ class BearerToken:
 
 def _refresh(credentials: Any) -> None:
     """Renew the credentials. Blocks on Google's servers, or on the machine's metadata server."""
-    import requests
-    from google.auth.transport.requests import Request
-
     with requests.Session() as session:
         credentials.refresh(partial(Request(session), timeout=TOKEN_SECONDS))

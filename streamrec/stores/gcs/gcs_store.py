@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +16,10 @@ from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
-from streamrec.stores.gcs.bearer_token import BearerToken
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
-from streamrec.stores.pages import Page, walk, with_retries
+from streamrec.stores.pages import Page, walk
 from streamrec.stores.refusals import Expired, plain
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ class GCSStore:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
         ahead: Number of connections to open during the first listing.
-        clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
     """
 
@@ -60,14 +57,13 @@ class GCSStore:
         storage_options: Mapping[str, Any] | None = None,
         *,
         ahead: int = 0,
-        clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
         self._ahead = ahead
-        self._clock, self._sleep = clock, sleep
+        self._sleep = sleep
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
 
@@ -96,7 +92,7 @@ class GCSStore:
             known = bool(page.objects) and page.objects[0].url == after
             return page._replace(objects=page.objects[known:])
 
-        async with aclosing(walk(fetch, prefix)) as listing:
+        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
             async for info in listing:
                 yield info
 
@@ -121,7 +117,10 @@ class GCSStore:
                 "storage_options: 'session_kwargs' applies to gcsfs's own session, which does not "
                 "read shards; set proxies and certificates by 'proxy' and 'verify'"
             )
-        self._bearer = BearerToken(found.credentials.credentials, self._clock)
+        # Imports google-auth, which gcsfs has imported in the thread.
+        from streamrec.stores.gcs.bearer_token import BearerToken
+
+        self._bearer = BearerToken(found.credentials.credentials)
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
@@ -158,9 +157,7 @@ class GCSStore:
             address = self._address(f"/storage/v1/b/{quote(bucket, safe='')}/o", query)
             return await client.read_document(url, address, headers)
 
-        first = not query.keys() & {"startOffset", "pageToken"}
-        document = await with_retries(lambda: self._authorized(url, get), self._sleep, first=first)
-        return _parse_page(url, head, document)
+        return _parse_page(url, head, await self._authorized(url, get))
 
     async def _authorized(
         self, url: str, send: Callable[[RangeClient, Mapping[str, str]], Awaitable[_T]]

@@ -21,12 +21,9 @@ __all__ = ["HttpBody", "give_back"]
 class HttpBody:
     """The bytes of one response that belong to the range."""
 
-    def __init__(
-        self, answer: RangeResponse, response: aiohttp.ClientResponse, read_seconds: float
-    ) -> None:
+    def __init__(self, answer: RangeResponse, response: aiohttp.ClientResponse) -> None:
         self.info = answer.info
         self._response = response
-        self._read_seconds = read_seconds
         self._skip = answer.skip
         self._left = answer.length
         self._ready = memoryview(b"")
@@ -56,7 +53,7 @@ class HttpBody:
             self._ready = memoryview(content.read_nowait())
             if not self._ready and self._can_receive_directly():
                 if self._receiver is None:
-                    self._receiver = BodyReceiver(self._response, self._left, self._read_seconds)
+                    self._receiver = BodyReceiver(self._response, self._left)
                 return await self._receiver.fill(view, on_received)
             self._ready = self._ready or memoryview(await content.readany())
             if not self._ready:

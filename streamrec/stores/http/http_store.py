@@ -80,7 +80,7 @@ class RangeClient:
         """
         response = await self._send(request, request.headers())
         try:
-            return HttpBody(await self._read_head(request, response), response, READ_SECONDS)
+            return HttpBody(await self._read_head(request, response), response)
         except BaseException:
             response.close()
             raise
@@ -101,14 +101,13 @@ class RangeClient:
         request = RangeRequest(url, address, 0, 0)
         if self._session is None:
             self._connect(self._ahead)
-        seconds = min(READ_SECONDS, DOCUMENT_SECONDS)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(DOCUMENT_SECONDS):
                 return await self._read_document(request, headers or {})
         except TimeoutError:
             raise StoreUnavailable(
-                f"a page of the listing did not arrive within {seconds:g} s; check the store and "
-                "the network",
+                f"a page of the listing did not arrive within {DOCUMENT_SECONDS:g} s; check the "
+                "store and the network",
                 url=url,
             ) from None
 
@@ -116,7 +115,7 @@ class RangeClient:
         response = await self._send(request, headers)
         try:
             if response.status != 200:
-                raise await self._read_refusal(request, response)
+                raise await self._refusal(request, response)
             try:
                 return await response.read()
             except (aiohttp.ClientError, OSError) as error:
@@ -198,17 +197,28 @@ class RangeClient:
     async def _current_info(self, request: RangeRequest) -> ObjectInfo:
         """Return the object's current size and ETag, from the head of a plain GET."""
         # Not HEAD: a URL that is signed for GET is not valid for it. The body is not read.
-        response = await self._send(request, request.extra)
+        plain = replace(request, start=0, stop=0, etag=None)
+        response = await self._send(plain, plain.extra)
         try:
             if response.status != 200:
-                raise await self._read_refusal(request, response)
-            plain = replace(request, start=0, stop=0, etag=None)
+                raise await self._refusal(plain, response)
             return check_response(plain, 200, response.headers).info
         finally:
             response.close()
 
     async def _refusal(self, request: RangeRequest, response: aiohttp.ClientResponse) -> StoreError:
-        error = await self._read_refusal(request, response)
+        try:
+            document = await response.content.read(ERROR_BYTES)
+        except (aiohttp.ClientError, OSError):
+            document = b""  # the status suffices
+        error = refusal(
+            request.url,
+            response.status,
+            code=code_of(document),
+            region=response.headers.get("x-amz-bucket-region"),
+            retry_after=seconds_to_wait(response.headers.get("Retry-After")),
+            signed=not self._follow,
+        )
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
         found = request.version(response.headers) or (await self._current_info(request)).etag
@@ -223,22 +233,6 @@ class RangeClient:
         except ObjectChanged as changed:
             return changed
         return error
-
-    async def _read_refusal(
-        self, request: RangeRequest, response: aiohttp.ClientResponse
-    ) -> StoreError:
-        try:
-            document = await response.content.read(ERROR_BYTES)
-        except (aiohttp.ClientError, OSError):
-            document = b""  # the status suffices
-        return refusal(
-            request.url,
-            response.status,
-            code=code_of(document),
-            region=response.headers.get("x-amz-bucket-region"),
-            retry_after=seconds_to_wait(response.headers.get("Retry-After")),
-            signed=not self._follow,
-        )
 
 
 class HttpStore:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from streamrec.flow.silence import Silence
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,7 +27,7 @@ class HeadReceiver(asyncio.BufferedProtocol):
     """A protocol that receives the heads of responses for aiohttp, and little of their bodies.
 
     By default, an event loop reads 256 KiB at a time. That may hold much of the body, which would
-    then be copied twice.
+    then be copied twice: a stream without this took half as much CPU time again.
 
     Args:
         parser: aiohttp's protocol of the connection.
@@ -72,10 +70,9 @@ class BodyReceiver(asyncio.BufferedProtocol):
     Args:
         response: The response, of which aiohttp holds no more bytes.
         left: Number of bytes of the body that are not received yet.
-        seconds: Seconds that the server may send nothing.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, left: int, seconds: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, left: int) -> None:
         connection = response.connection
         assert connection is not None
         assert connection.protocol is not None
@@ -84,7 +81,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._parser = connection.protocol
         self._transport = connection.transport
         self._left = left
-        self._seconds = seconds
         self._view = memoryview(b"")
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -106,7 +102,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
             The number of bytes received; 0 if the server closed the connection too early.
 
         Raises:
-            OSError: The connection broke, or was silent for too long.
+            OSError: The connection broke.
             Exception: What ``on_received`` raises.
         """
         if self._ended or self._transport.is_closing():
@@ -115,8 +111,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._waiter = asyncio.get_running_loop().create_future()
         self._transport.resume_reading()
         try:
-            async with Silence(self._seconds) as self._silence:
-                await self._waiter
+            await self._waiter
         finally:
             self._view, received = memoryview(b""), self._received
             if not self._transport.is_closing():
@@ -136,7 +131,6 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Count the received bytes, and pause the socket once the view is full."""
         self._received += nbytes
         self._view = self._view[nbytes:]
-        self._silence.heard()
         failure = None
         try:
             self._on_received(nbytes)

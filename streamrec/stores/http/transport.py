@@ -76,7 +76,6 @@ def transport_of(
     variables: tuple[str, ...] = AUTHORITIES,
     *,
     certificate: str | tuple[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Transport:
     """Return the transport that options and environment variables set.
 
@@ -85,7 +84,6 @@ def transport_of(
             ``proxy``: a URL.
         variables: Variables that may name a PEM file; the first one that is set is used.
         certificate: The client's certificate.
-        environment: The environment; ``None``: that of the process.
 
     Raises:
         ConfigError: A file does not exist, or the proxy is no http URL.
@@ -96,9 +94,8 @@ def transport_of(
     verify = options.get("verify", options.get("ca_bundle"))
     if verify is False:
         return Transport(check=False, certificate=certificate, proxy=proxy)
-    found = os.environ if environment is None else environment
     named = {"storage_options' 'verify'": None if verify is True else verify}
-    named |= {name: found.get(name) for name in variables}
+    named |= {name: os.environ.get(name) for name in variables}
     authority = next(((name, path) for name, path in named.items() if path), None)
     if authority is None:
         return Transport(certificate=certificate, proxy=proxy)

@@ -18,7 +18,7 @@ from streamrec.stores.base import check_range
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
-from streamrec.stores.pages import walk, with_retries
+from streamrec.stores.pages import walk
 from streamrec.stores.refusals import Expired, WrongRegion, plain
 from streamrec.stores.s3.presign import Presigner, get_object, list_objects
 from streamrec.stores.s3.s3_listing import parse_page
@@ -109,9 +109,9 @@ class S3Store:
         async def fetch(after: str, token: str) -> Page:
             begin = "" if token else after.removeprefix(head)
             call = list_objects(bucket, key, delimiter, token, begin)
-            return await self._page(prefix, head, call, first=not (token or begin))
+            return await self._page(prefix, head, call)
 
-        async with aclosing(walk(fetch, prefix)) as listing:
+        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
             async for info in listing:
                 yield info
 
@@ -160,14 +160,11 @@ class S3Store:
 
         return await self._request(url, get_object(bucket, key), get)
 
-    async def _page(self, url: str, head: str, call: Call, *, first: bool) -> Page:
+    async def _page(self, url: str, head: str, call: Call) -> Page:
         async def get(signed: SignedUrl) -> bytes:
             return await self._client.read_document(url, signed.address, signed.headers)
 
-        document = await with_retries(
-            lambda: self._request(url, call, get), self._sleep, first=first
-        )
-        return parse_page(url, head, document)
+        return parse_page(url, head, await self._request(url, call, get))
 
     async def _request(
         self, url: str, call: Call, send: Callable[[SignedUrl], Awaitable[_T]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import zipfile
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -51,15 +51,8 @@ def memory() -> Iterator[MemoryFileSystem]:
     found.pseudo_dirs[:] = [""]
 
 
-@asynccontextmanager
-async def opened(
-    scheme: str, options: dict[str, Any] | None = None
-) -> AsyncIterator[FilesystemStore]:
-    store = FilesystemStore(scheme, options)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+def opened(scheme: str, options: dict[str, Any] | None = None) -> aclosing[FilesystemStore]:
+    return aclosing(FilesystemStore(scheme, options))
 
 
 def bench_of(
@@ -80,6 +73,17 @@ class TestMemory(StoreConformance, ListingConformance):
             return f"memory://bucket/{name}"
 
         return bench_of("memory", url, lambda name, data: memory.pipe_file(url(name), data))
+
+
+@asynchronous
+async def test_slashes_before_the_name(memory: MemoryFileSystem) -> None:
+    memory.pipe_file("/a/x", DATA)
+    async with opened("memory") as store:
+        for url in ("memory://a/x", "memory:///a/x"):
+            data, info = await read(store, url, 0, 10)
+            assert data == DATA[:10]
+            assert info.url == url
+        assert [info.url async for info in store.list("memory:///a/")] == ["memory:///a/x"]
 
 
 class TestLocal(StoreConformance, ListingConformance):

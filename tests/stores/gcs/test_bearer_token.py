@@ -7,18 +7,20 @@ from unittest.mock import Mock
 
 import pytest
 import requests
+from google.auth import _helpers
 from google.auth.credentials import Credentials
 from google.auth.exceptions import RefreshError, TransportError
 from google.oauth2.credentials import Credentials as UserCredentials
 
 from streamrec.errors import AccessDenied, StoreUnavailable
-from streamrec.stores.gcs.bearer_token import MARGIN, PAUSE, TOKEN_SECONDS, BearerToken
+from streamrec.stores.gcs.bearer_token import PAUSE, TOKEN_SECONDS, BearerToken
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 URL = "gs://bucket/x"
+MARGIN = _helpers.REFRESH_THRESHOLD.total_seconds()
 
 
 class Clock:
@@ -27,6 +29,16 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return a clock that google-auth goes by."""
+    found = Clock()
+    monkeypatch.setattr(
+        _helpers, "utcnow", lambda: datetime.fromtimestamp(found(), UTC).replace(tzinfo=None)
+    )
+    return found
 
 
 class Scripted(Credentials):
@@ -86,8 +98,7 @@ async def test_a_token_without_an_end_is_kept() -> None:
 
 
 @asynchronous
-async def test_renewed_before_it_ends() -> None:
-    clock = Clock()
+async def test_renewed_before_it_ends(clock: Clock) -> None:
     credentials = Scripted(clock, 3600, 3600)
     bearer = BearerToken(credentials, clock)
     for later, token in [(0, "t1"), (3600 - MARGIN - 1, "t1"), (3600 - MARGIN + 1, "t2")]:
@@ -96,8 +107,8 @@ async def test_renewed_before_it_ends() -> None:
 
 
 @asynchronous
-async def test_many_at_once_renew_once() -> None:
-    credentials = Scripted(Clock(), 3600, 3600)
+async def test_many_at_once_renew_once(clock: Clock) -> None:
+    credentials = Scripted(clock, 3600, 3600)
     bearer = BearerToken(credentials, credentials.clock)
     assert await asyncio.gather(*(bearer.headers(URL) for _ in range(50))) == [bearing("t1")] * 50
     renewals = (bearer.renew(URL, bearing("t1")) for _ in range(50))
@@ -106,8 +117,7 @@ async def test_many_at_once_renew_once() -> None:
 
 
 @asynchronous
-async def test_a_token_that_still_serves_outlives_a_failure() -> None:
-    clock = Clock()
+async def test_a_token_that_still_serves_outlives_a_failure(clock: Clock) -> None:
     credentials = Scripted(clock, 3600, TransportError("down"), TransportError("down"), 3600)
     bearer = BearerToken(credentials, clock)
     await bearer.headers(URL)
@@ -119,8 +129,7 @@ async def test_a_token_that_still_serves_outlives_a_failure() -> None:
 
 
 @asynchronous
-async def test_tokens_that_live_shortly_are_not_renewed_for_every_request() -> None:
-    clock = Clock()
+async def test_tokens_that_live_shortly_are_not_renewed_for_every_request(clock: Clock) -> None:
     credentials = Scripted(clock, 60, 60)
     bearer = BearerToken(credentials, clock)
     for later, refreshes in [(0, 1), (PAUSE - 1, 1), (PAUSE + 1, 2)]:
@@ -152,8 +161,8 @@ async def test_what_a_failure_means(error: Exception, kind: type[Exception]) -> 
 
 
 @asynchronous
-async def test_a_failure_leaves_the_next_attempt_free() -> None:
-    credentials = Scripted(Clock(), TransportError("down"), 3600)
+async def test_a_failure_leaves_the_next_attempt_free(clock: Clock) -> None:
+    credentials = Scripted(clock, TransportError("down"), 3600)
     bearer = BearerToken(credentials, credentials.clock)
     with pytest.raises(StoreUnavailable):
         await bearer.headers(URL)

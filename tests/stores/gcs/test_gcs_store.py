@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+import time
 import traceback
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.auth import _helpers
 from google.auth.credentials import Credentials
 
 from streamrec.devstore import DevStore, Fault
@@ -23,6 +25,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
+from streamrec.stores.gcs import bearer_token
 from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page, split_url
 from streamrec.stores.refusals import code_of, refusal
 from tests.stores.conformance import (
@@ -38,7 +41,7 @@ from tests.stores.conformance import (
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from streamrec.stores.base import ObjectInfo, Store
 
@@ -76,10 +79,11 @@ async def devstore_bench(**settings: Any) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def issued_bench(**settings: Any) -> AsyncIterator[tuple[GCSStore, DevStore]]:
+async def issued_bench(
+    now: Callable[[], float] = time.time, **settings: Any
+) -> AsyncIterator[tuple[GCSStore, DevStore]]:
     """Yield a store whose tokens devstore issues, and which end after an hour."""
-    clock = {"now": settings["clock"]} if "clock" in settings else {}
-    async with DevStore(**clock) as devstore:
+    async with DevStore(now=now) as devstore:
         devstore.tokens.clear()
         options = {"token": Issued(devstore), "endpoint_url": devstore.endpoint}
         async with opened(options, **settings) as store:
@@ -261,9 +265,13 @@ class TestToken:
             assert [each.status for each in bench.devstore.statistics.records] == [401]
 
     @asynchronous
-    async def test_a_token_that_expires_in_the_run(self) -> None:
+    async def test_a_token_that_expires_in_the_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [1e9]
-        async with issued_bench(clock=lambda: now[0]) as (store, devstore):
+        monkeypatch.setattr(bearer_token, "PAUSE", 0.0)
+        monkeypatch.setattr(
+            _helpers, "utcnow", lambda: datetime.fromtimestamp(now[0], UTC).replace(tzinfo=None)
+        )
+        async with issued_bench(now=lambda: now[0]) as (store, devstore):
             devstore.put("bucket/x", DATA)
             for later in (0, 3000, 3374, 3376, 10_000):
                 now[0] = 1e9 + later

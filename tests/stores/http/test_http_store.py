@@ -15,7 +15,6 @@ from streamrec.errors import (
     ObjectNotFound,
     StoreError,
     StoreMisbehaved,
-    StoreUnavailable,
 )
 from streamrec.stores.http import http_store as http
 from streamrec.stores.http.http_store import HttpStore
@@ -146,15 +145,6 @@ class TestHttp(StoreConformance, FaultConformance):
             bench.devstore.faults = [Fault(content_range=header)]
             with pytest.raises(StoreMisbehaved):
                 await read(bench.store, bench.url("x"), 0, 10)
-
-    @asynchronous
-    async def test_silent_server(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with backend() as bench, opened(seconds=0.05) as impatient:
-            assert bench.devstore
-            bench.put("x", DATA)
-            bench.devstore.faults = [Fault(stall_after=1000)]
-            with pytest.raises(StoreUnavailable, match="sent nothing"):
-                await read(impatient, bench.url("x"), 0, len(DATA))
 
     @asynchronous
     async def test_past_the_end_is_refused_within(self, backend: Backend) -> None:

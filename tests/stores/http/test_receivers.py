@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import pytest
 from aiohttp import web
@@ -13,11 +12,10 @@ from aiohttp.client_proto import ResponseHandler
 
 from streamrec.errors import StoreUnavailable
 from streamrec.flow.bridge import new_event_loop
-from streamrec.stores.http import http_store
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.receivers import HEAD_BYTES
-from tests.support import asynchronous
+from tests.stores.http_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,20 +28,9 @@ LOOPS = pytest.mark.parametrize("factory", [asyncio.new_event_loop, new_event_lo
 
 
 @asynccontextmanager
-async def client_of(handler: Answer, seconds: float = 60) -> AsyncIterator[tuple[RangeClient, str]]:
-    application = web.Application()
-    application.router.add_get("/{name:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.01)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    client = RangeClient()
-    try:
-        with patch.object(http_store, "READ_SECONDS", seconds):
-            yield client, f"http://{host}:{port}/x"
-    finally:
-        await client.aclose()
-        await runner.cleanup()
+async def client_of(handler: Answer) -> AsyncIterator[tuple[RangeClient, str]]:
+    async with serving(handler) as server, aclosing(RangeClient()) as client:
+        yield client, f"{server}/x"
 
 
 def ranged(request: web.Request) -> tuple[bytes, dict[str, str]]:
@@ -185,52 +172,6 @@ def test_a_view_fills_while_one_call_waits_and_not_once_it_is_cancelled(
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
-
-
-@asynchronous
-async def test_of_what_comes_before_a_silence_all_is_told() -> None:
-    never = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        data, headers = ranged(request)
-        response = web.StreamResponse(status=206, headers=headers)
-        response.content_length = len(data)
-        await response.prepare(request)
-        for piece in range(100):
-            await response.write(data[piece * 10 : piece * 10 + 10])
-            await asyncio.sleep(0)
-        await never.wait()
-        return response
-
-    told: list[int] = []
-    view = memoryview(bytearray(len(DATA)))
-    async with client_of(answer, seconds=0.05) as (client, url):
-        body = await client.open(RangeRequest(url, url, 0, len(DATA)))
-        try:
-            with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
-                await body.fill(view, told.append)
-        finally:
-            body.close()
-    landed = sum(told)
-    assert bytes(view) == DATA[:landed] + bytes(len(DATA) - landed)
-
-
-@asynchronous
-async def test_a_silent_body_is_given_up() -> None:
-    never = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        data, headers = ranged(request)
-        response = web.StreamResponse(status=206, headers=headers)
-        response.content_length = len(data)
-        await response.prepare(request)
-        await response.write(data[:1000])
-        await never.wait()
-        return response
-
-    async with client_of(answer, seconds=0.05) as (client, url):
-        with pytest.raises(StoreUnavailable, match="sent nothing for too long"):
-            await fill(client, url, 0, len(DATA), 1 << 16)
 
 
 @LOOPS

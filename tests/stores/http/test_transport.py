@@ -14,7 +14,7 @@ import pytest
 from streamrec.devstore import DevStore
 from streamrec.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
 from streamrec.stores.http.http_store import HttpStore
-from streamrec.stores.http.transport import Transport, tls_trouble, transport_of
+from streamrec.stores.http.transport import AUTHORITIES, Transport, tls_trouble, transport_of
 from streamrec.stores.s3.s3_options import s3_transport, sdk_options
 from tests.stores.conformance import (
     DATA,
@@ -247,15 +247,20 @@ async def test_proxy_that_refuses(authority: Authority) -> None:
     ],
 )
 def test_what_the_options_say(
-    options: dict[str, Any], environment: dict[str, str], expected: Transport, authority: Authority
+    options: dict[str, Any],
+    environment: dict[str, str],
+    expected: Transport,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def filled(text: Any) -> Any:
         return authority.file if text == "{file}" else text
 
-    found = transport_of(
-        {name: filled(value) for name, value in options.items()},
-        environment={name: filled(value) for name, value in environment.items()},
-    )
+    for name in AUTHORITIES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, filled(value))
+    found = transport_of({name: filled(value) for name, value in options.items()})
     wanted = Transport(expected.check, filled(expected.authority), proxy=expected.proxy)
     assert found == wanted
 

@@ -131,7 +131,7 @@ async def test_a_busy_page_does_not_begin_the_listing_again() -> None:
 async def test_a_page_that_does_not_come_is_cut_and_asked_for_again(
     fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_store, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(http_store, "DOCUMENT_SECONDS", 0.05)
     naps: list[float] = []
 
     async def sleep(seconds: float) -> None:

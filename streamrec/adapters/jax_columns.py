@@ -1,0 +1,101 @@
+"""Columns as JAX has them, and batches as pytrees of them.
+
+JAX cuts 64-bit numbers to 32 bits without a word, unless ``jax_enable_x64`` is on. So all that goes
+to it is checked here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from streamrec.errors import ConfigError
+from streamrec.values.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["of_jax"]
+
+
+def of_jax(name: str, column: Any) -> np.ndarray[Any, Any]:
+    """Return a column as an array that JAX takes unchanged, copied where 64 bits become 32.
+
+    Raises:
+        ConfigError: JAX has no array for it.
+    """
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS:
+        raise ConfigError(
+            f"column {name!r} is {_kind_of(column)}, which JAX has no array for; leave it out "
+            "of features, or make numbers of one shape of it with transform="
+        )
+    return column.astype(_narrowed(name, column), copy=False)
+
+
+_KINDS = "biufcV"
+"""The kinds of NumPy's dtypes that JAX has, ``V`` for those of ml_dtypes."""
+
+
+def _kind_of(column: Any) -> str:
+    if isinstance(column, np.ndarray):
+        return f"of dtype {column.dtype}"
+    return f"a {type(column).__name__} column"
+
+
+def _narrowed(name: str, column: np.ndarray[Any, Any]) -> np.dtype[Any]:
+    """Return the dtype that JAX gives a column's values.
+
+    Raises:
+        ConfigError: They do not fit into it.
+    """
+    dtype: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(column.dtype))
+    if dtype != column.dtype and column.size:
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        sizes = np.abs(column[np.isfinite(column)]) if dtype.kind in "fc" else column
+        for value in (sizes.min(initial=0), sizes.max(initial=0)):
+            if not limits.min <= value <= limits.max:
+                raise ConfigError(
+                    f"column {name!r} holds {value}, which does not fit into {dtype}, and "
+                    f'jax_enable_x64 is off; set it by jax.config.update("jax_enable_x64", True)'
+                )
+    return dtype
+
+
+# -- batches as pytrees ----------------------------------------------------------------------------
+
+
+def _flatten(batch: Batch) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the columns and the mask, which is all that JAX sees of a batch, and the names.
+
+    NumPy's 64-bit columns are checked here: JAX would cut them without a word.
+    """
+    for name, column in batch.items():
+        if isinstance(column, np.ndarray) and column.dtype.kind in _KINDS:
+            _narrowed(name, column)
+    return (*batch.values(), batch.mask), tuple(batch)
+
+
+def _flatten_with_keys(batch: Batch) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    children, names = _flatten(batch)
+    keys = *map(jax.tree_util.DictKey, names), jax.tree_util.GetAttrKey("mask")
+    return tuple(zip(keys, children, strict=True)), names
+
+
+def _unflatten(names: tuple[str, ...], children: Iterable[Any]) -> Batch:
+    """Make a batch that has no origin, epoch and position: under ``jax.jit`` they would be stale.
+
+    It has a length where all columns agree on it, as those of a part of a batch do.
+    """
+    *columns, mask = children
+    shapes = [getattr(column, "shape", ()) for column in columns]
+    lengths = {shape[0] if shape else None for shape in shapes}
+    rows = {"rows": lengths.pop()} if len(lengths) == 1 and None not in lengths else {}
+    batch, fields = object.__new__(Batch), {"columns": dict(zip(names, columns, strict=True))}
+    for name, value in {**fields, "mask": mask, **rows}.items():
+        object.__setattr__(batch, name, value)
+    return batch
+
+
+jax.tree_util.register_pytree_with_keys(Batch, _flatten_with_keys, _unflatten, _flatten)

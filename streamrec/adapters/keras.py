@@ -1,0 +1,237 @@
+"""With Keras 3: what ``fit`` takes, on the backends TensorFlow, PyTorch and JAX.
+
+Keras takes an object of its class ``DataAdapter`` as it is (since 3.7). The batches of a
+``PyDataset`` it would ask for in an order that it shuffles, and of a generator it loses some while
+it finds out their shapes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from streamrec.adapters.passes import Passes
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from streamrec.streams.stream import Stream
+
+__all__ = ["KerasDataset", "as_dataset"]
+
+Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
+Convert: TypeAlias = Callable[[str, Any], Any]
+"""From a column's name and values to an array of the backend."""
+
+DataAdapter: Any = import_module("keras.src.trainers.data_adapters.data_adapter").DataAdapter
+
+
+def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> KerasDataset:
+    """Return what ``fit``, ``evaluate`` and ``predict`` of Keras take as ``x``, or to validate.
+
+    It gives ``(inputs, targets)``, and ``(inputs, targets, weights)`` where the stream has masks:
+    the weight of padding is 0.
+
+    An epoch of Keras is a run of the stream: ``epochs=1`` or ``steps_per_epoch`` are for the
+    stream, the number of epochs is for ``fit``. One that was broken off is begun anew. With
+    ``fit(steps_per_epoch=...)``, its epochs and those of the next ``fit`` go on in the run.
+
+    Args:
+        stream: With a ``batch_size``. If its length is not known, Keras warns at the end of a run.
+        inputs: The name of a feature; or several, which the model gets in a dict by these names, or
+            by the keys of a mapping from the model's names to features.
+        targets: As the inputs; ``None``: none, as for ``predict``.
+
+    Raises:
+        ConfigError: The stream gives single records, or a feature is none of its columns or none
+            that the backend has arrays of. Raised by the first batch in which it is so.
+    """
+    return KerasDataset(stream, inputs, targets)
+
+
+class KerasDataset(DataAdapter):  # type: ignore[misc]
+    """The batches of a stream as Keras takes them; :func:`as_dataset` makes it."""
+
+    def __init__(self, stream: Stream, inputs: Names, targets: Names | None) -> None:
+        self._stream = stream
+        self._passes = Passes(stream)
+        self._inputs = inputs
+        self._targets = targets
+        self._taken: int | None = None
+        """The batches that Keras had taken when it told the last end of an epoch."""
+
+    def __repr__(self) -> str:
+        return f"<Keras dataset of {self._stream!r}>"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last batch that Keras took: plain JSON-able data.
+
+        Keras's JAX backend takes one batch ahead of the model where there is an accelerator.
+        """
+        return self._stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, or from those of all ranks for another world size.
+
+        Raises:
+            StateError: As ``Stream.load_state_dict``.
+        """
+        self._stream.load_state_dict(state)
+
+    # -- what Keras calls --------------------------------------------------------------------------
+
+    def get_numpy_iterator(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the batches of a run as NumPy's arrays, without a copy."""
+        return self._converted(_dense)
+
+    def get_jax_iterator(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the batches of a run as arrays that JAX takes unchanged, or not at all."""
+        from streamrec.adapters.jax_columns import of_jax
+
+        return self._converted(of_jax)
+
+    def get_torch_dataloader(self) -> Any:
+        """Return a ``DataLoader`` of the batches of a run as tensors, without a copy."""
+        return _torch_loader(lambda: self._converted(_torch_tensor))
+
+    def get_tf_dataset(self) -> Any:
+        """Return a ``tf.data.Dataset`` of the batches of a run; it copies them."""
+        import tensorflow as tf
+
+        from streamrec.adapters.tensorflow import MASK, dataset_of
+
+        def select(columns: Mapping[str, Any]) -> tuple[Any, ...]:
+            mask = columns.get(MASK)
+            weights = None if mask is None else tf.cast(mask, tf.float32)
+            return self._select(columns, weights, lambda _, column: column)
+
+        options = tf.data.Options()
+        # Else tf.data takes batches ahead unasked, and the stream's state is not that of the model.
+        options.experimental_optimization.inject_prefetch = False
+        options.experimental_optimization.map_parallelization = False
+        plain = tf.autograph.experimental.do_not_convert(select)
+        return dataset_of(self._passes).map(plain).with_options(options)
+
+    @property
+    def num_batches(self) -> int | None:
+        """The batches of a run, where they are known."""
+        _refuse_what_is_ignored(inspect.currentframe())
+        self._stream.peek(0)
+        try:
+            return len(self._stream)
+        except TypeError:
+            return None
+
+    @property
+    def batch_size(self) -> int | None:
+        """The rows of a batch, which Keras need not know."""
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool:
+        """False: Keras need not know of short batches."""
+        return False
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """The rows of the last batch, which Keras need not know."""
+        return None
+
+    def on_epoch_begin(self) -> None:
+        """Do nothing: a run begins with its first batch."""
+
+    def on_epoch_end(self) -> None:
+        """Note the end of an epoch.
+
+        Keras tells one more when ``fit`` begins. Two without a batch between them: the last ``fit``
+        came to its end, maybe in the middle of a run. One alone: Keras only looked at a batch.
+        """
+        if self._taken == self._passes.taken:
+            self._passes.settle()
+        self._taken = self._passes.taken
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def _converted(self, convert: Convert) -> Iterator[tuple[Any, ...]]:
+        for batch in self._passes.batches():
+            weights = None if batch.mask is None else batch.mask.astype(np.float32)
+            yield self._select(batch, weights, convert)
+
+    def _select(
+        self, columns: Mapping[str, Any], weights: Any, convert: Convert
+    ) -> tuple[Any, ...]:
+        inputs = _pick(columns, self._inputs, convert)
+        if self._targets is not None:
+            targets = _pick(columns, self._targets, convert)
+            return (inputs, targets) if weights is None else (inputs, targets, weights)
+        if weights is not None:
+            raise ConfigError(
+                "the stream pads its last batch, and without targets Keras has no weights to tell "
+                'padding by; open the stream with remainder="keep" or "drop"'
+            )
+        return (inputs,)
+
+
+def _pick(columns: Mapping[str, Any], names: Names, convert: Convert) -> Any:
+    if isinstance(names, str):
+        if names not in columns:
+            raise ConfigError(
+                f"the stream has no feature {names!r}, but {', '.join(columns)}; name one of these"
+            )
+        return convert(names, columns[names])
+    by_name = names if isinstance(names, Mapping) else {name: name for name in names}
+    return {name: _pick(columns, feature, convert) for name, feature in by_name.items()}
+
+
+def _dense(name: str, column: Any) -> Any:
+    """Return a column that is an array of numbers.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if isinstance(column, np.ndarray) and column.dtype != object:
+        return column
+    kind = f"a {type(column).__name__} column"
+    raise ConfigError(
+        f"feature {name!r} is {kind}, and Keras takes arrays of numbers; make one of it with "
+        "transform=, or use the TensorFlow backend, which takes strings"
+    )
+
+
+def _torch_tensor(name: str, column: Any) -> Any:
+    try:
+        return import_module("torch").from_numpy(_dense(name, column))
+    except TypeError as error:
+        raise ConfigError(
+            f"feature {name!r} makes no tensor: {error}; give another dtype"
+        ) from None
+
+
+def _torch_loader(iterate: Callable[[], Iterator[Any]]) -> Any:
+    data = import_module("torch.utils.data")
+
+    class Tensors(data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            return iterate()
+
+    return data.DataLoader(Tensors(), batch_size=None)
+
+
+def _refuse_what_is_ignored(frame: FrameType | None) -> None:
+    """Refuse arguments of ``fit`` that Keras ignores beside data of its class ``DataAdapter``.
+
+    It hands them to the caller of the property that this is the frame of.
+    """
+    given = frame.f_back.f_locals if frame and frame.f_back else {}
+    for name in ("y", "sample_weight", "class_weight"):
+        if given.get(name) is not None:
+            raise ConfigError(
+                f"{name}= has no effect beside a stream; name the targets in as_dataset, and weigh "
+                "the loss in the model"
+            )

@@ -1,0 +1,106 @@
+"""With Orbax: the state of a stream beside the model's in a checkpoint.
+
+::
+
+    from streamrec.adapters.orbax import StreamRestore, StreamSave
+
+    args = ocp.args.Composite(model=ocp.args.StandardSave(model), stream=StreamSave(arrays))
+    manager.save(step, args=args)
+    args = ocp.args.Composite(model=ocp.args.StandardRestore(), stream=StreamRestore(arrays))
+    manager.restore(step, args=args)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import jax
+
+from streamrec.errors import MalformedPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["StreamCheckpointHandler", "StreamRestore", "StreamSave"]
+
+ocp: Any = import_module("orbax.checkpoint")
+
+
+class Stateful(Protocol):
+    """A stream, or what an adapter makes of one."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after what was delivered."""
+        ...
+
+    def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from the states of all ranks."""
+        ...
+
+
+S = TypeVar("S", bound=Stateful)
+
+
+class StreamCheckpointHandler:
+    """Orbax's handler for streams: a file of each process, ``process_0-of-8.json``.
+
+    The state is taken while ``save`` runs, in asynchronous checkpoints too.
+    """
+
+    def save(self, directory: Path, args: Any) -> None:
+        """Write the state of this process's stream."""
+        name = f"process_{jax.process_index()}-of-{jax.process_count()}.json"
+        (directory / name).write_text(json.dumps(args.item.state_dict()))
+
+    def restore(self, directory: Path, args: Any) -> Any:
+        """Let a stream go on from the states of all processes, and return it.
+
+        The number of processes and of ranks may be another than that which saved them, as
+        ``Stream.load_state_dict`` says.
+
+        Raises:
+            StateError: There are no states, or they do not belong together.
+        """
+        texts = [path.read_text() for path in directory.glob("process_*-of-*.json")]
+        if not texts:
+            raise MalformedPosition(
+                f"there is no state of a stream in {directory}; restore what StreamSave has saved"
+            )
+        # The processes that hold one rank's rows have one state.
+        states = [json.loads(text) for text in sorted(set(texts))]
+        args.item.load_state_dict(states)
+        return args.item
+
+    def metadata(self, directory: Path) -> None:
+        """Return nothing: a state is small enough to be restored."""
+
+    def finalize(self, directory: Path) -> None:
+        """Do nothing: files are complete when ``save`` returns."""
+
+    def close(self) -> None:
+        """Do nothing: a handler holds nothing."""
+
+    @classmethod
+    def typestr(cls) -> str:
+        """Return the name by which Orbax knows the handler."""
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@ocp.args.register_with_handler(StreamCheckpointHandler, for_save=True)
+@dataclass
+class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
+    """The argument that saves the state of a stream or of ``as_arrays``."""
+
+    item: Stateful
+
+
+@ocp.args.register_with_handler(StreamCheckpointHandler, for_restore=True)
+@dataclass
+class StreamRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
+    """The argument that restores one: a new stream of the same dataset and order."""
+
+    item: Stateful

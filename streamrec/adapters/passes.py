@@ -1,0 +1,110 @@
+"""Passes over a stream, for frameworks that make a new iterator for each epoch.
+
+They make some only to look at a batch or two, drop iterators before their end, and begin the next
+one before the last one is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from streamrec.errors import ConfigError, StreamrecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamrec.plan.position import Position
+    from streamrec.streams.stream import Stream
+    from streamrec.values.batch import Batch
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """Iterators over the runs of a stream, one at a time.
+
+    Each begins where the last one that delivered a whole run has ended. One that was dropped in the
+    middle counts for nothing: the next one begins where it began, unless the stream was moved.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.taken = 0
+        """The number of batches that were taken."""
+        self._lock = threading.Lock()
+        self._iterator: object = None
+        """Stands for the iterator that may take batches: the latest."""
+        self._place: dict[str, Any] = {}
+        """The state at which the present pass began."""
+        self._last: Position | None = None
+        """The position behind the last batch that was taken, if any was in this pass."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the batches of a run; nothing is taken before the first is asked for.
+
+        Raises:
+            ConfigError: Another iterator has begun since.
+        """
+        iterator = object()
+        with self._lock:
+            self._iterator = iterator
+            self._begin()
+        while (batch := self._take(iterator)) is not None:
+            yield batch
+
+    def settle(self) -> None:
+        """Let the next pass go on where the present one stands."""
+        with self._lock:
+            self._place, self._last = self.stream.state_dict(), None
+
+    def example(self) -> Batch:
+        """Return the batch with which the next pass begins, or goes on; it is not taken.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        with self._lock:
+            if not self.stream.peek():
+                self._begin()
+            self._check()
+            batches = self.stream.peek()
+        if not batches:
+            next(self.stream, None)  # raises what went wrong, if that is the reason
+            raise ConfigError("the stream has no batch, so nothing is known of its columns")
+        return batches[0]
+
+    def _begin(self) -> None:
+        last = self._last
+        dropped = last is not None and self.stream.state_dict() == last.to_dict()
+        if self._is_at_end(dropped):
+            iter(self.stream)
+        elif dropped:
+            self.stream.load_state_dict(self._place)
+        self._check()
+        self._place, self._last = self.stream.state_dict(), None
+
+    def _is_at_end(self, dropped: bool) -> bool:
+        """Return whether the stream has given a whole run, and take the end, if nobody has."""
+        try:
+            return not self.stream.peek() and next(self.stream, None) is None
+        except StreamrecError:
+            if not dropped:
+                raise
+            return False
+
+    def _check(self) -> None:
+        if self.stream.fingerprint.global_batch is None:
+            raise ConfigError("the stream gives single records; open it with a batch_size")
+
+    def _take(self, iterator: object) -> Batch | None:
+        with self._lock:
+            if self._iterator is not iterator:
+                raise ConfigError(
+                    "another iterator over this stream has begun, and each would take what the "
+                    "other one misses; iterate one at a time, or open a stream for each"
+                )
+            batch: Batch | None = next(self.stream, None)
+            self._last = None if batch is None else batch.next_position
+            self.taken += batch is not None
+            return batch

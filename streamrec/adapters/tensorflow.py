@@ -1,0 +1,171 @@
+"""With TensorFlow: a stream as a ``tf.data.Dataset``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from streamrec.adapters.passes import Passes
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.descriptions import SequenceFeatures, from_description
+from streamrec.formats.examples.specs import (
+    FixedLenSequenceFeature,
+    RaggedFeature,
+    SparseFeature,
+    VarLenFeature,
+)
+from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from streamrec.streams.stream import Stream
+    from streamrec.values.batch import Batch
+
+__all__ = ["as_dataset", "dataset_of"]
+
+MASK = "mask"
+"""The element's entry with ``batch.mask``."""
+
+
+def as_dataset(stream: Stream, state: str | None = None) -> Any:
+    """Return a ``tf.data.Dataset`` of the stream's batches.
+
+    An element is a dict with what ``tf.io.parse_example`` gives for each feature: a dense tensor, a
+    ``RaggedTensor`` or a ``SparseTensor``. Where the stream has masks, ``"mask"`` is one of the
+    entries. All values are copied.
+
+    Each iterator gives one run of the stream; that behind one that came to its end, the next. One
+    that was dropped before is begun anew. ``stream.state_dict()`` is the state behind what tf.data
+    has taken, which is ahead of the loop where the dataset is prefetched.
+
+    Args:
+        stream: With a ``batch_size``. It is opened for the element spec.
+        state: The name of an entry more: the state behind the element, as JSON, which prefetching
+            leaves right.
+
+    Raises:
+        ConfigError: The stream gives single records, has no batch or pictures of different sizes,
+            or two entries would have one name.
+    """
+    return dataset_of(Passes(stream), state)
+
+
+def dataset_of(passes: Passes, state: str | None = None) -> Any:
+    """Return the dataset of :func:`as_dataset`, whose iterators are these passes."""
+    columns = _entries(passes.example(), state)
+    specs = _specs(passes.stream.features)
+    signature = tuple(
+        spec
+        for name, column in columns.items()
+        for spec in _signature(name, column, specs.get(name))
+    )
+
+    def generate() -> Iterator[tuple[Any, ...]]:
+        for batch in passes.batches():
+            entries = _entries(batch, state)
+            yield tuple(part for column in entries.values() for part in _parts(column))
+
+    def assemble(*tensors: Any) -> dict[str, Any]:
+        parts = iter(tensors)
+        return {
+            name: _of_spec(_tensor(column, parts), specs.get(name))
+            for name, column in columns.items()
+        }
+
+    plain = tf.autograph.experimental.do_not_convert(assemble)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).map(plain)
+
+
+def _entries(batch: Batch, state: str | None) -> dict[str, Any]:
+    """Return the columns of an element, by name."""
+    more: dict[str, Any] = {}
+    if batch.mask is not None:
+        more[MASK] = batch.mask
+    if state is not None:
+        more[state] = np.array(json.dumps(batch.next_position.to_dict()).encode(), object)
+    twice = [name for name in more if name in batch]
+    if twice:
+        raise ConfigError(f"a feature and another entry are named {twice[0]!r}; rename the feature")
+    return {**batch, **more}
+
+
+def _specs(plain: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the features' specs by column."""
+    if plain is None:
+        return {}
+    specs = from_description(plain)
+    if isinstance(specs, SequenceFeatures):
+        return {**specs.context, **specs.sequence}
+    return dict(specs)
+
+
+# -- columns and their parts: dense arrays, of which tensors are made in the graph -----------------
+
+
+def _signature(name: str, column: Any, spec: Any) -> list[Any]:
+    """Return the specs of a column's parts."""
+    parts = _parts(column, name)
+    rows = [None] * bool(parts[0].ndim)
+    steps = [None] * isinstance(spec, FixedLenSequenceFeature)
+    shapes = [(*rows, *part.shape[len(rows) :]) for part in parts]
+    if isinstance(column, np.ndarray | BytesColumn):
+        shapes = [(*rows, *steps, *shapes[0][len(rows) + len(steps) :])]
+    elif isinstance(column, Sparse):
+        shapes[-1] = parts[-1].shape
+    return [
+        tf.TensorSpec(shape, tf.string if part.dtype == object else part.dtype)
+        for shape, part in zip(shapes, parts, strict=True)
+    ]
+
+
+def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
+    """Return a column as arrays: the innermost values first."""
+    if isinstance(column, np.ndarray):
+        return [column]
+    if isinstance(column, BytesColumn):
+        return [_objects(column)]
+    if isinstance(column, Ragged):
+        first, last = int(column.row_splits[0]), int(column.row_splits[-1])
+        return [*_parts(cut(column.values, first, last), name), column.row_splits - first]
+    if isinstance(column, Sparse):
+        return [*_parts(column.values), column.indices, np.array(column.dense_shape, np.int64)]
+    kind = "pictures of different sizes" if isinstance(column, Pictures) else type(column).__name__
+    raise ConfigError(
+        f"column {name!r} is {kind}, of which there is no tensor; give sr.Image a shape"
+    )
+
+
+def _objects(column: BytesColumn) -> np.ndarray[Any, Any]:
+    strings = BytesColumn(column.values, column.offsets).to_list()
+    objects = np.empty(len(strings), object)
+    objects[:] = strings
+    return objects.reshape(len(column), *column.item_shape)
+
+
+def _tensor(column: Any, parts: Iterator[Any]) -> Any:
+    """Return the tensor of a column like this one, whose parts come next."""
+    if isinstance(column, Ragged):
+        values = _tensor(column.values, parts)
+        return tf.RaggedTensor.from_row_splits(values, next(parts), validate=False)
+    if isinstance(column, Sparse):
+        values = _tensor(column.values, parts)
+        return tf.SparseTensor(next(parts), values, next(parts))
+    return next(parts)
+
+
+def _of_spec(tensor: Any, spec: Any) -> Any:
+    """Return a ragged tensor in the form that TensorFlow gives a feature of this spec."""
+    if isinstance(tensor, tf.SparseTensor) and isinstance(spec, SparseFeature):
+        sizes = [spec.size] if isinstance(spec.size, int) else spec.size
+        tensor.set_shape([None, *sizes])
+    forms: dict[type, Callable[[Any], Any]] = {
+        VarLenFeature: lambda ragged: ragged.to_sparse(),
+        RaggedFeature: lambda ragged: ragged.with_row_splits_dtype(spec.row_splits_dtype),
+    }
+    if isinstance(tensor, tf.RaggedTensor) and type(spec) in forms:
+        return forms[type(spec)](tensor)
+    return tensor

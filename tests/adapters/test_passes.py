@@ -1,0 +1,122 @@
+"""Iterators over the runs of a stream, as frameworks make and drop them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import streamrec as sr
+from streamrec.adapters.passes import Passes
+from streamrec.errors import ConfigError, TruncatedShard
+from tests.pipeline.small_datasets import identities, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamrec.values.batch import Batch
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return write(tmp_path, ((40,) * 9, (30,) * 8))
+
+
+def opened(source: str, **settings: Any) -> sr.Stream:
+    settings = {"batch_size": 4, "lanes": 2, "engine": "thread", **settings}
+    return sr.open(source, shuffle=True, shuffle_window=200, **settings)
+
+
+def run(stream: sr.Stream | Passes) -> list[tuple[int, int]]:
+    batches: list[Batch] = list(stream.batches() if isinstance(stream, Passes) else stream)
+    return identities(batches)
+
+
+def test_each_is_a_run(source: str) -> None:
+    passes, stream = Passes(opened(source)), opened(source)
+    assert [run(passes) for _ in range(3)] == [run(stream) for _ in range(3)]
+    assert passes.taken == 15
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 4])
+def test_one_that_is_dropped_is_begun_anew(source: str, taken: int) -> None:
+    passes, whole = Passes(opened(source)), run(opened(source))
+    one = passes.batches()
+    assert identities(list(islice(one, taken))) == whole[: 4 * taken]
+    assert run(passes) == whole
+    if taken:
+        with pytest.raises(ConfigError, match="another iterator over this stream has begun"):
+            next(one)
+
+
+def test_one_that_has_given_its_last_batch_has_ended(source: str) -> None:
+    """Whoever counts the batches does not ask for the end of the run."""
+    passes, stream = Passes(opened(source)), opened(source)
+    one = passes.batches()
+    assert identities(list(islice(one, 5))) == run(stream)
+    assert run(passes) == run(stream)
+
+
+def test_settled_it_goes_on_where_it_stands(source: str) -> None:
+    passes, whole = Passes(opened(source)), run(opened(source))
+    one = passes.batches()
+    next(one)
+    next(one)
+    passes.settle()
+    assert run(passes) == whole[8:]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 5])
+def test_a_stream_that_was_moved_is_followed(source: str, taken: int) -> None:
+    first, other = opened(source), opened(source)
+    passes = Passes(first)
+    list(islice(passes.batches(), taken))
+    for one in (first, other):
+        one.set_epoch(1)
+    assert run(passes) == run(other)
+
+
+def test_a_resumed_stream_gives_the_rest_of_its_run(source: str) -> None:
+    first, whole = opened(source), run(opened(source))
+    next(first)
+    second = opened(source)
+    second.load_state_dict(first.state_dict())
+    passes = Passes(second)
+    next(passes.batches())
+    assert run(passes) == whole[4:]
+    assert len(run(passes)) == 17
+
+
+def test_an_example_is_not_taken(source: str) -> None:
+    passes, stream = Passes(opened(source)), opened(source)
+    for _ in range(2):
+        example = passes.example()
+        whole = run(passes)
+        assert identities([example]) == whole[:4]
+        assert whole == run(stream)
+
+
+def test_of_no_batch_there_is_no_example(tmp_path: Path) -> None:
+    passes = Passes(opened(write(tmp_path, ((),))))
+    with pytest.raises(ConfigError, match="no batch"):
+        passes.example()
+    assert run(passes) == []
+
+
+def test_an_error_is_raised_at_its_turn(source: str, tmp_path: Path) -> None:
+    shard = tmp_path / "part-00001.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    passes = Passes(sr.open(source, batch_size=4, lanes=1, engine="thread"))
+    for _ in range(2):
+        one = passes.batches()
+        assert len(list(islice(one, 4))) == 4
+        with pytest.raises(TruncatedShard):
+            next(one)
+
+
+def test_single_records_are_refused(source: str) -> None:
+    passes = Passes(opened(source, batch_size=None))
+    for wrong in (passes.example, lambda: next(passes.batches())):
+        with pytest.raises(ConfigError, match="single records"):
+            wrong()

@@ -1,0 +1,253 @@
+"""Datasets of tf.data, beside what TensorFlow itself makes of the same shards."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.errors import ConfigError
+from tests.formats.beside_tensorflow import IN_ONE_WORKER, Deferred, tf
+from tests.pipeline.small_datasets import write_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+pytestmark = [IN_ONE_WORKER, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+adapter: Any = Deferred("streamrec.adapters.tensorflow")
+
+RECORDS = 20
+DTYPES = ("uint8", "int16", "uint32", "uint64", "float16", "float64", "bool", "complex64")
+IDS = {"id": sr.FixedLenFeature((), "int64")}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two shards, which are read one after the other where there is one lane."""
+    directory = tmp_path_factory.mktemp("tensorflow")
+    for shard in range(2):
+        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
+            for number in range(RECORDS // 2):
+                writer.write(record(RECORDS // 2 * shard + number))
+    write_index(f"{directory}/part-*.tfrecord", 500)
+    return f"{directory}/part-*.tfrecord"
+
+
+def record(number: int) -> dict[str, Any]:
+    raw = {dtype: np.array([number % 2, 1]).astype(dtype).tobytes() for dtype in DTYPES}
+    return {
+        "id": number,
+        "x": [float(number), -1.0],
+        "names": [b"n" * step for step in range(number % 3)],
+        "two": [b"a" * number, b"b"],
+        "steps": list(range(number % 4)),
+        "less": list(range(number % 4)),
+        "more": list(range(number % 4)),
+        "place": [number % 5],
+        "value": [float(number)],
+        "lengths": [number % 4],
+        "picture": sr.encode_png(np.full((2, 3, 3), number, np.uint8)),
+        **raw,
+    }
+
+
+def opened(source: str, features: Any = IDS, **settings: Any) -> sr.Stream:
+    settings = {"batch_size": 4, "lanes": 1, "engine": "thread", **settings}
+    return sr.open(source, features, **settings)
+
+
+def shuffled(source: str, **settings: Any) -> sr.Stream:
+    return opened(source, shuffle=True, shuffle_window=300, lanes=2, **settings)
+
+
+def ids(elements: Iterable[Any]) -> list[list[int]]:
+    return [element["id"].numpy().tolist() for element in elements]
+
+
+def rows(batches: Iterable[Any]) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def theirs(source: str, features: Any) -> Any:
+    records = tf.data.TFRecordDataset(sorted(tf.io.gfile.glob(source)))
+    return records.batch(4).map(lambda serialized: tf.io.parse_example(serialized, features))
+
+
+def values(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.to_list()
+    if isinstance(tensor, tf.SparseTensor):
+        return [
+            part.numpy().tolist() for part in (tensor.indices, tensor.values, tensor.dense_shape)
+        ]
+    return tensor.numpy().tolist()
+
+
+class TestValues:
+    def features(self) -> dict[str, Any]:
+        return {
+            "id": tf.io.FixedLenFeature((), tf.int64),
+            "x": tf.io.FixedLenFeature((2,), tf.float32),
+            "picture": tf.io.FixedLenFeature((), tf.string),
+            "two": tf.io.FixedLenFeature((2,), tf.string),
+            "names": tf.io.VarLenFeature(tf.string),
+            "steps": tf.io.FixedLenSequenceFeature((), tf.int64, allow_missing=True),
+            "ragged": tf.io.RaggedFeature(tf.int64, "less"),
+            "nested": tf.io.RaggedFeature(
+                tf.int64, "more", [tf.io.RaggedFeature.RowLengths("lengths")], tf.int64
+            ),
+            "sparse": tf.io.SparseFeature("place", "value", tf.float32, 5),
+        }
+
+    def test_they_are_those_of_parse_example(self, source: str) -> None:
+        features = self.features()
+        ours, expected = adapter.as_dataset(opened(source, features)), theirs(source, features)
+        assert ours.element_spec == expected.element_spec
+        elements = list(zip(ours, expected, strict=True))
+        assert len(elements) == RECORDS // 4
+        for element, other in elements:
+            assert element.keys() == other.keys()
+            for name, tensor in other.items():
+                assert values(element[name]) == values(tensor), name
+
+    def test_every_dtype(self, source: str) -> None:
+        features = {dtype: sr.FixedLenFeature((2,), dtype, raw=True) for dtype in DTYPES}
+        batches = list(opened(source, features))
+        for element, batch in zip(
+            adapter.as_dataset(opened(source, features)), batches, strict=True
+        ):
+            for dtype in DTYPES:
+                assert element[dtype].dtype == tf.as_dtype(dtype)
+                assert element[dtype].shape == (4, 2)
+                np.testing.assert_array_equal(element[dtype].numpy(), batch[dtype])
+
+    def test_pictures_of_one_shape(self, source: str) -> None:
+        features = {"picture": sr.Image(shape=(2, 3, 3))}
+        dataset = adapter.as_dataset(opened(source, features))
+        assert dataset.element_spec["picture"].shape.as_list() == [None, 2, 3, 3]
+        pictures = np.concatenate([element["picture"].numpy() for element in dataset])
+        assert pictures[:, 0, 0, 0].tolist() == list(range(RECORDS))
+
+    def test_raw_records(self, source: str) -> None:
+        dataset = adapter.as_dataset(opened(source, None))
+        records = [one for element in dataset for one in element["records"].numpy().tolist()]
+        files = sorted(tf.io.gfile.glob(source))
+        assert records == list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+
+    def test_a_mask_is_an_entry(self, source: str) -> None:
+        dataset = adapter.as_dataset(opened(source, batch_size=16, remainder="pad", index=True))
+        assert dataset.element_spec["mask"] == tf.TensorSpec((None,), tf.bool)
+        assert [int(element["mask"].numpy().sum()) for element in dataset] == [16, 4]
+
+    def test_sequence_examples(self, tmp_path: Path) -> None:
+        with sr.TFRecordWriter(tmp_path / "part.tfrecord") as writer:
+            for number in range(4):
+                steps: dict[str, list[Any]] = {
+                    "f": [[float(n)] for n in range(number)],
+                    "w": [[b"w"] * n for n in range(number)],
+                }
+                writer.write(sr.encode_sequence_example({"id": number}, steps))
+        features: Any = (
+            {"id": tf.io.FixedLenFeature((), tf.int64)},
+            {
+                "f": tf.io.FixedLenSequenceFeature((1,), tf.float32),
+                "w": tf.io.VarLenFeature(tf.string),
+            },
+        )
+        (element,) = adapter.as_dataset(opened(str(tmp_path / "part.tfrecord"), features))
+        records = list(tf.data.TFRecordDataset(str(tmp_path / "part.tfrecord")))
+        context, sequence, lengths = tf.io.parse_sequence_example(records, *features)
+        for name, tensor in {**context, **sequence, "f/length": lengths["f"]}.items():
+            assert values(element[name]) == values(tensor), name
+
+
+class TestRuns:
+    def test_each_iterator_that_ends_is_a_run(self, source: str) -> None:
+        dataset, stream = adapter.as_dataset(shuffled(source)), shuffled(source)
+        for _ in range(3):
+            assert ids(dataset) == rows(stream)
+
+    def test_one_that_is_dropped_is_begun_anew(self, source: str) -> None:
+        dataset, whole = adapter.as_dataset(shuffled(source)), rows(shuffled(source))
+        assert ids(dataset.take(2)) == whole[:2]
+        for element in dataset.prefetch(1):
+            assert ids([element]) == whole[:1]
+            break
+        assert ids(dataset) == whole
+
+    def test_a_run_that_was_taken_whole_has_ended(self, source: str) -> None:
+        dataset, stream = adapter.as_dataset(shuffled(source)), shuffled(source)
+        assert ids(dataset.take(5)) == rows(stream)
+        assert ids(dataset) == rows(stream)
+
+    def test_repeat_goes_through_the_epochs(self, source: str) -> None:
+        dataset, stream = adapter.as_dataset(shuffled(source)), shuffled(source)
+        assert ids(dataset.repeat(3)) == [*rows(stream), *rows(stream), *rows(stream)]
+
+    def test_a_stream_that_was_moved_is_followed(self, source: str) -> None:
+        stream, other = shuffled(source), shuffled(source)
+        dataset = adapter.as_dataset(stream)
+        list(dataset.take(2))
+        for one in (stream, other):
+            one.set_epoch(1)
+        assert ids(dataset) == rows(other)
+
+    def test_two_iterators_at_once_are_refused(self, source: str) -> None:
+        dataset = adapter.as_dataset(opened(source))
+        first, second = iter(dataset), iter(dataset)
+        next(first)
+        next(second)
+        with pytest.raises(Exception, match="another iterator over this stream has begun"):
+            list(first)
+
+
+class TestState:
+    @pytest.mark.parametrize("index", [None, True])
+    def test_the_state_rides_on_the_element(self, source: str, index: Any) -> None:
+        """Two runs, as an iterator for each, with batches that are prefetched."""
+        dataset = adapter.as_dataset(shuffled(source, index=index), state="state")
+        elements = [element for _ in range(2) for element in dataset.prefetch(3)]
+        whole = ids(elements)
+        for taken, element in enumerate(elements[:6], 1):
+            stream = shuffled(source, index=index)
+            stream.load_state_dict(json.loads(element["state"].numpy()))
+            rest = [one for _ in range(2 if taken <= 5 else 1) for one in rows(stream)]
+            assert rest == whole[taken:]
+
+    def test_the_stream_s_is_that_of_what_was_taken(self, source: str) -> None:
+        stream = shuffled(source)
+        whole = ids(adapter.as_dataset(shuffled(source)))
+        list(adapter.as_dataset(stream).take(2))
+        state, resumed = stream.state_dict(), shuffled(source)
+        resumed.load_state_dict(state)
+        assert ids(adapter.as_dataset(resumed)) == whole[state["step"] :]
+
+
+class TestRefusals:
+    def test_single_records(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="single records"):
+            adapter.as_dataset(opened(source, batch_size=None))
+
+    def test_pictures_of_different_sizes(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="'picture' is pictures of different sizes"):
+            adapter.as_dataset(opened(source, {"picture": sr.Image()}))
+
+    def test_two_entries_of_one_name(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="named 'id'"):
+            adapter.as_dataset(opened(source), state="id")
+
+    def test_no_batch(self, tmp_path: Path) -> None:
+        (tmp_path / "part.tfrecord").touch()
+        with pytest.raises(ConfigError, match="no batch"):
+            adapter.as_dataset(opened(str(tmp_path / "part.tfrecord")))
+
+    def test_another_shape_later(self, source: str) -> None:
+        def wider(batch: sr.Batch) -> dict[str, Any]:
+            return {"id": batch["id"][:, None].repeat(1 + batch["id"][0] // 4, 1)}
+
+        with pytest.raises(Exception, match="shape"):
+            list(adapter.as_dataset(opened(source, transform=wider)))

@@ -1,0 +1,271 @@
+"""Tests of the adapter with the real Keras, on the backend that the environment names.
+
+test_keras.py runs them, in a process for each backend.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import streamrec as sr
+from streamrec.adapters.keras import KerasDataset, as_dataset
+from streamrec.errors import ConfigError
+from tests.pipeline.small_datasets import write_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+keras: Any = import_module("keras")
+BACKEND: str = keras.backend.backend()
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.timeout(60),
+]
+RECORDS = 40
+FEATURES = {
+    "x": sr.FixedLenFeature((2,), "float32"),
+    "y": sr.FixedLenFeature((), "float32"),
+    "id": sr.FixedLenFeature((), "int64"),
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two shards of a line to be fitted, y = x0 / 20 + 3, by records that have numbers."""
+    directory = tmp_path_factory.mktemp("keras")
+    for shard in range(2):
+        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
+            for row in range(RECORDS // 2):
+                writer.write(record(RECORDS // 2 * shard + row))
+    write_index(f"{directory}/part-*.tfrecord", 500)
+    return f"{directory}/part-*.tfrecord"
+
+
+def record(number: int) -> dict[str, Any]:
+    x = number / RECORDS
+    return {
+        "x": [x, 1.0], "y": 2 * x + 3, "id": number, "wide": number << 40, "name": b"n",
+        "steps": [1] * number,
+    }  # fmt: skip
+
+
+def opened(source: str, features: Any = FEATURES, **settings: Any) -> sr.Stream:
+    settings = {
+        "batch_size": 8, "lanes": 2, "shuffle": True, "shuffle_window": 500, "index": True,
+        "engine": "thread", **settings,
+    }  # fmt: skip
+    return sr.open(source, features, **settings)
+
+
+def model(metrics: Any = None) -> Any:
+    """Return a model that is not built: Keras takes a batch to build it."""
+    one = keras.Sequential([keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(0.3)
+    one.compile(optimizer, "mse", weighted_metrics=metrics, jit_compile=False)
+    return one
+
+
+class Numbers(keras.layers.Layer):  # type: ignore[misc]
+    """A model whose output is its input, the numbers of the records."""
+
+    def call(self, number: Any) -> Any:
+        return keras.ops.cast(keras.ops.expand_dims(number, -1), "float32")
+
+
+class Seen(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes the stream's step behind each batch of training."""
+
+    def __init__(self, dataset: KerasDataset) -> None:
+        super().__init__()
+        self.dataset = dataset
+        self.states: list[dict[str, Any]] = []
+
+    @property
+    def steps(self) -> list[int]:
+        return [state["step"] for state in self.states]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.states.append(self.dataset.state_dict())
+
+
+def fit(dataset: KerasDataset, one: Any = None, **arguments: Any) -> Seen:
+    seen = Seen(dataset)
+    (one or model()).fit(dataset, verbose=0, callbacks=[seen], **arguments)
+    return seen
+
+
+def ids(batches: Iterable[Any]) -> list[list[int]]:
+    return [[int(number) for number in batch[0]] for batch in batches]
+
+
+def run(dataset: KerasDataset) -> list[list[int]]:
+    """Return the numbers of a run, as this backend's trainer takes them."""
+    by_backend: dict[str, Any] = {
+        "tensorflow": dataset.get_tf_dataset,
+        "torch": dataset.get_torch_dataloader,
+        "jax": dataset.get_jax_iterator,
+    }
+    return ids(by_backend[BACKEND]())
+
+
+def rows(stream: sr.Stream) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in stream]
+
+
+class TestFit:
+    def test_a_model_learns(self, source: str) -> None:
+        one, dataset = model(), as_dataset(opened(source), "x", "y")
+        losses = one.fit(dataset, epochs=20, verbose=0).history["loss"]
+        assert losses[-1] < 0.01 < losses[0]
+        kernel = keras.ops.convert_to_numpy(one.layers[0].kernel)
+        np.testing.assert_allclose(kernel[0], [2], atol=0.3)
+
+    def test_an_epoch_is_a_run_and_nothing_is_lost(self, source: str) -> None:
+        dataset = as_dataset(opened(source), "x", "y")
+        assert fit(dataset, epochs=3).steps == list(range(1, 16))
+
+    def test_epochs_have_their_own_shuffle(self, source: str) -> None:
+        dataset, stream = as_dataset(opened(source), "id"), opened(source)
+        runs = [run(dataset) for _ in range(3)]
+        assert runs == [rows(stream) for _ in range(3)]
+        assert runs[0] != runs[1]
+
+    def test_another_fit_goes_on_with_the_next_run(self, source: str) -> None:
+        one, dataset = model(), as_dataset(opened(source), "x", "y")
+        assert fit(dataset, one).steps == [1, 2, 3, 4, 5]
+        assert fit(dataset, one).steps == [6, 7, 8, 9, 10]
+
+    def test_steps_per_epoch_goes_on_in_the_run(self, source: str) -> None:
+        one, dataset = model(), as_dataset(opened(source, epochs=None), "x", "y")
+        assert fit(dataset, one, steps_per_epoch=3, epochs=2).steps == [1, 2, 3, 4, 5, 6]
+        assert fit(dataset, one, steps_per_epoch=2).steps == [7, 8]
+
+    def test_the_stream_s_own_steps_per_epoch(self, source: str) -> None:
+        dataset = as_dataset(opened(source, steps_per_epoch=3), "x", "y")
+        assert fit(dataset, epochs=3).steps == list(range(1, 10))
+
+    def test_a_run_of_unknown_length(self, source: str) -> None:
+        dataset = as_dataset(opened(source, index=None), "x", "y")
+        with pytest.warns(UserWarning, match="ran out of data"):
+            assert fit(dataset, epochs=2).steps == list(range(1, 11))
+
+    def test_an_epoch_that_is_broken_off_is_begun_anew(self, source: str) -> None:
+        class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if batch == 2:
+                    raise InterruptedError
+
+        one, dataset = model(), as_dataset(opened(source), "x", "y")
+        with pytest.raises(InterruptedError):
+            one.fit(dataset, verbose=0, callbacks=[Stop()])
+        assert dataset.state_dict()["step"] == 3
+        assert fit(dataset, one).steps == [1, 2, 3, 4, 5]
+
+    def test_validation_reads_all_of_its_own_stream_each_time(self, source: str) -> None:
+        train = as_dataset(opened(source), "x", "y")
+        validation = as_dataset(opened(source, shuffle=False), "x", "y")
+        seen = fit(train, validation_data=validation, epochs=3)
+        assert seen.steps == list(range(1, 16))
+        assert validation.state_dict()["step"] == 15
+
+    def test_several_inputs(self, source: str) -> None:
+        first, second = keras.Input((2,), name="x"), keras.Input((), name="number", dtype="int32")
+        total = keras.layers.Dense(1)(first) + keras.ops.expand_dims(
+            keras.ops.cast(second, "float32"), -1
+        )
+        one = keras.Model({"x": first, "number": second}, total)
+        one.compile("sgd", "mse", jit_compile=False)
+        dataset = as_dataset(opened(source), {"x": "x", "number": "id"}, "y")
+        assert fit(dataset, one).steps == [1, 2, 3, 4, 5]
+
+
+class TestEvaluate:
+    def test_padding_has_no_weight(self, source: str) -> None:
+        """The mean of the squares of the numbers 0 to 39, in batches of 16: the last is padded."""
+        features = {"id": FEATURES["id"]}
+        stream = opened(source, features, batch_size=16, remainder="pad", map=with_zero)
+        one = keras.Sequential([Numbers()])
+        one.compile("sgd", "mse", weighted_metrics=["mse"], jit_compile=False)
+        said = one.evaluate(as_dataset(stream, "id", "zero"), verbose=0, return_dict=True)
+        assert said["mse"] == pytest.approx(np.mean(np.arange(RECORDS) ** 2.0))
+
+    def test_predict(self, source: str) -> None:
+        one = keras.Sequential([Numbers()])
+        dataset = as_dataset(opened(source), "id")
+        predicted = one.predict(dataset, verbose=0).ravel().astype(int).tolist()
+        assert predicted == [number for part in rows(opened(source)) for number in part]
+
+
+def with_zero(columns: Any) -> dict[str, Any]:
+    return {"id": columns["id"], "zero": np.zeros((len(columns["id"]), 1), np.float32)}
+
+
+class TestState:
+    @pytest.mark.parametrize("index", [None, True])
+    def test_exact_at_every_step(self, source: str, index: Any) -> None:
+        """Stop in fit after each batch of two epochs, and resume by a new stream."""
+        whole = rows(opened(source, index=index, epochs=2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # Keras does not know the length
+            seen = fit(as_dataset(opened(source, index=index, epochs=2), "x", "y"))
+        assert len(seen.states) == len(whole)
+        for taken, state in enumerate(seen.states[:-1], 1):
+            dataset = as_dataset(opened(source, index=index, epochs=2), "id")
+            dataset.load_state_dict(json.loads(json.dumps(state)))
+            assert ids(dataset.get_numpy_iterator()) == whole[taken:]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("argument", ["y", "sample_weight", "class_weight"])
+    def test_arguments_that_keras_would_ignore(self, source: str, argument: str) -> None:
+        given = {0: 1.0} if argument == "class_weight" else np.zeros(RECORDS)
+        with pytest.raises(ConfigError, match=f"{argument}= has no effect"):
+            model().fit(as_dataset(opened(source), "x", "y"), verbose=0, **{argument: given})
+
+    def test_a_feature_that_is_not_there(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="no feature 'z', but x, y, id"):
+            run(as_dataset(opened(source), "x", "z"))
+
+    def test_padding_without_targets(self, source: str) -> None:
+        stream = opened(source, batch_size=16, remainder="pad")
+        with pytest.raises(ConfigError, match="without targets"):
+            run(as_dataset(stream, "id"))
+
+    @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has tensors of strings")
+    def test_strings(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="'name' is a BytesColumn"):
+            run(as_dataset(opened(source, {"name": sr.FixedLenFeature((), bytes)}), "name"))
+
+    @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has ragged tensors")
+    def test_rows_of_different_lengths(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="'steps' is a Ragged"):
+            run(as_dataset(opened(source, {"steps": sr.RaggedFeature("int64")}), "steps"))
+
+    @pytest.mark.skipif(BACKEND != "jax", reason="this backend has int64")
+    def test_numbers_that_jax_would_cut(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="'wide' holds"):
+            run(as_dataset(opened(source, {"wide": sr.FixedLenFeature((), "int64")}), "wide"))
+
+    def test_single_records(self, source: str) -> None:
+        with pytest.raises(ConfigError, match="single records"):
+            run(as_dataset(opened(source, batch_size=None), "x"))
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="tensors of TensorFlow are copies")
+def test_no_copy(source: str) -> None:
+    stream = opened(source)
+    dataset = as_dataset(stream, "x", "y")
+    (batch,) = stream.peek()
+    iterator: Any = (
+        dataset.get_jax_iterator() if BACKEND == "jax" else dataset.get_torch_dataloader()
+    )
+    x, _ = next(iter(iterator))
+    address = x.ctypes.data if BACKEND == "jax" else x.data_ptr()
+    assert address == batch["x"].ctypes.data
