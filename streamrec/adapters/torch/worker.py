@@ -1,0 +1,48 @@
+"""Notices between a DataLoader's worker, the training process, and the workers that come later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from streamrec.streams.stream import Stream
+
+__all__ = ["Notice"]
+
+
+class Notice:
+    """A few numbers in memory that a loader shares with its copies in workers.
+
+    A DataLoader starts a worker for each epoch from the training process, where the stream never
+    moves. Without this, each of them would read the same epoch.
+    """
+
+    def __init__(self) -> None:
+        numbers: Any = torch.tensor([-1, 0])
+        self._numbers = numbers.share_memory_()
+
+    @property
+    def next_epoch(self) -> int | None:
+        """The epoch at which the next run of a worker begins; ``None``: where the stream is."""
+        epoch = int(self._numbers[0])
+        return None if epoch < 0 else epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._numbers[0] = epoch
+
+    @property
+    def is_read(self) -> bool:
+        """True if a worker has given batches since the training process cleared the notice."""
+        return bool(self._numbers[1])
+
+    def begin(self, stream: Stream) -> None:
+        """Note in a worker, with the first batch of a run, where the next run is to begin."""
+        self.next_epoch = stream.state_dict()["run_epoch"] + (stream.claim().ends["epochs"] or 1)
+        self._numbers[1] = 1
+
+    def clear(self) -> None:
+        """Note that workers are to begin where the stream is."""
+        self._numbers[0], self._numbers[1] = -1, 0
