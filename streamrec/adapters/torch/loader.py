@@ -67,6 +67,8 @@ class Loader(IterableDataset[Any]):
         """True from the end of a run to the next one."""
         self._is_over = False
         """True if a worker is to end its run at once."""
+        self._is_unnoticed = False
+        """True in a worker, up to the first batch of a run."""
         self._has_agreed = False
         self._fetcher: lightning.Fetcher = None
         self._history: deque[Place] = deque(maxlen=lightning.MOST)
@@ -120,6 +122,7 @@ class Loader(IterableDataset[Any]):
                 f"a worker of a DataLoader does not move batches to {self._device}; leave out "
                 "device=, and move them in the training process by batch.to(device)"
             )
+        self._is_unnoticed = True
         epoch = self._notice.next_epoch
         if epoch is not None and not self._is_loaded:
             self._go_to_epoch(epoch)
@@ -141,9 +144,9 @@ class Loader(IterableDataset[Any]):
         if self._mover.ahead:
             following = self._read_ahead(item.behind or self._stream.state_dict())
         self._pending = following
-        if get_worker_info() is not None and (self._is_loaded or not self._has_given):
+        if self._is_unnoticed:
             self._notice.begin(self._stream)
-        self._has_given, self._is_loaded = True, False
+        self._has_given, self._is_loaded, self._is_unnoticed = True, False, False
         if self._fetcher:
             self._history.append(item.behind or self._stream.state_dict())
         return self._mover.arrive(item.sent)
@@ -201,9 +204,17 @@ class Loader(IterableDataset[Any]):
         self._is_loaded = True
         if get_worker_info() is None:
             self._notice.clear()
-        elif is_ended:
+        else:
+            self._loaded_in_worker(is_ended=is_ended)
+
+    def _loaded_in_worker(self, *, is_ended: bool) -> None:
+        """Note at once where the next worker begins: torchdata's loader may end this one unused."""
+        if is_ended:
             self._is_over = True
             self._notice.next_epoch = self._stream.epoch
+        else:
+            self._stream.__enter__()
+            self._notice.begin(self._stream)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; as :meth:`streamrec.Stream.set_epoch`."""

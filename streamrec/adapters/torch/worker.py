@@ -39,8 +39,10 @@ class Notice:
         return bool(self._numbers[1])
 
     def begin(self, stream: Stream) -> None:
-        """Note in a worker, with the first batch of a run, where the next run is to begin."""
-        self.next_epoch = stream.state_dict()["run_epoch"] + (stream.claim().ends["epochs"] or 1)
+        """Note in a worker that a run has begun, and where the next one is to begin."""
+        state = stream.state_dict()
+        epoch = state.get("run_epoch", state.get("epoch", 0))
+        self.next_epoch = epoch + (stream.claim().ends["epochs"] or 1)
         self._numbers[1] = 1
 
     def clear(self) -> None:
