@@ -73,7 +73,7 @@ def cases_of(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
     for out, errors in said:
         assert out, errors
     lines = [line for out, _ in said for line in out.splitlines()]
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    return [json.loads(line) for line in lines if line.startswith('{"')]
 
 
 def two_ranks(program: str, source: str, **values: Any) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,8 @@ def run_workers(source: str) -> None:
 def epochs(source: str) -> dict[str, Any]:
     alone = loader_of(source)
     cases: dict[str, Any] = {"epochs": [outcome(alone) for _ in range(3)]}
-    for name, values in ("fresh", {}), ("persistent", {"persistent_workers": True}):
+    kinds: dict[str, dict[str, Any]] = {"fresh": {}, "persistent": {"persistent_workers": True}}
+    for name, values in kinds.items():
         data = workers(loader_of(source), **values)
         cases[f"epochs, {name}"] = [outcome(data) for _ in range(3)]
         data = workers(loader_of(source), **values)
@@ -156,8 +158,7 @@ def run_ranks(source: str) -> None:
 
 def checkpoints(source: str) -> dict[str, Any]:
     """Save after each batch with torch.distributed.checkpoint, and load into a new loader."""
-    from torch.distributed import checkpoint
-
+    checkpoint: Any = import_module("torch.distributed.checkpoint")
     cases = {}
     for by in (True, None):
         values = {"index": by, "epochs": None}

@@ -11,7 +11,7 @@ from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.batch import TensorBatch
 from streamrec.adapters.torch.device import mover_to
-from streamrec.adapters.torch.state import Place, from_loader, of_loader, state_at
+from streamrec.adapters.torch.state import Place, epoch_of, from_loader, of_loader, state_at
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.values.batch import Batch
@@ -217,7 +217,18 @@ class Loader(IterableDataset[Any]):
             self._notice.begin(self._stream)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; as :meth:`streamrec.Stream.set_epoch`."""
+        """Go to the beginning of an epoch; as :meth:`streamrec.Stream.set_epoch`.
+
+        Accelerate calls it before each loop, with a number that it counts from 0.
+
+        Raises:
+            ConfigError: A state was just loaded, and the epoch lies before it.
+        """
+        if self._is_loaded and epoch < epoch_of(self._stream.state_dict()):
+            raise ConfigError(
+                f"set_epoch({epoch}) would leave the state that was loaded, which is of a later "
+                "epoch; count the epochs on from that one, or rewind the stream and load no state"
+            )
         self._go_to_epoch(epoch)
         self._notice.next_epoch = epoch
 

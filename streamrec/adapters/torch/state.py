@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrec.plan.position import Position
     from streamrec.streams.ranks import Rank
 
-__all__ = ["Place", "from_loader", "of_loader", "state_at"]
+__all__ = ["Place", "epoch_of", "from_loader", "of_loader", "state_at"]
 
 Place: TypeAlias = "Position | dict[str, Any]"
 """A place in a stream: a position, or the state that it has as a dict."""
@@ -27,6 +27,11 @@ ENDED = "ended"
 def state_at(place: Place) -> dict[str, Any]:
     """Return the stream's state at a place."""
     return place if isinstance(place, dict) else place.to_dict()
+
+
+def epoch_of(state: Mapping[str, Any]) -> int:
+    """Return the epoch at which the run of a stream's state began."""
+    return int(state.get("run_epoch", state.get("epoch", 0)))
 
 
 def of_loader(place: Place, rank: Rank, *, is_ended: bool) -> dict[str, Any]:

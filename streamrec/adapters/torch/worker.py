@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from streamrec.adapters.torch.state import epoch_of
+
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
 
@@ -40,9 +42,8 @@ class Notice:
 
     def begin(self, stream: Stream) -> None:
         """Note in a worker that a run has begun, and where the next one is to begin."""
-        state = stream.state_dict()
-        epoch = state.get("run_epoch", state.get("epoch", 0))
-        self.next_epoch = epoch + (stream.claim().ends["epochs"] or 1)
+        epochs = stream.claim().ends["epochs"] or 1
+        self.next_epoch = epoch_of(stream.state_dict()) + epochs
         self._numbers[1] = 1
 
     def clear(self) -> None:
