@@ -272,6 +272,17 @@ class TestState:
         rest = zip(*(ids(islice(loader, 3)) for loader in loaders), strict=True)
         assert [sorted(step) for step in ids(islice(one, 3))] == [sorted(a + b) for a, b in rest]
 
+    def test_an_epoch_before_it_is_refused(self, source: str) -> None:
+        """Accelerate sets the epochs from 0 on, whatever was loaded."""
+        loader, resumed = as_loader(opened(source)), as_loader(opened(source))
+        ids(loader)
+        ids(islice(loader, 2))
+        resumed.load_state_dict(loader.state_dict())
+        with pytest.raises(ConfigError, match=r"set_epoch\(0\) would leave the state"):
+            resumed.set_epoch(0)
+        resumed.set_epoch(1)
+        assert ids(resumed) == ids(loader)
+
     @pytest.mark.parametrize("state", [{}, [], "x", {"rank 0 of 1": "{"}, {"rank 0 of 1": "7"}])
     def test_what_is_no_state_is_refused(self, source: str, state: Any) -> None:
         with pytest.raises(MalformedPosition):
@@ -297,6 +308,38 @@ class TestLength:
             len(loader)
         assert loader
         assert len(list(loader)) == STEPS
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+class TestCuda:
+    def test_batches_arrive_on_the_device(self, source: str) -> None:
+        here, there = as_loader(opened(source)), as_loader(opened(source), device="cuda")
+        for batch, moved in zip(here, there, strict=True):
+            assert moved["x"].is_cuda
+            assert moved["name"].to_list() == batch["name"].to_list()
+            for name in ("id", "x", "hot", "tokens"):
+                assert moved[name].is_cuda
+                assert moved[name].dtype == batch[name].dtype
+            assert moved["x"].cpu().tolist() == batch["x"].tolist()
+            assert moved["hot"].to_dense().cpu().tolist() == batch["hot"].to_dense().tolist()
+            assert moved["tokens"].values().cpu().tolist() == batch["tokens"].values().tolist()
+
+    @pytest.mark.parametrize("k", range(1, STEPS + 1))
+    def test_the_state_is_that_of_what_was_given(self, source: str, k: int) -> None:
+        loader, resumed = (as_loader(opened(source), device="cuda") for _ in range(2))
+        epoch = ids(as_loader(opened(source)))
+        assert ids(islice(loader, k)) == epoch[:k]
+        resumed.load_state_dict(loader.state_dict())
+        assert ids(resumed) == epoch[k:]
+
+    def test_memory_is_not_used_anew_too_early(self, source: str) -> None:
+        """Long work on each batch is queued while the next ones are copied."""
+        sums = []
+        for batch in as_loader(opened(source, epochs=20), device="cuda"):
+            torch.cuda._sleep(10_000_000)
+            sums.append(batch["id"].sum())
+        expected = [batch["id"].sum() for batch in opened(source, epochs=20)]
+        assert [one.item() for one in sums] == expected
 
 
 def test_an_error_comes_in_its_turn(tmp_path: Path) -> None:
