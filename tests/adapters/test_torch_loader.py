@@ -113,6 +113,11 @@ class TestBatches:
         assert moved.epoch == 0
         assert moved.next_position is batch.next_position
 
+    def test_only_the_device_changes(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source))))
+        with pytest.raises(TypeError):
+            batch.to(torch.float16)
+
     def test_copied_and_pickled_they_keep_it_all(self, source: str) -> None:
         batch = next(iter(as_loader(opened(source, remainder="pad"))))
         for other in (pickle.loads(pickle.dumps(batch)), batch.to("cpu")):

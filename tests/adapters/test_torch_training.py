@@ -127,6 +127,9 @@ class TestWorkers:
     def test_a_state_that_only_the_worker_knows_is_refused(self, workers: dict[str, Any]) -> None:
         assert refused(workers["state"], "next_position", "StatefulDataLoader", "num_workers=0")
 
+    def test_a_state_that_comes_too_late_is_refused(self, workers: dict[str, Any]) -> None:
+        assert refused(workers["loaded late"], "load the state before the first loop")
+
     def test_batches_are_not_collated_again(self, workers: dict[str, Any]) -> None:
         assert refused(workers["collated"], "batch_size=None")
 
@@ -202,6 +205,13 @@ class TestAccelerate:
     def test_a_whole_stream_is_dispatched(self, accelerated: list[dict[str, Any]]) -> None:
         batches = accelerated[0]["whole"] + accelerated[1]["whole"]
         assert sorted(number for batch in batches for number in batch) == list(range(RECORDS))
+
+
+@has_accelerate
+def test_accelerate_in_one_process(source: str) -> None:
+    cases = ran("accelerate alone", source)
+    assert cases["prepared"] == cases["direct"]
+    assert refused(cases["later"], "set_epoch(0) would leave the state")
 
 
 @has_lightning

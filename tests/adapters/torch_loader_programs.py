@@ -113,6 +113,11 @@ def epochs(source: str) -> dict[str, Any]:
     loader = loader_of(source)
     cases["loaded"] = [outcome(loader, 2), outcome(lambda: workers(loader))]
     cases["state"] = outcome(loader.state_dict)
+    loader = loader_of(source)
+    data = workers(loader, persistent_workers=True)
+    outcome(data)
+    loader.load_state_dict({"version": 2})
+    cases["loaded late"] = outcome(data)
     return cases
 
 
@@ -213,6 +218,23 @@ def run_accelerate(source: str) -> None:
     leave(cases)
 
 
+def run_accelerate_alone(source: str) -> None:
+    """Prepare a DataLoader in one process: Accelerate sets its epochs, and moves its batches."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    accelerator.dataloader_config.dispatch_batches = False
+    direct, loader = loader_of(source), loader_of(source)
+    data = accelerator.prepare(workers(loader, 0))
+    cases: dict[str, Any] = {"direct": [list(map(plain, direct)) for _ in range(2)]}
+    cases["prepared"] = [list(map(plain, data)) for _ in range(2)]
+    outcome(direct, 1)
+    resumed = loader_of(source)
+    resumed.load_state_dict(direct.state_dict())
+    cases["later"] = outcome(accelerator.prepare(workers(resumed, 0)))
+    leave(cases)
+
+
 def run_lightning(source: str) -> None:
     """Stop and resume behind each batch, where the length is known and where it is not."""
     cases: dict[str, Any] = {}
@@ -277,6 +299,7 @@ PROGRAMS: dict[str, Callable[[str], None]] = {
     "ranks": run_ranks,
     "spawn": run_spawn,
     "accelerate": run_accelerate,
+    "accelerate alone": run_accelerate_alone,
     "lightning": run_lightning,
     "lightning ranks": run_lightning_ranks,
 }

@@ -78,9 +78,9 @@ class TensorBatch(dict[str, Any]):
         """The position of what comes after this batch."""
         return self._known().next_position
 
-    def to(self, *args: Any, **kwargs: Any) -> TensorBatch:
-        """Return the batch with its tensors, and its mask, moved as ``Tensor.to`` moves them."""
-        return self.each(lambda tensor: tensor.to(*args, **kwargs))
+    def to(self, device: Any, *, non_blocking: bool = False) -> TensorBatch:
+        """Return the batch with its tensors, and its mask, on a device."""
+        return self.each(lambda tensor: tensor.to(device=device, non_blocking=non_blocking))
 
     def pin_memory(self) -> TensorBatch:
         """Return the batch in pinned memory, which torch keeps a pool of."""

@@ -57,7 +57,7 @@ class Loader(IterableDataset[Any]):
     def __init__(self, stream: Stream, casts: Casts, device: torch.device | None) -> None:
         self._stream, self._casts, self._device = stream, casts, device
         self._mover: Mover = mover_to(device)
-        self._notice = Notice()
+        self._notice, self._loads = Notice(), 0
         self._pending: Pending | None = None
         self._has_given = False
         """True within a run, from its first batch on."""
@@ -104,7 +104,7 @@ class Loader(IterableDataset[Any]):
 
     def _begin(self) -> None:
         """Go on where the last loop stopped or, if that was at the end of a run, with the next."""
-        self._fetcher, self._is_ended = lightning.fetcher(), False
+        self._fetcher = lightning.fetcher()
         if self._pending and self._is_stale(self._pending):
             self._pending = None
         if not self._pending and (self._has_given or self._fetcher):
@@ -113,6 +113,7 @@ class Loader(IterableDataset[Any]):
             if isinstance(self._pending.item, StopIteration):
                 self._pending = None
                 iter(self._stream)
+        self._is_ended = False
         self._history.clear()
         self._history.append(self._place())
 
@@ -131,6 +132,8 @@ class Loader(IterableDataset[Any]):
         if self._is_over:
             self._is_over = False
             raise StopIteration
+        if self._is_unnoticed:
+            self._notice.check(self._loads)
         if self._mover.ahead and not self._pending:
             self._pending = self._read_ahead(self._stream.state_dict())
         item = self._pending.item if self._pending else self._taken()
@@ -190,7 +193,8 @@ class Loader(IterableDataset[Any]):
                 "far; take batch.next_position.to_dict(), or use torchdata's StatefulDataLoader, "
                 "or num_workers=0"
             )
-        return of_loader(self._place(), self._stream.assignment.rank, is_ended=self._is_ended)
+        is_ended = self._is_ended and not self._pending
+        return of_loader(self._place(), self._stream.assignment.rank, is_ended=is_ended)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, of this loader or of a bare stream; or from those of all ranks.
@@ -203,7 +207,7 @@ class Loader(IterableDataset[Any]):
         self._forget()
         self._is_loaded = True
         if get_worker_info() is None:
-            self._notice.clear()
+            self._loads = self._notice.loaded()
         else:
             self._loaded_in_worker(is_ended=is_ended)
 
@@ -259,10 +263,10 @@ class Loader(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         place = state_at(self._place()) if self._pending else None
         own = {"stream": self._stream, "casts": self._casts, "device": self._device}
-        return {**own, "notice": self._notice, "place": place}
+        return {**own, "notice": self._notice, "loads": self._loads, "place": place}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         self.__init__(pickled["stream"], pickled["casts"], pickled["device"])  # type: ignore[misc]
-        self._notice = pickled["notice"]
+        self._notice, self._loads = pickled["notice"], pickled["loads"]
         if pickled["place"] is not None:
             self._stream.load_state_dict(pickled["place"])

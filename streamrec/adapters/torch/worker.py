@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamrec.adapters.torch.state import epoch_of
+from streamrec.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
@@ -22,7 +23,7 @@ class Notice:
     """
 
     def __init__(self) -> None:
-        numbers: Any = torch.tensor([-1, 0])
+        numbers: Any = torch.tensor([-1, 0, 0])
         self._numbers = numbers.share_memory_()
 
     @property
@@ -45,6 +46,28 @@ class Notice:
         epochs = stream.claim().ends["epochs"] or 1
         self.next_epoch = epoch_of(stream.state_dict()) + epochs
         self._numbers[1] = 1
+
+    def loaded(self) -> int:
+        """Note that the training process has loaded a state; return how many it has."""
+        self.clear()
+        self._numbers[2] += 1
+        return int(self._numbers[2])
+
+    def check(self, loads: int) -> None:
+        """Refuse to go on in a worker that is older than the state that was loaded last.
+
+        Args:
+            loads: How many states had been loaded when the worker was started.
+
+        Raises:
+            ConfigError: There were more since.
+        """
+        if loads != int(self._numbers[2]):
+            raise ConfigError(
+                "a state was loaded in the training process when this worker had begun, and it "
+                "would not go on from there; load the state before the first loop over the "
+                "DataLoader, or leave out persistent_workers"
+            )
 
     def clear(self) -> None:
         """Note that workers are to begin where the stream is."""
