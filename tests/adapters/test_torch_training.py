@@ -163,7 +163,7 @@ class TestRanks:
     ) -> None:
         assert [rank[case] for rank in ranks] == halves(source)
 
-    @pytest.mark.parametrize("case", ["made before", "made after", "worker, fork", "worker, spawn"])
+    @pytest.mark.parametrize("case", ["made before", "made after", "worker"])
     def test_started_by_spawn(self, spawned: list[dict[str, Any]], source: str, case: str) -> None:
         assert [rank[case] for rank in spawned] == halves(source)
 
