@@ -56,6 +56,9 @@ STREAM = "stream"
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 3 GB.")
 @repeat_option(3)
 @data_option
+@click.option(
+    "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
+)
 @click.option("--peers-python", default=sys.executable, help="Interpreter with the other loaders.")
 @only_option
 def main(*, output: Path | None, data: Path, peers_python: str, **options: Any) -> None:
@@ -64,7 +67,8 @@ def main(*, output: Path | None, data: Path, peers_python: str, **options: Any) 
         kind: make(data.absolute(), options["size"] * mb) for kind, (make, mb, _) in SIZES.items()
     }
     peers = find_peers(peers_python, data)
-    peers.make(made["images"])
+    if "images" in made:
+        peers.make(made["images"])
     for path in (path for dataset in made.values() for path in dataset.paths):
         path.read_bytes()  # into the page cache
     every = [case for kind, dataset in made.items() for case in cases(kind, dataset, peers)]
