@@ -307,6 +307,12 @@ class Stream(Generic[Item]):
         return self._cursor.epoch
 
     @property
+    def assignment(self) -> Assignment:
+        """The rank that is read, and what told it."""
+        self._rank()
+        return self._assignment
+
+    @property
     def fingerprint(self) -> Fingerprint:
         """Everything that determines the order; equal on every rank of the same stream."""
         return self._opened().fingerprint

@@ -53,10 +53,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{directory}/part-*.tfrecord"
 
 
-def start(program: str, source: str, **variables: object) -> subprocess.Popen[str]:
+def start(
+    program: str, source: str, module: str = "torch_programs", **variables: object
+) -> subprocess.Popen[str]:
     environment = os.environ | {name: str(value) for name, value in variables.items()}
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.adapters.torch_programs", program, source],
+        [sys.executable, "-W", "ignore", "-m", f"tests.adapters.{module}", program, source],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -66,19 +68,20 @@ def start(program: str, source: str, **variables: object) -> subprocess.Popen[st
 
 
 def cases_of(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """Return the last line that each of them printed; torch's own warnings are ignored."""
+    """Return the objects that each of them printed; torch's own warnings are ignored."""
     said = [process.communicate(timeout=PATIENCE) for process in processes]
     for out, errors in said:
         assert out, errors
-    return [json.loads(line) for out, _ in said for line in out.splitlines()]
+    lines = [line for out, _ in said for line in out.splitlines()]
+    return [json.loads(line) for line in lines if line.startswith('{"')]
 
 
-def two_ranks(program: str, source: str) -> list[dict[str, Any]]:
+def two_ranks(program: str, source: str, **values: Any) -> list[dict[str, Any]]:
     """Run a program twice, with the environment that torchrun gives."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": 2}
-    ranks = [start(program, source, RANK=rank, LOCAL_RANK=rank, **place) for rank in range(2)]
+    ranks = [start(program, source, RANK=r, LOCAL_RANK=r, **place, **values) for r in range(2)]
     return cases_of(*ranks)
 
 

@@ -1,4 +1,4 @@
-"""With PyTorch."""
+"""The agreement of the ranks of ``torch.distributed``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamrec.plan.agreement import RankSummary, check_agreement
 if TYPE_CHECKING:
     from streamrec.streams.stream import Stream
 
-__all__ = ["agree"]
+__all__ = ["agree", "agree_at_first"]
 
 
 def agree(stream: Stream) -> None:
@@ -35,3 +35,21 @@ def agree(stream: Stream) -> None:
     gathered: list[str | None] = [None] * distributed.get_world_size()
     distributed.all_gather_object(gathered, stream.claim().to_json())
     check_agreement([RankSummary.from_json(text or "") for text in gathered])
+
+
+def agree_at_first(stream: Stream) -> bool:
+    """Have the ranks agree, if the stream took its rank from them; return whether they did.
+
+    Raises:
+        ConfigError: The streams differ, and in what.
+    """
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    rank = (distributed.get_rank(), distributed.get_world_size())
+    if stream.assignment.is_given or stream.assignment.rank != rank or rank[1] == 1:
+        return False
+    stream.__enter__()
+    agree(stream)
+    return True

@@ -1,0 +1,54 @@
+"""With PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamrec.adapters.torch.agreement import agree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamrec.adapters.torch.loader import Loader
+    from streamrec.streams.stream import Stream
+
+__all__ = ["agree", "as_loader"]
+
+
+def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any] = None) -> Loader:
+    """Return a loader of a stream's batches as tensors.
+
+    Each batch is a dict from feature name to tensor, with ``rows``, ``mask`` (a tensor),
+    ``epoch``, ``origin``, ``source`` and ``next_position`` beside it, and ``to(device)``. Nothing
+    is copied that is neither cast nor moved:
+
+    - numbers ``[rows, ...]``: a tensor;
+    - a ragged column of numbers: a nested tensor with the layout ``torch.jagged``; around it, for
+      each further level, a pair (``values``, ``row_splits``);
+    - a sparse column of numbers: a sparse COO tensor;
+    - pictures of different sizes: a list of tensors ``[height, width, channels]``;
+    - strings, at any depth: the stream's own column, since torch has no tensors of strings.
+
+    A stream of single records gives a dict for each record, or its bytes.
+
+    The loader is iterated as it is, without a ``DataLoader``. It goes on as the stream does: with
+    the next epoch after the end of one, and after a ``break`` where it stopped. It may also be the
+    dataset of a ``DataLoader`` or ``StatefulDataLoader`` with ``batch_size=None`` and at most one
+    worker. ``state_dict()`` is of the last batch given, never of what was read ahead. On the ranks
+    of ``torch.distributed`` the first loop is preceded by :func:`agree`.
+
+    Args:
+        stream: The stream; it is opened when the loader is iterated.
+        device: Where the tensors are to be. To a CUDA device they are copied from pinned memory,
+            on a stream of their own, one batch ahead.
+        dtype: A torch dtype, or its name, for all floating-point columns or all columns of
+            integers, whichever it is; or a mapping from feature name to dtype.
+
+    Raises:
+        ConfigError: There is no such dtype or device. While iterating: a feature cannot be cast.
+    """
+    from streamrec.adapters.torch.columns import Casts
+    from streamrec.adapters.torch.device import device_of
+    from streamrec.adapters.torch.loader import Loader
+
+    return Loader(stream, Casts.of(dtype), device_of(device))

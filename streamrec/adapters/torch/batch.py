@@ -1,0 +1,134 @@
+"""Batches of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from streamrec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from streamrec.adapters.torch.columns import Casts
+    from streamrec.plan.position import Position
+    from streamrec.values.batch import Batch, Origin
+
+__all__ = ["TensorBatch", "each_tensor", "pinned"]
+
+
+class TensorBatch(dict[str, Any]):
+    """A batch: a dict from feature name to tensor, and what is known about its rows.
+
+    ``len(batch)`` is the number of features, as of any dict; ``batch.rows`` is that of rows.
+
+    Args:
+        columns: The tensors, by feature name.
+        about: The batch that they were taken from; its columns are not kept.
+        mask: The batch's mask, as a tensor.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Any], about: Batch | None = None, mask: Tensor | None = None
+    ) -> None:
+        super().__init__(columns)
+        self._about = about and replace(about, columns={}, mask=None)
+        self._mask = mask
+
+    @classmethod
+    def of(cls, batch: Batch, casts: Casts) -> Self:
+        """Return a stream's batch as tensors of the same memory, as far as they are not cast."""
+        mask = None if batch.mask is None else torch.from_numpy(batch.mask)
+        return cls(casts.columns(batch.columns), batch, mask)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self._known().rows
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The mask, bool ``[rows]``: False where a row is padding; ``None`` if none ever is."""
+        self._known()
+        return self._mask
+
+    @property
+    def epoch(self) -> int:
+        """The lowest epoch of the rows, from 0."""
+        return self._known().epoch
+
+    @property
+    def origin(self) -> Origin:
+        """The shard and the record of each row, as NumPy arrays."""
+        return self._known().origin
+
+    @property
+    def source(self) -> npt.NDArray[Any]:
+        """``[rows]``: the name of the component of a mix that each row came from."""
+        return self._known().source
+
+    @property
+    def next_position(self) -> Position:
+        """The position of what comes after this batch."""
+        return self._known().next_position
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> TensorBatch:
+        """Return the batch with its tensors, and its mask, on a device."""
+        return self.each(lambda tensor: tensor.to(device=device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> TensorBatch:
+        """Return the batch in pinned memory, which torch keeps a pool of."""
+        return self.each(pinned)
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> TensorBatch:
+        """Return a batch of what a function gives for each tensor, the mask included."""
+        columns = {name: each_tensor(column, function) for name, column in self.items()}
+        return TensorBatch(columns, self._about, each_tensor(self._mask, function))
+
+    def _known(self) -> Batch:
+        if self._about is None:
+            raise AttributeError(
+                "this batch was put together from tensors alone, so its mask, epoch, origin and "
+                "position are lost; take them from the loader's own batch, before other code "
+                "rebuilds it"
+            )
+        return self._about
+
+
+def each_tensor(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Apply a function to all tensors of a batch, a record or a column.
+
+    Strings, and ``None``, are left as they are.
+    """
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, TensorBatch):
+        return value.each(function)
+    if isinstance(value, dict):
+        return {name: each_tensor(part, function) for name, part in value.items()}
+    if isinstance(value, list):
+        return [each_tensor(part, function) for part in value]
+    if isinstance(value, tuple):
+        return type(value)(*(each_tensor(part, function) for part in value))
+    return value
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """Return a copy in pinned memory of torch's pool; sparse tensors are left where they are."""
+    return tensor if tensor.is_sparse else tensor.pin_memory()
+
+
+def _refuse(batch: list[TensorBatch], *, collate_fn_map: Any = None) -> None:  # noqa: ARG001
+    raise ConfigError(
+        "the loader gives whole batches, which a DataLoader would collate once more; give the "
+        "DataLoader batch_size=None, or the stream none"
+    )
+
+
+default_collate_fn_map[TensorBatch] = _refuse  # the place that torch documents for own types

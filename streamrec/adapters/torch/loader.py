@@ -1,0 +1,272 @@
+"""The loader: an iterable of batches of tensors, with the state of what it gave."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from streamrec.adapters.torch import lightning
+from streamrec.adapters.torch.agreement import agree_at_first
+from streamrec.adapters.torch.batch import TensorBatch
+from streamrec.adapters.torch.device import mover_to
+from streamrec.adapters.torch.state import Place, epoch_of, from_loader, of_loader, state_at
+from streamrec.adapters.torch.worker import Notice
+from streamrec.errors import ConfigError
+from streamrec.values.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from streamrec.adapters.torch.columns import Casts
+    from streamrec.adapters.torch.device import Mover
+    from streamrec.streams.stream import Stream
+
+__all__ = ["Loader"]
+
+
+class Item(NamedTuple):
+    """A batch, or a record, that was taken from the stream."""
+
+    sent: Any
+    """What the mover returned for it."""
+    behind: Place | None
+    """The place behind it; ``None`` where it is the stream's own."""
+
+
+class Pending(NamedTuple):
+    """What the stream gave, and the loader did not yet."""
+
+    item: Item | Exception
+    before: Place
+    """The place before it."""
+
+
+class Loader(IterableDataset[Any]):
+    """Batches of tensors; made by :func:`streamrec.adapters.torch.as_loader`.
+
+    Args:
+        stream: The stream to take from.
+        casts: The dtypes asked for.
+        device: Where the tensors are to be; ``None`` leaves them where they are.
+    """
+
+    def __init__(self, stream: Stream, casts: Casts, device: torch.device | None) -> None:
+        self._stream, self._casts, self._device = stream, casts, device
+        self._mover: Mover = mover_to(device)
+        self._notice, self._loads = Notice(), 0
+        self._pending: Pending | None = None
+        self._has_given = False
+        """True within a run, from its first batch on."""
+        self._is_loaded = False
+        """True from when a state is loaded to the next batch."""
+        self._is_ended = False
+        """True from the end of a run to the next one."""
+        self._is_over = False
+        """True if a worker is to end its run at once."""
+        self._is_unnoticed = False
+        """True in a worker, up to the first batch of a run."""
+        self._has_agreed = False
+        self._fetcher: lightning.Fetcher = None
+        self._history: deque[Place] = deque(maxlen=lightning.MOST)
+        """The places behind the last batches, where Lightning reads ahead."""
+
+    def __repr__(self) -> str:
+        return f"<Loader of {self._stream!r}>"
+
+    def __len__(self) -> int:
+        """Return the number of batches (or single records) of a run; opens the stream.
+
+        Raises:
+            TypeError: It is not known.
+        """
+        self._stream.__enter__()
+        return len(self._stream)
+
+    def __bool__(self) -> bool:
+        """Return True, without looking for the length."""
+        return True
+
+    # -- iterating ---------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        iter(self._stream)
+        if get_worker_info() is None:
+            self._notice.clear()
+            self._has_agreed = self._has_agreed or agree_at_first(self._stream)
+        else:
+            self._begin_in_worker()
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Go on where the last loop stopped or, if that was at the end of a run, with the next."""
+        self._fetcher = lightning.fetcher()
+        if self._pending and self._is_stale(self._pending):
+            self._pending = None
+        if not self._pending and (self._has_given or self._fetcher):
+            # A trainer that counts its batches does not ask for one more to see the end.
+            self._pending = self._read_ahead(self._stream.state_dict())
+            if isinstance(self._pending.item, StopIteration):
+                self._pending = None
+                iter(self._stream)
+        self._is_ended = False
+        self._history.clear()
+        self._history.append(self._place())
+
+    def _begin_in_worker(self) -> None:
+        if self._device is not None and self._device.type != "cpu":
+            raise ConfigError(
+                f"a worker of a DataLoader does not move batches to {self._device}; leave out "
+                "device=, and move them in the training process by batch.to(device)"
+            )
+        self._is_unnoticed = True
+        epoch = self._notice.next_epoch
+        if epoch is not None and not self._is_loaded:
+            self._go_to_epoch(epoch)
+
+    def __next__(self) -> Any:
+        if self._is_over:
+            self._is_over = False
+            raise StopIteration
+        if self._is_unnoticed:
+            self._notice.check(self._loads)
+        if self._mover.ahead and not self._pending:
+            self._pending = self._read_ahead(self._stream.state_dict())
+        item = self._pending.item if self._pending else self._taken()
+        if isinstance(item, Exception):
+            self._pending = None
+            raise item
+        return self._given(item)
+
+    def _given(self, item: Item) -> Any:
+        following = None
+        if self._mover.ahead:
+            following = self._read_ahead(item.behind or self._stream.state_dict())
+        self._pending = following
+        if self._is_unnoticed:
+            self._notice.begin(self._stream)
+        self._has_given, self._is_loaded, self._is_unnoticed = True, False, False
+        if self._fetcher:
+            self._history.append(item.behind or self._stream.state_dict())
+        return self._mover.arrive(item.sent)
+
+    def _taken(self) -> Item:
+        try:
+            batch = next(self._stream)
+        except StopIteration:
+            self._has_given, self._is_ended = False, True
+            raise
+        place: Place | None = batch.next_position if isinstance(batch, Batch) else None
+        if place is None and (self._mover.ahead or self._fetcher):
+            place = self._stream.state_dict()
+        return Item(self._mover.send(self._tensors(batch)), place)
+
+    def _read_ahead(self, before: Place) -> Pending:
+        try:
+            return Pending(self._taken(), before)
+        except Exception as error:  # noqa: BLE001 - raised when its turn comes
+            return Pending(error, before)
+
+    def _tensors(self, item: Any) -> Any:
+        if isinstance(item, Batch):
+            return TensorBatch.of(item, self._casts)
+        return self._casts.columns(item) if isinstance(item, dict) else item
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last batch (or single record) given.
+
+        It has one text, of JSON, under the name of the rank: always the same structure, and for
+        each rank its own, as ``torch.distributed.checkpoint`` needs it.
+
+        Raises:
+            ConfigError: A worker of a DataLoader reads, and knows the state alone.
+        """
+        if get_worker_info() is None and self._notice.is_read:
+            raise ConfigError(
+                "a worker of a DataLoader reads this loader, and this process does not know how "
+                "far; take batch.next_position.to_dict(), or use torchdata's StatefulDataLoader, "
+                "or num_workers=0"
+            )
+        is_ended = self._is_ended and not self._pending
+        return of_loader(self._place(), self._stream.assignment.rank, is_ended=is_ended)
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a state, of this loader or of a bare stream; or from those of all ranks.
+
+        Raises:
+            StateError: As :meth:`streamrec.Stream.load_state_dict`.
+        """
+        states, is_ended = from_loader(state)
+        self._stream.load_state_dict(states)
+        self._forget()
+        self._is_loaded = True
+        if get_worker_info() is None:
+            self._loads = self._notice.loaded()
+        else:
+            self._loaded_in_worker(is_ended=is_ended)
+
+    def _loaded_in_worker(self, *, is_ended: bool) -> None:
+        """Note at once where the next worker begins: torchdata's loader may end this one unused."""
+        if is_ended:
+            self._is_over = True
+            self._notice.next_epoch = self._stream.epoch
+        else:
+            self._stream.__enter__()
+            self._notice.begin(self._stream)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; as :meth:`streamrec.Stream.set_epoch`.
+
+        Accelerate calls it before each loop, with a number that it counts from 0.
+
+        Raises:
+            ConfigError: A state was just loaded, and the epoch lies before it.
+        """
+        if self._is_loaded and epoch < epoch_of(self._stream.state_dict()):
+            raise ConfigError(
+                f"set_epoch({epoch}) would leave the state that was loaded, which is of a later "
+                "epoch; count the epochs on from that one, or rewind the stream and load no state"
+            )
+        self._go_to_epoch(epoch)
+        self._notice.next_epoch = epoch
+
+    def _go_to_epoch(self, epoch: int) -> None:
+        if self._pending:
+            self._stream.load_state_dict(state_at(self._pending.before))
+        self._stream.set_epoch(epoch)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pending = None
+        self._has_given = self._is_loaded = self._is_ended = self._is_over = False
+
+    def _place(self) -> Place:
+        """Return the place behind what the trainer has got."""
+        waiting = lightning.batches_waiting(self._fetcher)
+        if waiting:
+            return self._history[max(-1 - waiting, -len(self._history))]
+        return self._pending.before if self._pending else self._stream.state_dict()
+
+    def _is_stale(self, pending: Pending) -> bool:
+        """Return whether it failed, or the stream was moved by its own methods since."""
+        if isinstance(pending.item, Exception):
+            return True
+        behind = pending.item.behind
+        return behind is not None and state_at(behind) != self._stream.state_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        place = state_at(self._place()) if self._pending else None
+        own = {"stream": self._stream, "casts": self._casts, "device": self._device}
+        return {**own, "notice": self._notice, "loads": self._loads, "place": place}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        self.__init__(pickled["stream"], pickled["casts"], pickled["device"])  # type: ignore[misc]
+        self._notice, self._loads = pickled["notice"], pickled["loads"]
+        if pickled["place"] is not None:
+            self._stream.load_state_dict(pickled["place"])

@@ -1,0 +1,377 @@
+"""The loader in one process: batches, state, epochs, and what runs ahead of the trainer."""
+
+# ruff: noqa: E402 - torch may not be there
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import streamrec as sr
+from streamrec.adapters.torch import as_loader
+from streamrec.adapters.torch.device import Mover
+from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
+from tests.pipeline.small_datasets import write_index
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+FEATURES = {
+    "id": sr.FixedLenFeature((), "int64"),
+    "x": sr.FixedLenFeature((2,), "float32"),
+    "name": sr.FixedLenFeature((), bytes),
+    "tokens": sr.RaggedFeature("int64"),
+    "hot": sr.SparseFeature("at", "hot", "float32", 9),
+}
+RECORDS, SIZE = 22, 4
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("examples")
+    for shard in range(2):
+        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
+            for i in range(RECORDS // 2):
+                number = shard * RECORDS // 2 + i
+                row = {"id": number, "x": [number / 2, 1.0], "name": f"n{number}"}
+                lists = {"tokens": [*range(i % 4)], "at": [*range(i % 3)], "hot": [0.5] * (i % 3)}
+                writer.write({**row, **lists})
+    write_index(f"{directory}/part-*.tfrecord", 200)
+    return f"{directory}/part-*.tfrecord"
+
+
+def opened(source: str, **values: Any) -> sr.Stream:
+    plain = {"batch_size": SIZE, "shuffle": True, "shuffle_window": 300, "lanes": 2, "index": True}
+    return sr.open(source, FEATURES, **{**plain, "engine": "thread", **values})
+
+
+def ids(batches: Any) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+class Ahead(Mover):
+    """Reads ahead as for a GPU, and leaves the batches where they are."""
+
+    ahead = True
+
+
+def loader_of(source: str, *, ahead: bool = False, **values: Any) -> Any:
+    loader = as_loader(opened(source, **values))
+    if ahead:
+        loader._mover = Ahead(None)
+    return loader
+
+
+class TestBatches:
+    def test_they_hold_what_the_streams_hold(self, source: str) -> None:
+        for batch, tensors in zip(opened(source), as_loader(opened(source)), strict=True):
+            assert list(tensors) == list(batch)
+            assert tensors["id"].tolist() == batch["id"].tolist()
+            assert tensors["x"].tolist() == batch["x"].tolist()
+            assert tensors["name"].to_list() == batch["name"].to_list()
+            assert [row.tolist() for row in tensors["tokens"].unbind()] == batch["tokens"].to_list()
+            assert tensors["hot"].to_dense().tolist() == batch["hot"].to_dense().tolist()
+            assert (tensors.rows, tensors.epoch) == (len(batch), batch.epoch)
+            assert tensors.next_position.to_dict() == batch.next_position.to_dict()
+            assert tensors.mask is batch.mask is None
+            for ours, theirs in zip(tensors.origin, batch.origin, strict=True):
+                assert ours.tolist() == theirs.tolist()
+
+    def test_the_mask_is_a_tensor_beside_them(self, source: str) -> None:
+        *_, last = as_loader(opened(source, remainder="pad"))
+        assert last.mask.dtype == torch.bool
+        assert last.mask.tolist() == [True, True, False, False]
+        assert last.rows == SIZE
+
+    def test_the_source_of_a_mix_is_beside_them(self, source: str) -> None:
+        stream = sr.mix(
+            {"a": (source, 0.5), "b": (source, 0.5)},
+            FEATURES,
+            batch_size=SIZE,
+            lanes=2,
+            engine="thread",
+            epochs=None,
+        )
+        with stream:
+            batch = next(iter(as_loader(stream)))
+        assert set(batch.source) <= {"a", "b"}
+        assert len(batch.source) == batch.rows
+
+    def test_moved_they_keep_it_all(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source, remainder="pad"))))
+        moved = batch.to("meta")
+        assert moved["x"].device.type == moved.mask.device.type == "meta"
+        assert moved["name"] is batch["name"]
+        assert moved.epoch == 0
+        assert moved.next_position is batch.next_position
+
+    def test_only_the_device_changes(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source))))
+        with pytest.raises(TypeError):
+            batch.to(torch.float16)
+
+    def test_copied_and_pickled_they_keep_it_all(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source, remainder="pad"))))
+        for other in (pickle.loads(pickle.dumps(batch)), batch.to("cpu")):
+            assert other["id"].tolist() == batch["id"].tolist()
+            assert other.mask.tolist() == batch.mask.tolist()
+            assert other.next_position.to_dict() == batch.next_position.to_dict()
+
+    def test_rebuilt_by_other_code_they_say_what_is_lost(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source))))
+        rebuilt = type(batch)({"id": batch["id"]})
+        for name in ("mask", "epoch", "origin", "source", "next_position", "rows"):
+            with pytest.raises(AttributeError, match="put together from tensors alone"):
+                getattr(rebuilt, name)
+
+    def test_to_a_device_at_once(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source), device="meta")))
+        assert batch["x"].device.type == "meta"
+
+    def test_cast(self, source: str) -> None:
+        batch = next(iter(as_loader(opened(source), dtype={"id": "int32", "x": torch.bfloat16})))
+        assert (batch["id"].dtype, batch["x"].dtype) == (torch.int32, torch.bfloat16)
+
+    def test_single_records_are_dicts_of_tensors(self, source: str) -> None:
+        loader = as_loader(opened(source, batch_size=None), dtype={"x": torch.float16})
+        for row, tensors in zip(opened(source, batch_size=None), loader, strict=True):
+            assert tensors["id"].item() == row["id"]
+            assert tensors["x"].dtype == torch.float16
+            assert tensors["x"].tolist() == row["x"].tolist()
+            assert tensors["tokens"].tolist() == row["tokens"].tolist()
+            assert tensors["name"] == row["name"]
+
+    def test_raw_records_stay_bytes(self, source: str) -> None:
+        with sr.open(source, batch_size=2, engine="thread") as stream:
+            assert isinstance(next(iter(as_loader(stream)))["records"], sr.BytesColumn)
+        with sr.open(source, engine="thread") as stream:
+            assert isinstance(next(iter(as_loader(stream))), bytes)
+
+    @pytest.mark.parametrize("device", ["gpu", object()])
+    def test_what_is_no_device_is_refused(self, source: str, device: Any) -> None:
+        with pytest.raises(ConfigError, match="is none of torch's"):
+            as_loader(opened(source), device=device)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["direct", "ahead"])
+@pytest.mark.parametrize("size", [SIZE, None], ids=["batches", "records"])
+class TestOrder:
+    def values(self, ahead: bool, size: int | None) -> dict[str, Any]:
+        return {"ahead": ahead, "batch_size": size}
+
+    def test_each_loop_is_an_epoch_with_its_own_shuffle(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        stream, loader = (
+            opened(source, batch_size=size),
+            loader_of(source, **self.values(ahead, size)),
+        )
+        for _ in range(3):
+            assert ids(loader) == [batch["id"].tolist() for batch in stream]
+
+    @pytest.mark.parametrize("by", [True, None], ids=["record", "shard"])
+    def test_stopped_and_resumed_at_every_place_of_two_epochs(
+        self, source: str, ahead: bool, size: int | None, by: bool | None
+    ) -> None:
+        values = {**self.values(ahead, size), "index": by}
+        whole = loader_of(source, **values)
+        epochs = [ids(whole), ids(whole)]
+        every = 1 if size else 5
+        for epoch in range(2):
+            for k in range(1, len(epochs[0]) + 1, every):
+                loader = loader_of(source, **values)
+                for _ in range(epoch):
+                    ids(loader)
+                assert ids(islice(loader, k)) == epochs[epoch][:k]
+                resumed = loader_of(source, **values)
+                resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+                assert ids(resumed) == epochs[epoch][k:]
+
+    def test_after_a_break_it_goes_on(self, source: str, ahead: bool, size: int | None) -> None:
+        loader, whole = (
+            loader_of(source, **self.values(ahead, size)),
+            opened(source, batch_size=size),
+        )
+        epoch = [batch["id"].tolist() for batch in whole]
+        assert ids(islice(loader, 2)) + ids(islice(loader, 1)) + ids(loader) == epoch
+
+    def test_who_counts_the_batches_gets_the_next_epoch(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        """It never asks for a batch behind the last one, and no loop is empty."""
+        loader, whole = (
+            loader_of(source, **self.values(ahead, size)),
+            opened(source, batch_size=size),
+        )
+        for _ in range(3):
+            counted = ids(islice(loader, len(loader)))
+            assert counted == [batch["id"].tolist() for batch in whole]
+
+    def test_the_state_of_an_ended_epoch_begins_the_next(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        loader, resumed = (loader_of(source, **self.values(ahead, size)) for _ in range(2))
+        ids(loader)
+        resumed.load_state_dict(loader.state_dict())
+        assert ids(resumed) == ids(loader)
+
+    def test_set_epoch(self, source: str, ahead: bool, size: int | None) -> None:
+        loader, other = (loader_of(source, **self.values(ahead, size)) for _ in range(2))
+        first, second = ids(loader), ids(loader)
+        assert ids(islice(other, 2)) == first[:2]
+        other.set_epoch(0)  # a resumed loop that sets its epoch repeats nothing
+        assert ids(islice(other, 1)) == first[2:3]
+        other.set_epoch(1)
+        assert ids(other) == second
+
+    def test_a_stream_that_is_moved_takes_the_loader_along(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        stream = opened(source, batch_size=size)
+        loader = as_loader(stream)
+        loader._mover = Ahead(None) if ahead else loader._mover
+        first = ids(islice(loader, 3))
+        stream.rewind()
+        assert ids(islice(loader, 3)) == first
+
+    def test_pickled_it_goes_on_where_it_stands(
+        self, source: str, ahead: bool, size: int | None
+    ) -> None:
+        loader = loader_of(source, **self.values(ahead, size))
+        ids(islice(loader, 2))
+        copy = pickle.loads(pickle.dumps(loader))
+        assert ids(copy) == ids(loader)
+
+
+class TestState:
+    def test_it_has_one_text_under_the_name_of_the_rank(self, source: str) -> None:
+        loader = as_loader(opened(source, rank=1, world_size=2))
+        for _ in range(2):
+            (text,) = loader.state_dict().values()
+            assert list(loader.state_dict()) == ["rank 1 of 2"]
+            assert json.loads(text)["version"] == 2
+            next(iter(loader))
+
+    def test_that_of_a_bare_stream_serves(self, source: str) -> None:
+        stream = opened(source)
+        next(stream)
+        loader = as_loader(opened(source))
+        loader.load_state_dict(stream.state_dict())
+        assert ids(loader) == [batch["id"].tolist() for batch in stream]
+
+    def test_those_of_all_ranks_serve_another_world_size(self, source: str) -> None:
+        half = {"index": None, "epochs": None, "batch_size": SIZE // 2}
+        loaders = [as_loader(opened(source, rank=r, world_size=2, **half)) for r in range(2)]
+        for loader in loaders:
+            ids(islice(loader, 2))
+        one = as_loader(opened(source, index=None, epochs=None))
+        one.load_state_dict([loader.state_dict() for loader in loaders])
+        rest = zip(*(ids(islice(loader, 3)) for loader in loaders), strict=True)
+        assert [sorted(step) for step in ids(islice(one, 3))] == [sorted(a + b) for a, b in rest]
+
+    def test_an_epoch_before_it_is_refused(self, source: str) -> None:
+        """Accelerate sets the epochs from 0 on, whatever was loaded."""
+        loader, resumed = as_loader(opened(source)), as_loader(opened(source))
+        ids(loader)
+        ids(islice(loader, 2))
+        resumed.load_state_dict(loader.state_dict())
+        with pytest.raises(ConfigError, match=r"set_epoch\(0\) would leave the state"):
+            resumed.set_epoch(0)
+        resumed.set_epoch(1)
+        assert ids(resumed) == ids(loader)
+
+    @pytest.mark.parametrize("state", [{}, [], "x", {"rank 0 of 1": "{"}, {"rank 0 of 1": "7"}])
+    def test_what_is_no_state_is_refused(self, source: str, state: Any) -> None:
+        with pytest.raises(MalformedPosition):
+            as_loader(opened(source)).load_state_dict(state)
+
+    def test_one_of_another_order_is_refused(self, source: str) -> None:
+        loader, other = as_loader(opened(source)), as_loader(opened(source, seed=3))
+        next(iter(loader))
+        other.load_state_dict(loader.state_dict())
+        with pytest.raises(OtherOrder, match="seed"):
+            next(iter(other))
+
+
+class TestLength:
+    def test_it_is_that_of_a_run(self, source: str) -> None:
+        assert len(as_loader(opened(source))) == STEPS
+        assert len(as_loader(opened(source, epochs=3))) == -(-3 * RECORDS // SIZE)
+        assert len(as_loader(opened(source, batch_size=None))) == RECORDS
+
+    def test_where_it_is_not_known_it_is_a_type_error(self, source: str) -> None:
+        loader = as_loader(opened(source, index=None))
+        with pytest.raises(TypeError, match="the length is not known"):
+            len(loader)
+        assert loader
+        assert len(list(loader)) == STEPS
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+class TestCuda:
+    def test_batches_arrive_on_the_device(self, source: str) -> None:
+        here, there = as_loader(opened(source)), as_loader(opened(source), device="cuda")
+        for batch, moved in zip(here, there, strict=True):
+            assert moved["x"].is_cuda
+            assert moved["name"].to_list() == batch["name"].to_list()
+            for name in ("id", "x", "hot", "tokens"):
+                assert moved[name].is_cuda
+                assert moved[name].dtype == batch[name].dtype
+            assert moved["x"].cpu().tolist() == batch["x"].tolist()
+            assert moved["hot"].to_dense().cpu().tolist() == batch["hot"].to_dense().tolist()
+            assert moved["tokens"].values().cpu().tolist() == batch["tokens"].values().tolist()
+
+    @pytest.mark.parametrize("k", range(1, STEPS + 1))
+    def test_the_state_is_that_of_what_was_given(self, source: str, k: int) -> None:
+        loader, resumed = (as_loader(opened(source), device="cuda") for _ in range(2))
+        epoch = ids(as_loader(opened(source)))
+        assert ids(islice(loader, k)) == epoch[:k]
+        resumed.load_state_dict(loader.state_dict())
+        assert ids(resumed) == epoch[k:]
+
+    def test_memory_is_not_used_anew_too_early(self, source: str) -> None:
+        """Long work on each batch is queued while the next ones are copied."""
+        sums = []
+        for batch in as_loader(opened(source, epochs=20), device="cuda"):
+            torch.cuda._sleep(10_000_000)
+            sums.append(batch["id"].sum())
+        expected = [batch["id"].sum() for batch in opened(source, epochs=20)]
+        assert [one.item() for one in sums] == expected
+
+
+def test_an_error_comes_in_its_turn(tmp_path: Path) -> None:
+    """The batch before it was read already, and is given."""
+    path = tmp_path / "part.tfrecord"
+    with sr.TFRecordWriter(str(path)) as writer:
+        writer.write_many({"id": i} for i in range(6))
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    features = {"id": sr.FixedLenFeature((), "int64")}
+    loader: Any = as_loader(sr.open(str(path), features, batch_size=2, engine="thread"))
+    loader._mover = Ahead(None)
+    there = iter(loader)
+    assert ids([next(there), next(there)]) == [[0, 1], [2, 3]]
+    for _ in range(2):
+        with pytest.raises(CorruptRecord):
+            next(there)
+
+
+def test_the_memory_is_the_streams(source: str) -> None:
+    seen: list[np.ndarray[Any, Any]] = []
+
+    def note(batch: sr.Batch) -> dict[str, Any]:
+        seen.append(batch["x"])
+        return dict(batch)
+
+    batches = list(as_loader(opened(source, transform=note)))
+    addresses = {array.ctypes.data for array in seen}  # batches are transformed side by side
+    assert {batch["x"].data_ptr() for batch in batches} == addresses
