@@ -257,7 +257,7 @@ def trained(
 
     seen: list[list[int]] = []
 
-    class Model(lightning.LightningModule):
+    class Model(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(2, 1)
