@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Send links that leave docs/ to the pages that were brought in; show all code as code.
 
-    ``no-run`` is for the tests: the site's fences know no such word.
+    A word such as ``no-run`` is for the tests: the site's fences know none.
     """
-    markdown = markdown.replace("```python no-run\n", "```python\n")
+    markdown = re.sub(r"^(```python) [\w-]+$", r"\1", markdown, flags=re.MULTILINE)
     for name, path in OUTSIDE.items():
         markdown = markdown.replace(f"](../../{path}", f"](../{name}")
     return markdown

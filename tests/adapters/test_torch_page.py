@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.test_docs import DOCS, blocks, run, runs
+from tests.pages import DOCS, blocks
+from tests.test_docs import run, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
