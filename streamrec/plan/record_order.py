@@ -80,6 +80,7 @@ class RecordOrder:
     _units: Numbers = field(init=False, repr=False)
     """The first record of each unit of the permutation, and the number of all records."""
     _epochs: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, repr=False)
+    _places: dict[int, Numbers] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Count the records before each chunk and each unit."""
@@ -144,6 +145,18 @@ class RecordOrder:
     def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes count alike
         """Return the number of extents after which the lane may meet the same ones again."""
         return self.stride
+
+    def time(self, epoch: int, shard: int, offset: int, size: int | None) -> float:  # noqa: ARG002
+        """Return when an epoch reads a byte, counted in epochs; see :meth:`ShardOrder.time`."""
+        table = self.table
+        first, last = np.searchsorted(table.shard, [shard, shard + 1])
+        inside = np.searchsorted(table.begin[first:last], offset, "right")
+        chunk = int(min(max(first, first + inside - 1), len(table.shard) - 1))
+        unit = int(np.searchsorted(self._units, self._before[chunk], "right")) - 1
+        _, before = self._sequence(epoch)
+        place = int(self._places_of(epoch)[unit])
+        number = int(before[place] + self._before[chunk] - self._units[unit])
+        return epoch + number * self.lanes / self.records % 1
 
     def check(self, lanes: Sequence[int], coordinates: Structured) -> None:
         """Check that the coordinates of lanes lie inside of the extents that they name.
@@ -267,6 +280,16 @@ class RecordOrder:
                 order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch))
             records = np.diff(self._units)[order]
             known[epoch] = order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
+        return known[epoch]
+
+    def _places_of(self, epoch: int) -> Numbers:
+        """Return each unit's place in the epoch's order."""
+        epoch = epoch if self.shuffle else 0
+        known = self._places
+        if epoch not in known:
+            while len(known) >= KEPT:
+                del known[min(known)]
+            known[epoch] = np.argsort(self._sequence(epoch)[0])
         return known[epoch]
 
     # -- where a rank stands -----------------------------------------------------------------------

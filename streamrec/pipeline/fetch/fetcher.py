@@ -17,7 +17,7 @@ from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from streamrec.pipeline.fetch.demand import Consumer, Demand
@@ -32,6 +32,7 @@ COUNTERS = (
     *("requests", "retries", "throttled", "cut"),
     *("hedges", "hedges_won", "hedges_lost"),
     *("bytes_read", "bytes_used"),
+    *("cache_hits", "cache_bytes"),
 )
 """The names of the counters since the start."""
 
@@ -40,6 +41,10 @@ ADJUST_SECONDS = 0.25
 MOST_WAITING = 256
 """The most ranges that one lane may have: as many as a single lane may have in flight. The budget
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
+
+
+def _nobody(*_: object) -> None:
+    """Do nothing: nobody is told."""
 
 
 class Fetcher:
@@ -54,6 +59,7 @@ class Fetcher:
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
+        reached: Called with each range that is begun.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Fetcher:
         concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
+        reached: Callable[[RangeRequest, int | None], None] = _nobody,
     ) -> None:
         self._lanes = lanes
         self.feeds = feeds
@@ -75,6 +82,7 @@ class Fetcher:
         self.concurrency = concurrency
         self._reserved = 0
         self._plan = plan
+        self._shards, self._reached = shards, reached
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
@@ -244,6 +252,7 @@ class Fetcher:
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
+        self._reached(request, self._shards.sizes.get(read.shard))
         self._in_flight += 1
         self._lane_changed(lane)
         group.create_task(self._read(lane, read))
