@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,8 @@ class NextUse:
     def __init__(
         self, order: Order, urls: Sequence[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._order = order
+        self._order = order.apart()
+        self._lock = threading.Lock()
         self._shards = {url: shard for shard, url in enumerate(urls)}
         self._clock = clock
         self._now = self._began = -inf
@@ -48,13 +49,16 @@ class NextUse:
             size: Bytes of its shard, if known.
         """
         extent = request.extent
-        now = self._order.time(extent.epoch, extent.shard, request.start, size)
+        with self._lock:
+            now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
         if self._now == -inf:
             self._began = now
         self._now = max(self._now, now)
 
     def wait(self, url: str, offset: int, size: int | None) -> float | None:
         """Return the seconds until a byte is needed, about; ``None`` if that is not known.
+
+        It may be called from any thread.
 
         Args:
             url: The shard's URL.
@@ -64,9 +68,10 @@ class NextUse:
         shard = self._shards.get(url)
         if shard is None or self._now == -inf:
             return None
+        now = self._now
         # The last extents of an epoch may be read when others of the next one have begun.
-        epochs = count(max(0, int(self._now) - 1))
-        dues = (self._order.time(epoch, shard, offset, size) for epoch in epochs)
-        due = next(due for due in dues if due > self._now)
-        pace = (self._clock() - self._began_at) / max(LEAST_PROGRESS, self._now - self._began)
-        return (due - self._now) * pace
+        times = self._order.times(max(0, int(now) - 1), shard, offset, size)
+        with self._lock:
+            due = next(due for due in times if due > now)
+        pace = (self._clock() - self._began_at) / max(LEAST_PROGRESS, now - self._began)
+        return (due - now) * pace

@@ -99,6 +99,10 @@ class ShardOrder:
             for open_shard in range(open_shards)
         )
 
+    def apart(self) -> ShardOrder:
+        """Return the same order without the shared cache, for another thread."""
+        return replace(self, _permutations={}, _places={})
+
     def extent(self, lane: int, number: int) -> Extent:
         """Return the lane's extent of that number."""
         element = number * self.open_shards + self.open_shard
@@ -115,35 +119,36 @@ class ShardOrder:
         begin = lane + self.open_shard * self.lanes
         return max(0, -((begin - epoch * self.shards) // (self.lanes * self.open_shards)))
 
-    def time(self, epoch: int, shard: int, offset: int, size: int | None) -> float:
-        """Return when an epoch reads a byte, counted in epochs, if all lanes are equally fast.
+    def times(self, epoch: int, shard: int, offset: int, size: int | None) -> Iterator[float]:
+        """Yield when epochs read a byte, counted in epochs, if all lanes are equally fast.
 
         Args:
-            epoch: The epoch.
+            epoch: The first epoch to tell of.
             shard: The number of the shard.
             offset: The byte.
             size: Bytes of the shard, if known.
         """
-        place = shard - self.first_shard
-        if self.shuffle:
-            place = int(self._places_of(epoch)[place])
         width = self.lanes * self.open_shards
         done = min(1.0, offset / size) if size else 0.5
-        return ((epoch * self.shards + place) // width + done) * width / self.shards
+        for number in count(epoch):
+            element = number * self.shards + self._place(number, shard - self.first_shard)
+            yield (element // width + done) * width / self.shards
 
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
         """Return the number of different shards in the whole, endless lane."""
         step = self.lanes * self.open_shards
         return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
 
-    def _places_of(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return each shard's place in the epoch."""
+    def _place(self, epoch: int, shard: int) -> int:
+        """Return the shard's place in the epoch."""
+        if not self.shuffle:
+            return shard
         known = self._places
         if epoch not in known:
             while len(known) > 2:
                 del known[min(known)]
             known[epoch] = np.argsort(self._permutation(epoch))
-        return known[epoch]
+        return known[epoch].item(shard)
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
         known = self._permutations

@@ -30,11 +30,11 @@ def test_extents_of_a_lane_are_read_in_the_order_of_their_times(
     for order in ShardOrder(shards, lanes, shuffle, 3).divided(open_shards):
         extents = [order.extent(lane % lanes, number) for number in range(30)]
         for begin in (0, SIZE - 1):
-            times = [order.time(e.epoch, e.shard, begin, SIZE) for e in extents]
+            times = [next(order.times(e.epoch, e.shard, begin, SIZE)) for e in extents]
             assert times == sorted(times)
             assert len(set(times)) == len(times)
         for extent in extents:
-            time = order.time(extent.epoch, extent.shard, 0, SIZE)
+            time = next(order.times(extent.epoch, extent.shard, 0, SIZE))
             assert abs(time - extent.epoch) <= 1 + lanes * open_shards / shards
 
 
@@ -65,7 +65,7 @@ def test_by_record_the_time_is_the_place_in_the_lane(
                     break
                 extents.append(extent)
             # A chunk that two lanes share has the time at which the first of them reads it.
-            times = [order.time(epoch, e.shard, e.begin, None) for e in extents[1:]]
+            times = [next(order.times(epoch, e.shard, e.begin, None)) for e in extents[1:]]
             assert times == sorted(times)
             assert all(epoch <= time < epoch + 1 for time in times)
 

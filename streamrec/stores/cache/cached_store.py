@@ -104,7 +104,7 @@ class CachedBody:
         """Learn the object's facts: from its first piece, or from the answer to a request."""
         known, pinned = self._store.known.get(self.info.url), self.info.etag
         version = pinned or (known.etag if known else None)
-        if known and known.etag == version and self._at >= (known.size or 0):
+        if known and known.etag == version and self._at >= min(self._stop, known.size or 0):
             self.info, self._stop = known, self._at  # nothing is there
             return
         if version and is_strong(version) and await self._find(version):

@@ -14,9 +14,9 @@ import re
 import shutil
 import struct
 import time
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from streamrec.kernel import crc32c
 from streamrec.stores.cache.pieces import LONGEST_ENCODING, PIECE, Facts, Piece
@@ -31,6 +31,7 @@ REGION = 32 * PIECE
 """Bytes of an object whose pieces share a folder, so that a lookup lists few names."""
 ABANDONED = 600.0
 """Seconds after which an unfinished file counts as left by a writer that was killed."""
+MOST_TRIES = 5
 TOUCHED = 60.0
 """Seconds for which a file's time of use may be too old: setting it costs a system call."""
 
@@ -44,7 +45,7 @@ FOOTER = _FACTS.size + _CRC.size
 
 _REGION = re.compile(r"([0-9a-f]{32})\.[0-9a-f]+")
 _NAME = re.compile(r"([0-9a-f]+)-([0-9a-f]+)")
-_UNFINISHED = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.\d+\.\d+")
+_UNFINISHED = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.[0-9a-f]{32}")
 
 
 class Folder:
@@ -56,7 +57,6 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._numbers = count()
 
     def __repr__(self) -> str:
         return f"<Folder {self._root}>"
@@ -102,7 +102,7 @@ class Folder:
     def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
         """Keep a piece: write it under a temporary name, and rename it."""
         path = self._path(piece)
-        part = path.with_name(f".{path.name}.{os.getpid()}.{next(self._numbers)}")
+        part = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with _created(part) as file:
                 _write(file, [data, memoryview(_footer(piece, data, facts))])
@@ -181,12 +181,15 @@ def _piece(key: str, name: str) -> Piece | None:
 def _created(path: Path) -> Iterator[int]:
     """Create a file, and the folders that it is in."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        file = os.open(path, flags, 0o600)
-    except FileNotFoundError:
+    # Another process may remove the region's folder, since it is empty, just before it is used.
+    for _ in range(MOST_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            file = os.open(path, flags, 0o600)
+            break
         path.parent.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.parent.mkdir(0o700, exist_ok=True)
-        file = os.open(path, flags, 0o600)
+    else:
+        raise FileNotFoundError(path)
     try:
         yield file
     finally:

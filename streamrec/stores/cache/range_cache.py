@@ -7,17 +7,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamrec.stores.cache.pieces import Facts, Piece, key_of, piece_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from streamrec.plan.next_use import NextUse
     from streamrec.stores.base import ObjectInfo
     from streamrec.stores.cache.shelf import Entry, Shelf
 
-__all__ = ["Forecast", "Found", "RangeCache", "to_remove"]
+__all__ = ["Found", "RangeCache", "to_remove"]
 
 _log = logging.getLogger(__name__)
 
@@ -26,20 +27,6 @@ THREADS = 4
 SLACK = 16
 """The part of the size (a sixteenth) that is offered to the cache between two looks at the shelf,
 and that is made free at a time. A look takes milliseconds for a thousand pieces."""
-
-
-class Forecast(Protocol):
-    """The knowledge of what is read next."""
-
-    def wait(self, url: str, offset: int, size: int | None) -> float | None:
-        """Return the seconds until a byte of an object is needed, about; ``None``: not known.
-
-        Args:
-            url: The object's URL.
-            offset: The byte.
-            size: Bytes of the object, if known.
-        """
-        ...
 
 
 class Found(NamedTuple):
@@ -108,11 +95,11 @@ class RangeCache:
         self._size = size
         self._endpoint = endpoint
         self._clock = clock
-        self._forecast: Forecast | None = None
+        self._forecast: NextUse | None = None
         self._expected: list[ObjectInfo] = []
         self._named: dict[str, _Named] = {}
         self._lock = threading.Lock()
-        self._used = self._most = 0
+        self._used = self._being_saved = self._most = 0
         self._offered: float = inf  # so that the first piece has the shelf looked at
         self._limit = inf
         self._writes = True
@@ -120,7 +107,7 @@ class RangeCache:
     def __repr__(self) -> str:
         return f"<RangeCache of {self._size} bytes in {self._shelf!r}>"
 
-    def expect(self, forecast: Forecast, objects: Sequence[ObjectInfo]) -> None:
+    def expect(self, forecast: NextUse, objects: Sequence[ObjectInfo]) -> None:
         """Let a forecast say which pieces are needed last; without one the least recently used go.
 
         Args:
@@ -176,13 +163,22 @@ class RangeCache:
             return
         try:
             if self._admits(piece):
-                self._shelf.save(piece, data, facts)
+                self._save(piece, data, facts)
+        except FileNotFoundError:
+            return  # somebody has removed the folder at this moment
         except OSError as error:
             self._give_up(error)
             return
         for one in near:
             if piece.begin <= one.begin and one.end <= piece.end:
                 self._shelf.remove(one)
+
+    def _save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+        try:
+            self._shelf.save(piece, data, facts)
+        finally:
+            with self._lock:
+                self._being_saved -= piece.nbytes
 
     def _give_up(self, error: OSError) -> None:
         with self._lock:
@@ -204,13 +200,14 @@ class RangeCache:
             if piece.nbytes > self._most or self._wait(piece, 0.0) >= self._limit:
                 return False
             self._used += piece.nbytes
+            self._being_saved += piece.nbytes
             return True
 
     def _look(self, needed: int) -> None:
         """Count the shelf's pieces, those of other processes too, and remove what is in excess."""
         entries = self._shelf.entries()
         self._offered, self._limit = 0, inf
-        self._used = sum(entry.piece.nbytes for entry in entries)
+        self._used = self._being_saved + sum(entry.piece.nbytes for entry in entries)
         self._most = self._size or (self._used + self._shelf.free()) * 4 // 5
         if self._used + needed <= self._most:
             return

@@ -114,7 +114,7 @@ def test_reading_sets_the_time_of_use(folder: Folder, tmp_path: Path) -> None:
 
 def test_what_a_killed_writer_left_goes_in_time(folder: Folder, tmp_path: Path) -> None:
     (file,) = files(tmp_path)
-    part = file.with_name(".200-600.123.7")
+    part = file.with_name(f".200-600.{KEY}")
     other = file.with_name("notes.txt")
     part.write_bytes(b"half")
     other.write_bytes(b"not ours")
