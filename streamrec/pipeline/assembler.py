@@ -289,7 +289,7 @@ def _fetcher(
         concurrency=Concurrency(max(START, len(feeds)), most),
         stall_timeout=settings.stall_timeout,
         random=Random(),
-        **({"reached": plan.next_use.reached} if plan.next_use else {}),
+        next_use=plan.next_use,
     )
 
 

@@ -152,7 +152,7 @@ class RecordOrder:
         """Return the number of extents after which the lane may meet the same ones again."""
         return self.stride
 
-    def times(self, epoch: int, shard: int, offset: int, size: int | None) -> Iterator[float]:  # noqa: ARG002 - by shard it is needed
+    def times(self, epoch: int, shard: int, offset: int, size: int | None) -> Iterator[float]:  # noqa: ARG002 - by shard the size is needed
         """Yield when epochs read a byte; see :meth:`ShardOrder.times`."""
         first, last = self._shard_chunks.item(shard), self._shard_chunks.item(shard + 1)
         inside = int(np.searchsorted(self.table.begin[first:last], offset, "right"))

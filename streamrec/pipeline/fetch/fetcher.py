@@ -17,12 +17,13 @@ from streamrec.plan.ranges import ReadAhead, grown
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.concurrency import Concurrency
+    from streamrec.plan.next_use import NextUse
     from streamrec.plan.ranges import MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
@@ -43,10 +44,6 @@ MOST_WAITING = 256
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
 
 
-def _nobody(*_: object) -> None:
-    """Do nothing: nobody is told."""
-
-
 class Fetcher:
     """A reader of all lanes' ranges, the soonest needed first, within the byte budget.
 
@@ -59,7 +56,7 @@ class Fetcher:
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
-        reached: Called with each range that is begun.
+        next_use: The forecast to tell which ranges are read; ``None``: nobody asks it.
     """
 
     def __init__(
@@ -73,7 +70,7 @@ class Fetcher:
         concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
-        reached: Callable[[RangeRequest, int | None], None] = _nobody,
+        next_use: NextUse | None = None,
     ) -> None:
         self._lanes = lanes
         self.feeds = feeds
@@ -82,7 +79,7 @@ class Fetcher:
         self.concurrency = concurrency
         self._reserved = 0
         self._plan = plan
-        self._shards, self._reached = shards, reached
+        self._shards, self._next_use = shards, next_use
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
@@ -252,7 +249,8 @@ class Fetcher:
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
-        self._reached(request, self._shards.sizes.get(read.shard))
+        if self._next_use is not None:
+            self._next_use.reached(request, self._shards.sizes.get(read.shard))
         self._in_flight += 1
         self._lane_changed(lane)
         group.create_task(self._read(lane, read))
