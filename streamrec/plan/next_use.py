@@ -36,24 +36,29 @@ class NextUse:
     ) -> None:
         self._order = order.apart()
         self._lock = threading.Lock()
+        self._feeds: dict[int, float] = {}
         self._shards = {url: shard for shard, url in enumerate(urls)}
         self._clock = clock
         self._now = self._began = -inf
         self._began_at = clock()
 
-    def reached(self, request: RangeRequest, size: int | None) -> None:
+    def reached(self, feed: int, request: RangeRequest, size: int | None) -> None:
         """Note that a range is being read.
 
         Args:
+            feed: The number of the lane, or of the part of it, that reads in order.
             request: The range.
             size: Bytes of its shard, if known.
         """
         extent = request.extent
         with self._lock:
             now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
-        if self._now == -inf:
+        if not self._feeds:
             self._began = now
-        self._now = max(self._now, now)
+        self._feeds[feed] = now
+        # The least: bytes that are taken for read before they are would be removed just before they
+        # are needed.
+        self._now = min(self._feeds.values())
 
     def wait(self, url: str, offset: int, size: int | None) -> float | None:
         """Return the seconds until a byte is needed, about; ``None`` if that is not known.

@@ -78,9 +78,9 @@ def test_the_wait_is_told_in_seconds_at_the_pace_so_far() -> None:
     order, now = ShardOrder(4, 1), [10.0]
     forecast = NextUse(order, urls(4), lambda: now[-1])
     assert forecast.wait("s3://bucket/0", 0, SIZE) is None
-    forecast.reached(request(order, 0, 0), SIZE)
+    forecast.reached(0, request(order, 0, 0), SIZE)
     now.append(12.0)
-    forecast.reached(request(order, 0, 1), SIZE)  # a quarter of an epoch in 2 s
+    forecast.reached(0, request(order, 0, 1), SIZE)  # a quarter of an epoch in 2 s
     assert forecast.wait("s3://bucket/1", SIZE // 2, SIZE) == pytest.approx(1.0)
     assert forecast.wait("s3://bucket/3", 0, SIZE) == pytest.approx(4.0)
     assert forecast.wait("s3://bucket/0", 0, SIZE) == pytest.approx(6.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.index import index_url
+from streamrec.formats.shards.tfrecord import frame
 from streamrec.shard_tools.verify import check, index_of
 from tests.pipeline.small_datasets import write
 
@@ -34,12 +37,16 @@ def store(tmp_path: Path, local: str) -> Iterator[DevStore]:
     with DevStore() as devstore:
         for file in (tmp_path / "raw").iterdir():
             devstore.put(f"bucket/{file.name}", file.read_bytes())
-        options = devstore.gcs_options
-        reports = asyncio.run(check([SOURCE], storage_options=options, chunk_bytes=100_000))
-        url = index_url([report.url for report in reports])
-        devstore.put(url.removeprefix("gs://"), index_of(reports).encode())
-        devstore.statistics.clear()
+        put_index(devstore, SOURCE, 100_000)
         yield devstore
+
+
+def put_index(store: DevStore, source: str, chunk_bytes: int) -> None:
+    options = store.gcs_options
+    reports = asyncio.run(check([source], storage_options=options, chunk_bytes=chunk_bytes))
+    url = index_url([report.url for report in reports])
+    store.put(url.removeprefix("gs://"), index_of(reports).encode())
+    store.statistics.clear()
 
 
 @pytest.fixture
@@ -132,3 +139,41 @@ def test_local_files_have_no_cache(local: str, folder: Path) -> None:
         epoch(stream)
         assert stream.statistics()["cache_bytes"] == 0
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("index", [None, True])
+def test_a_cache_of_half_the_bytes_answers_almost_half_of_an_epoch(
+    store: DevStore, index: bool | None
+) -> None:
+    random = Random(1)
+    for shard in range(20):
+        frames = [frame(random.randbytes(40_000)) for _ in range(40)]
+        store.put(f"large/part-{shard:05}.tfrecord", b"".join(frames))
+    put_index(store, "gs://large/part-*.tfrecord", 1 << 20)
+    settings = {"lanes": 4, "memory_budget": "32MiB", "shuffle_window": "2MiB", "index": index}
+    cache = {"folder": "memory", "size": "16MiB"}
+    with remote(store, cache, "gs://large/part-*.tfrecord", **settings) as stream:
+        parts = []
+        for _ in range(3):
+            for _ in stream:
+                pass
+            counts = stream.statistics()
+            parts.append(counts["cache_bytes"] / counts["bytes_read"])
+    assert all(0.35 < part < 0.6 for part in parts[1:]), parts
+
+
+def test_mixes_and_compressed_shards(store: DevStore, tmp_path: Path, folder: Path) -> None:
+    packed = gzip.compress((tmp_path / "raw" / "part-00003.tfrecord").read_bytes())
+    store.put("bucket/packed.tfrecord.gz", packed)
+    mix = {"raw": (SOURCE, 0.5), "packed": ("gs://bucket/packed.*.gz", 0.5)}
+    options = {"storage_options": store.gcs_options, "engine": "thread", **ORDER}
+
+    def taken(cache: Path | None) -> list[list[bytes]]:
+        with sr.mix(mix, cache=cache, exhausted="rest", **options) as stream:
+            return epoch(stream)
+
+    first = taken(folder)
+    assert first == taken(None)
+    store.statistics.clear()
+    assert taken(folder) == first
+    assert set(store.statistics.by_kind) == {"objects.list"}

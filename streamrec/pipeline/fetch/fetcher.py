@@ -250,7 +250,7 @@ class Fetcher:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
         if self._next_use is not None:
-            self._next_use.reached(request, self._shards.sizes.get(read.shard))
+            self._next_use.reached(lane, request, self._shards.sizes.get(read.shard))
         self._in_flight += 1
         self._lane_changed(lane)
         group.create_task(self._read(lane, read))

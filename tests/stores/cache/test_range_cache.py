@@ -119,13 +119,13 @@ SHARDS, PIECES, LANES, EPOCHS = 96, 8, 8, 3
 URLS = [f"gs://bucket/{number:03}" for number in range(SHARDS)]
 
 
-def trace(order: ShardOrder) -> Iterator[tuple[RangeRequest, int]]:
-    """Yield what all lanes read, side by side, in whole epochs."""
+def trace(order: ShardOrder) -> Iterator[tuple[int, RangeRequest, int]]:
+    """Yield the lane, the range and the turn of all reads, side by side, in whole epochs."""
     for turn in range(EPOCHS * SHARDS // LANES):
         for number in range(PIECES):
             for lane in range(LANES):
                 extent = order.extent(lane, turn)
-                yield RangeRequest(extent, number * 100, (number + 1) * 100), turn
+                yield lane, RangeRequest(extent, number * 100, (number + 1) * 100), turn
 
 
 def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
@@ -138,8 +138,8 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
     if forecasts:
         cache.expect(forecast, [ObjectInfo(url, whole, "1") for url in URLS])
     found = reads = 0
-    for request, turn in trace(order):
-        forecast.reached(request, whole)
+    for lane, request, turn in trace(order):
+        forecast.reached(lane, request, whole)
         key = cache.key_of(URLS[request.extent.shard], "1", whole)
         one = Piece(key, request.start, request.stop)
         hit = cache.load(one, one.begin, memoryview(bytearray(100)))
@@ -153,7 +153,7 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
 
 def best(order: ShardOrder, size: int) -> float:
     """Return the same of Belady's MIN, which knows the whole trace and evicts single pieces."""
-    names = [(request.extent.shard, request.start) for request, _ in trace(order)]
+    names = [(request.extent.shard, request.start) for _, request, _ in trace(order)]
     nexts, later = [0] * len(names), dict[tuple[int, int], int]()
     for place in reversed(range(len(names))):
         nexts[place] = later.get(names[place], 1 << 30)
