@@ -205,8 +205,7 @@ class CachedBody:
         strong = info.etag if info.etag is not None and is_strong(info.etag) else None
         if strong or info.size == 0:
             self._store.known[info.url] = info
-        if strong:
-            self._key = self._cache.key_of(info.url, strong, info.size)
+        self._key = self._cache.key_of(info.url, strong, info.size) if strong else None
 
     def _kept(self, data: memoryview) -> Iterator[asyncio.Future[None]]:
         """Begin to keep bytes that were received; a request that broke off gives fewer of them."""

@@ -96,11 +96,12 @@ class RangeCache:
         self._endpoint = endpoint
         self._clock = clock
         self._forecast: NextUse | None = None
-        self._expected: list[ObjectInfo] = []
+        self._expected: Sequence[ObjectInfo] = ()
+        self._unnamed: Sequence[ObjectInfo] = ()
         self._named: dict[str, _Named] = {}
-        self._lock = threading.Lock()
-        self._used = self._being_saved = self._most = 0
-        self._offered: float = inf  # so that the first piece has the shelf looked at
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._used = self._admitted = self._being_saved = self._most = 0
+        self._offered = 0
         self._limit = inf
         self._writes = True
 
@@ -114,7 +115,9 @@ class RangeCache:
             forecast: Knows the objects' URLs.
             objects: The objects, with their versions where these are known.
         """
-        self._forecast, self._expected = forecast, list(objects)
+        self._forecast = forecast
+        if objects is not self._expected:
+            self._expected = self._unnamed = objects
 
     def close(self) -> None:
         """End the threads."""
@@ -193,33 +196,63 @@ class RangeCache:
 
     def _admits(self, piece: Piece) -> bool:
         """Return whether a piece is to be kept, and count it; make room for it if need be."""
+        self._look_if_due(piece.nbytes)
+        wait = self._wait(piece, 0.0)
         with self._lock:
-            self._offered += piece.nbytes
-            if self._offered > self._most // SLACK or self._used + piece.nbytes > self._most:
-                self._look(piece.nbytes)
-            if piece.nbytes > self._most or self._wait(piece, 0.0) >= self._limit:
+            if self._used + piece.nbytes > self._most or wait >= self._limit:
                 return False
             self._used += piece.nbytes
+            self._admitted += piece.nbytes
             self._being_saved += piece.nbytes
             return True
 
+    def _look_if_due(self, needed: int) -> None:
+        """Look at the shelf before the first piece, and when much was offered or there is no room.
+
+        One thread does; after the first time, the others do not wait for it.
+        """
+        with self._lock:
+            self._offered += needed
+            is_first = self._most == 0
+        if self._is_due(needed) and self._looking.acquire(blocking=is_first):
+            try:
+                if self._is_due(needed):
+                    self._look(needed)
+            finally:
+                self._looking.release()
+
+    def _is_due(self, needed: int) -> bool:
+        return self._offered > self._most // SLACK or self._used + needed > self._most
+
     def _look(self, needed: int) -> None:
         """Count the shelf's pieces, those of other processes too, and remove what is in excess."""
+        with self._lock:
+            before = self._admitted - self._being_saved
         entries = self._shelf.entries()
-        self._offered, self._limit = 0, inf
-        self._used = self._being_saved + sum(entry.piece.nbytes for entry in entries)
-        self._most = self._size or (self._used + self._shelf.free()) * 4 // 5
-        if self._used + needed <= self._most:
-            return
-        self._name_expected()
-        now = self._clock()
-        excess = self._used + needed - self._most + self._most // SLACK
-        chosen, self._limit = to_remove(
-            entries, lambda entry: self._wait(entry.piece, now - entry.used_at), excess
-        )
+        found = sum(entry.piece.nbytes for entry in entries)
+        with self._lock:
+            # What was saved meanwhile may be counted twice, but never left out.
+            self._used = found + self._admitted - before
+            self._most = self._size or (found + self._shelf.free()) * 4 // 5
+            self._offered, excess = 0, self._used + needed - self._most
+        chosen, limit = self._in_excess(entries, excess)
         for piece in chosen:
             self._shelf.remove(piece)
-            self._used -= piece.nbytes
+        with self._lock:
+            self._used -= sum(piece.nbytes for piece in chosen)
+            self._limit = limit
+
+    def _in_excess(self, entries: Sequence[Entry], excess: int) -> tuple[list[Piece], float]:
+        """Choose what to remove, a bit more than is in excess, so that it lasts for a while."""
+        if excess <= 0:
+            return [], inf
+        self._name_expected()
+        now = self._clock()
+        return to_remove(
+            entries,
+            lambda entry: self._wait(entry.piece, now - entry.used_at),
+            excess + self._most // SLACK,
+        )
 
     def _wait(self, piece: Piece, idle: float) -> float:
         """Return the seconds until a piece is needed.
@@ -234,7 +267,7 @@ class RangeCache:
 
     def _name_expected(self) -> None:
         """Name the objects that are expected, once: the pieces of an earlier run are theirs."""
-        for info in self._expected:
+        objects, self._unnamed = self._unnamed, ()
+        for info in objects:
             if info.etag is not None:
                 self.key_of(info.url, info.etag, info.size)
-        self._expected = []
