@@ -298,8 +298,7 @@ class RecordOrder:
                 del known[min(known)]
             order, before = self._sequence(epoch)
             unit = np.searchsorted(self._units, self._before[:-1], "right") - 1
-            begins = np.empty(len(order), np.int64)
-            begins[order] = before[:-1]
+            begins = before[:-1][np.argsort(order)]
             records = begins[unit] + self._before[:-1] - self._units[unit]
             known[epoch] = records * self.lanes / self.records % 1
         return known[epoch]

@@ -77,7 +77,8 @@ class RangeCache:
     Args:
         shelf: Holds the pieces.
         size: The most bytes; ``None``: four fifths of what the shelf's pieces take and could take.
-            Processes that share a folder exceed it by a sixteenth each at most, for a moment.
+            Each further process that shares a folder exceeds it by at most a sixteenth and what its
+            threads are writing, for a moment.
         endpoint: The store's endpoint, if it is not the usual one of its scheme.
         clock: Returns seconds since 1970.
     """

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import ObjectChanged, StoreUnavailable
@@ -207,3 +208,13 @@ async def test_a_cancelled_read_leaves_no_thread_that_reads_its_view(backend: Ba
         view[:] = bytes(len(view))
         data, _ = await read(made.store, made.url("large"), 0, len(LARGE), step=len(LARGE))
         assert data == LARGE
+
+
+@asynchronous
+async def test_the_loop_is_never_blocked(backend: Backend) -> None:
+    async with backend() as made:
+        made.put("large", LARGE)
+        with blockbuster_ctx("streamrec.stores.cache"):
+            for start in (0, 1000):
+                data, _ = await read(made.store, made.url("large"), start, len(LARGE))
+                assert data == LARGE[start:]

@@ -9,9 +9,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +20,8 @@ import streamrec as sr
 from streamrec.devstore import DevStore
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.stores.cache.folder import Folder
-from streamrec.stores.cache.pieces import key_of
+from streamrec.stores.cache.pieces import PIECE, key_of
+from streamrec.stores.cache.range_cache import SLACK, THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,14 +66,19 @@ def settings_of(store: DevStore, cache: Any) -> dict[str, Any]:
     }
 
 
-def kill_after(batches: int, settings: dict[str, Any]) -> None:
-    """Kill a reader as soon as it has said that it has taken so many batches."""
+@contextmanager
+def reader(settings: dict[str, Any]) -> Iterator[IO[str]]:
+    """Start a reader, whose lines tell of its batches; kill it at the end."""
     command = [sys.executable, "-m", "tests.stores.cache.endless_stream", json.dumps(settings)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        for _ in range(batches):
-            assert reader.stdout.readline(), "the reader has failed"
-        reader.kill()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout
+        process.kill()
+
+
+def wait_for(batches: int, lines: IO[str]) -> None:
+    for _ in range(batches):
+        assert lines.readline(), "the reader has failed"
 
 
 def check(folder: Path, contents: dict[str, bytes]) -> int:
@@ -85,19 +92,39 @@ def check(folder: Path, contents: dict[str, bytes]) -> int:
     return checked
 
 
+@pytest.fixture
+def contents(store: DevStore, objects: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the objects by their keys in the cache."""
+    keys = (
+        key_of(f"s3://{name}", store.put(name, objects[name]), store.endpoint) for name in objects
+    )
+    return dict(zip(keys, objects.values(), strict=True))
+
+
 def test_a_killed_reader_leaves_no_wrong_byte(
-    store: DevStore, objects: dict[str, bytes], tmp_path: Path
+    store: DevStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     random, folder = Random(SEED), tmp_path / "cache"
     settings = settings_of(store, {"folder": str(folder), "size": SIZE})
-    contents = {}
-    for name, data in objects.items():
-        etag = store.put(name, data)
-        contents[key_of(f"s3://{name}", etag, store.endpoint)] = data
     for kill in range(KILLS):
-        kill_after(random.randint(1, MOST_BATCHES), settings)
+        with reader(settings) as lines:
+            wait_for(random.randint(1, MOST_BATCHES), lines)
         checked = check(folder, contents)
         assert 0 < checked <= SIZE, f"kill {kill}, seed {SEED}"
     with sr.open(**settings_of(store, None)) as plain, sr.open(**settings) as cached:
         for expected, found in zip(plain, cached, strict=True):
             assert found.records.to_list() == expected.records.to_list()
+
+
+def test_readers_share_a_folder_and_its_size(
+    store: DevStore, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    settings = settings_of(store, {"folder": str(tmp_path), "size": SIZE})
+    with ExitStack() as readers:
+        lines = [readers.enter_context(reader({**settings, "seed": seed})) for seed in range(3)]
+        for _ in range(30):
+            for each in lines:
+                wait_for(5, each)
+            others = len(lines) - 1
+            assert check(tmp_path, contents) <= SIZE + others * (SIZE // SLACK + THREADS * PIECE)
+    check(tmp_path, contents)
