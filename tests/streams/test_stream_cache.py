@@ -81,9 +81,9 @@ def test_a_second_epoch_makes_no_request(
     assert counts["cache_bytes"] == counts["bytes_read"]
 
 
-@pytest.mark.parametrize("engine", ["thread", "process"])
+@pytest.mark.parametrize("engine", ["thread", "process", None])
 def test_another_stream_asks_for_the_listing_alone(
-    store: DevStore, folder: Path, engine: str
+    store: DevStore, folder: Path, engine: str | None
 ) -> None:
     with remote(store, folder, engine=engine) as stream:
         first = epoch(stream)

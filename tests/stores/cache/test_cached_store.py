@@ -11,6 +11,7 @@ from blockbuster import blockbuster_ctx
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import ObjectChanged, StoreUnavailable
+from streamrec.stores.base import BytesBody, ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.pieces import PIECE
@@ -208,6 +209,48 @@ async def test_a_cancelled_read_leaves_no_thread_that_reads_its_view(backend: Ba
         view[:] = bytes(len(view))
         data, _ = await read(made.store, made.url("large"), 0, len(LARGE), step=len(LARGE))
         assert data == LARGE
+
+
+class Named:
+    """A store of one object, with a given ETag."""
+
+    def __init__(self, etag: str | None) -> None:
+        self.etag = etag
+        self.asked = 0
+
+    @asynccontextmanager
+    async def open_range(
+        self, url: str, start: int, stop: int, *, etag: str | None = None
+    ) -> AsyncIterator[BytesBody]:
+        self.asked += 1
+        yield BytesBody(ObjectInfo(url, len(LARGE), self.etag), LARGE[start:stop])
+
+    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+        yield ObjectInfo(prefix)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("etag", "pinned", "asked"),
+    [
+        ('"a"', None, 1),
+        ('"a"', '"a"', 1),
+        ('W/"a"', None, 3),
+        ('W/"a"', '"a"', 3),  # a proxy compresses, say: these are not the bytes of that version
+        (None, None, 3),
+    ],
+)
+@asynchronous
+async def test_weak_versions_are_not_kept(etag: str | None, pinned: str | None, asked: int) -> None:
+    named, cache = Named(etag), RangeCache(ProcessMemory(SIZE), SIZE)
+    store = CachedStore(named, cache)
+    for _ in range(3):
+        data, _ = await read(store, "https://host/x", 5, 5000, etag=pinned)
+        assert data == LARGE[5:5000]
+    assert named.asked == asked
+    cache.close()
 
 
 @asynchronous
