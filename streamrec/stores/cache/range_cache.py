@@ -170,7 +170,7 @@ class RangeCache:
                 self._save(piece, data, facts)
         except FileNotFoundError:
             return  # somebody has removed the folder at this moment
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._give_up(error)
             return
         for one in near:
@@ -184,7 +184,7 @@ class RangeCache:
             with self._lock:
                 self._being_saved -= piece.nbytes
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: OSError | MemoryError) -> None:
         with self._lock:
             told, self._writes = not self._writes, False
         if not told:
@@ -192,7 +192,7 @@ class RangeCache:
                 "the cache keeps nothing more, since %r cannot be written (%s); the stream goes on "
                 "without it: make room there, or set cache to another folder",
                 self._shelf,
-                error.strerror or error,
+                getattr(error, "strerror", None) or type(error).__name__,
             )
 
     def _admits(self, piece: Piece) -> bool:

@@ -99,18 +99,31 @@ def test_a_part_of_a_piece_is_read() -> None:
     assert not cache.load(Piece("k", 20, 30), 24, view)
 
 
-class FullDisk(ProcessMemory):
+class Full(ProcessMemory):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(0)
+        self._error = error
+
     def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise self._error
 
 
-def test_a_full_disk_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    cache = RangeCache(FullDisk(0), 10_000)
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_full_disk_is_told_once(
+    caplog: pytest.LogCaptureFixture, error: Exception, says: str
+) -> None:
+    cache = RangeCache(Full(error), 10_000)
     with caplog.at_level(logging.WARNING):
         for number in range(5):
             keep(cache, piece(number))
     (record,) = caplog.records
-    assert "No space left on device" in record.getMessage()
+    assert says in record.getMessage()
 
 
 # -- Belady's choice against the least recently used -----------------------------------------------
