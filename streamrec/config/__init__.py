@@ -4,6 +4,7 @@ Settings are plain values (JSON-able), so that they can be sent to the engine pr
 TOML and compared. Anything wrong raises :class:`~streamrec.errors.ConfigError`.
 """
 
+from streamrec.config.cache import MEMORY, CacheSettings, default_folder
 from streamrec.config.daemon import DaemonSettings, load_daemon
 from streamrec.config.dataset import (
     DEFAULT_LANES,
@@ -24,9 +25,11 @@ from streamrec.config.validation import Settings, byte_size, validate
 __all__ = [
     "DEFAULT_LANES",
     "FEWEST_OPEN_SHARDS",
+    "MEMORY",
     "MIB",
     "MOST_OPEN_SHARDS",
     "WINDOW_A_SHARD",
+    "CacheSettings",
     "Compression",
     "DaemonSettings",
     "DatasetSettings",
@@ -36,6 +39,7 @@ __all__ = [
     "StreamSettings",
     "byte_size",
     "compression_name",
+    "default_folder",
     "ends",
     "load_daemon",
     "validate",

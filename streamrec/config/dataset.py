@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
 )
 
+from streamrec.config.cache import Cache
 from streamrec.config.mixing import Schedule, check_ends, check_schedule
 from streamrec.config.pack import Pack
 from streamrec.config.validation import Settings
@@ -126,6 +127,9 @@ class DatasetSettings(Settings):
     """The most batches that wait for the consumer; auto: as many as the budget's reserve holds."""
     stall_timeout: PositiveFloat = 300.0
     """Seconds without a byte from the store before the stall is raised as an error."""
+    cache: Cache = None
+    """The cache of ranges of remote stores: a size, a folder, ``"memory"``, or both in a mapping.
+    """
     storage_options: Annotated[dict[str, Any], AfterValidator(Hidden)] | None = None
     """fsspec's options, for the filesystem of the source's scheme."""
 

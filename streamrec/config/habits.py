@@ -12,7 +12,7 @@ HABITS = {
     "batch": "it is batch_size",
     "block_length": _ORDER,
     "buffer_size": _WINDOW,
-    "cache_limit": "nothing is kept on the disk; leave it out",
+    "cache_limit": "it is cache, a size or a folder",
     "collate_fn": "it is transform, a function from a batch to its columns",
     "compression_type": "it is compression",
     "cycle_length": _ORDER,

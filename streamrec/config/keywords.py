@@ -56,6 +56,7 @@ class StreamKeywords(TypedDict, total=False):
     max_concurrency: int | Literal["auto"]
     prefetch: int | Literal["auto"]
     stall_timeout: float
+    cache: Bytes | PathLike[str] | Mapping[str, Any] | None
     storage_options: Mapping[str, Any] | None
     rank: int | Literal["auto"]
     world_size: int | Literal["auto"]

@@ -11,7 +11,7 @@ from streamrec.config import MIB
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
 
-__all__ = ["automatic_budget", "memory_budget", "record_limit"]
+__all__ = ["automatic_budget", "memory_budget", "memory_share", "record_limit"]
 
 
 def memory_budget(settings: DatasetSettings) -> int:
@@ -34,7 +34,12 @@ def automatic_budget() -> int:
 
     The ranks on this machine are those of ``LOCAL_WORLD_SIZE``, which torchrun and others set.
     """
-    return max(64 * MIB, min(1024 * MIB, _memory_limit() // (4 * _local_ranks())))
+    return max(64 * MIB, min(1024 * MIB, memory_share()))
+
+
+def memory_share() -> int:
+    """Return, in bytes, a quarter of the memory limit / local ranks."""
+    return _memory_limit() // (4 * _local_ranks())
 
 
 def _local_ranks() -> int:

@@ -289,6 +289,7 @@ def _fetcher(
         concurrency=Concurrency(max(START, len(feeds)), most),
         stall_timeout=settings.stall_timeout,
         random=Random(),
+        next_use=plan.next_use,
     )
 
 

@@ -25,6 +25,7 @@ from streamrec.plan.fingerprint import (
     names_digest,
 )
 from streamrec.plan.mixture import component_seed, draws_of, text_of
+from streamrec.plan.next_use import NextUse
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.plan.ranges import MemoryPlan
@@ -92,6 +93,15 @@ class Dataset:
         if index is not None:
             self._add_facts_of_the_index(index)
 
+    def _next_use(self) -> NextUse | None:
+        """Let the cache know what a run reads; a mix's components have epochs of their own."""
+        if self.settings.cache is None or self._draws is not None:
+            return None
+        assert self._stores.cache is not None
+        forecast = NextUse(self._order, self.shards)
+        self._stores.cache.expect(forecast, self.objects)
+        return forecast
+
     def _make_orders(self) -> tuple[ShardOrder | RecordOrder, ...]:
         """Make an order for each component of a mix or each open shard of a lane; else one."""
         settings = self.settings
@@ -153,6 +163,7 @@ class Dataset:
             settings.storage_options,
             stall_timeout=settings.stall_timeout,
             connections=min(lanes, config.DEFAULT_LANES),
+            cache=settings.cache,
         )
         try:
             if objects is None:
@@ -243,6 +254,7 @@ class Dataset:
             self._windows(),
             self._draws,
             self._components,
+            self._next_use(),
         )
         plan.check()
         shards = Shards(self.shards, dict(self._sizes), dict(self._etags), self._encodings.copy())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamrec.config import DatasetSettings
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.mixture import Draws
+    from streamrec.plan.next_use import NextUse
     from streamrec.plan.order import Extent
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.record_order import ChunkWindows, Order
@@ -54,6 +55,8 @@ class RunPlan:
     """The draws of a mix; ``None``: nothing is mixed."""
     components: Components | None = None
     """The components of a mix; ``None``: nothing is mixed."""
+    next_use: NextUse | None = None
+    """The forecast to tell which ranges are read; ``None``: there is no cache."""
 
     @cached_property
     def by_record(self) -> RecordRun | None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamrec.config import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDOW_A_SHARD
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -87,6 +88,9 @@ class ShardOrder:
     _permutations: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _places: dict[int, npt.NDArray[np.int64]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
         """Divide each lane into its open shards; return their orders, which share a cache."""
@@ -94,6 +98,10 @@ class ShardOrder:
             replace(self, open_shards=open_shards, open_shard=open_shard)
             for open_shard in range(open_shards)
         )
+
+    def apart(self) -> ShardOrder:
+        """Return the same order without the shared cache, for another thread."""
+        return replace(self, _permutations={}, _places={})
 
     def extent(self, lane: int, number: int) -> Extent:
         """Return the lane's extent of that number."""
@@ -111,10 +119,36 @@ class ShardOrder:
         begin = lane + self.open_shard * self.lanes
         return max(0, -((begin - epoch * self.shards) // (self.lanes * self.open_shards)))
 
+    def times(self, epoch: int, shard: int, offset: int, size: int | None) -> Iterator[float]:
+        """Yield when epochs read a byte, counted in epochs, if all lanes are equally fast.
+
+        Args:
+            epoch: The first epoch to tell of.
+            shard: The number of the shard.
+            offset: The byte.
+            size: Bytes of the shard, if known.
+        """
+        width = self.lanes * self.open_shards
+        done = min(1.0, offset / size) if size else 0.5
+        for number in count(epoch):
+            element = number * self.shards + self._place(number, shard - self.first_shard)
+            yield (element // width + done) * width / self.shards
+
     def reach(self, lane: int) -> int:  # noqa: ARG002 - by shard, all lanes reach as far
         """Return the number of different shards in the whole, endless lane."""
         step = self.lanes * self.open_shards
         return self.shards if self.shuffle else self.shards // math.gcd(self.shards, step)
+
+    def _place(self, epoch: int, shard: int) -> int:
+        """Return the shard's place in the epoch."""
+        if not self.shuffle:
+            return shard
+        known = self._places
+        if epoch not in known:
+            while len(known) > 2:
+                del known[min(known)]
+            known[epoch] = np.argsort(self._permutation(epoch))
+        return known[epoch].item(shard)
 
     def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
         known = self._permutations

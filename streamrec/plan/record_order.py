@@ -10,7 +10,9 @@ epoch's sequence.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -80,6 +82,7 @@ class RecordOrder:
     _units: Numbers = field(init=False, repr=False)
     """The first record of each unit of the permutation, and the number of all records."""
     _epochs: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, repr=False)
+    _times: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Count the records before each chunk and each unit."""
@@ -107,6 +110,10 @@ class RecordOrder:
     def largest(self) -> int:
         """Bytes of the largest chunk; 0 if there is none."""
         return int((self.table.end - self.table.begin).max(initial=0))
+
+    def apart(self) -> RecordOrder:
+        """Return the same order with a cache of its own, for another thread."""
+        return replace(self, _epochs={}, _times={})
 
     # -- how many records lanes have ---------------------------------------------------------------
 
@@ -144,6 +151,13 @@ class RecordOrder:
     def reach(self, lane: int) -> int:  # noqa: ARG002 - all lanes count alike
         """Return the number of extents after which the lane may meet the same ones again."""
         return self.stride
+
+    def times(self, epoch: int, shard: int, offset: int, size: int | None) -> Iterator[float]:  # noqa: ARG002 - by shard the size is needed
+        """Yield when epochs read a byte; see :meth:`ShardOrder.times`."""
+        first, last = self._shard_chunks.item(shard), self._shard_chunks.item(shard + 1)
+        inside = int(np.searchsorted(self.table.begin[first:last], offset, "right"))
+        chunk = min(max(first, first + inside - 1), len(self.table.shard) - 1)
+        return (number + self._times_of(number).item(chunk) for number in count(epoch))
 
     def check(self, lanes: Sequence[int], coordinates: Structured) -> None:
         """Check that the coordinates of lanes lie inside of the extents that they name.
@@ -213,6 +227,12 @@ class RecordOrder:
         first, last = np.searchsorted(before, low, "right"), np.searchsorted(before, high, "left")
         return np.diff(before[first:last], prepend=low, append=high)
 
+    @cached_property
+    def _shard_chunks(self) -> Numbers:
+        """The number of the first chunk of each shard, and of all chunks."""
+        shards = int(self.table.shard.max(initial=-1)) + 2
+        return np.searchsorted(self.table.shard, np.arange(shards)).astype(np.int64)
+
     def _chunk(self, record: int) -> int:
         return int(np.searchsorted(self._before, record, "right")) - 1
 
@@ -267,6 +287,20 @@ class RecordOrder:
                 order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch))
             records = np.diff(self._units)[order]
             known[epoch] = order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
+        return known[epoch]
+
+    def _times_of(self, epoch: int) -> npt.NDArray[np.float64]:
+        """Return when the epoch reads each chunk's beginning: from 0 to below 1."""
+        epoch = epoch if self.shuffle else 0
+        known = self._times
+        if epoch not in known:
+            while len(known) >= KEPT:
+                del known[min(known)]
+            order, before = self._sequence(epoch)
+            unit = np.searchsorted(self._units, self._before[:-1], "right") - 1
+            begins = before[:-1][np.argsort(order)]
+            records = begins[unit] + self._before[:-1] - self._units[unit]
+            known[epoch] = records * self.lanes / self.records % 1
         return known[epoch]
 
     # -- where a rank stands -----------------------------------------------------------------------

@@ -12,6 +12,8 @@ from streamrec.flow.silence import Silence
 from streamrec.formats.shards.index import SUFFIX
 from streamrec.masking import masked
 from streamrec.stores.base import ObjectInfo
+from streamrec.stores.cache.cached_store import CachedStore
+from streamrec.stores.cache.opening import open_cache
 from streamrec.stores.source_text import (
     expand,
     fixed_prefix,
@@ -23,6 +25,8 @@ from streamrec.stores.source_text import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from streamrec.config import CacheSettings
 
 from streamrec.stores.base import Store
 
@@ -51,6 +55,7 @@ class Stores:
             them.
         stall_timeout: Seconds for which a listing may bring nothing.
         connections: Number of connections that are needed as soon as the names are known.
+        cache: The cache of ranges; local files and memory have none.
     """
 
     def __init__(
@@ -59,11 +64,13 @@ class Stores:
         *,
         stall_timeout: float = math.inf,
         connections: int = 0,
+        cache: CacheSettings | None = None,
     ) -> None:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
         self._connections = connections
         self._stores: dict[str, Store] = {}
+        self.cache = None if cache is None else open_cache(cache, self._options)
 
     def __repr__(self) -> str:
         return f"<Stores {', '.join(sorted(self._stores)) or 'none open'}>"
@@ -76,7 +83,10 @@ class Stores:
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
-            self._stores[scheme] = _make(scheme, self._options, self._connections)
+            store = _make(scheme, self._options, self._connections)
+            if self.cache is not None and scheme not in LOCAL_SCHEMES:
+                store = CachedStore(store, self.cache)
+            self._stores[scheme] = store
         return self._stores[scheme]
 
     def are_local(self, urls: Iterable[str]) -> bool:
@@ -111,6 +121,8 @@ class Stores:
         while self._stores:
             _, store = self._stores.popitem()
             await store.aclose()
+        if self.cache is not None:
+            self.cache.close()
 
     async def _match(self, glob: str) -> list[ObjectInfo]:
         place = split_chain(glob)

@@ -38,6 +38,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "max_concurrency": "auto",
         "prefetch": "auto",
         "stall_timeout": 300.0,
+        "cache": None,
         "storage_options": None,
         "rank": "auto",
         "world_size": "auto",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streamrec.pipeline.fetch.demand import Consumer, Demand
     from streamrec.pipeline.fetch.range_queue import RangeQueue, Shards
     from streamrec.plan.concurrency import Concurrency
+    from streamrec.plan.next_use import NextUse
     from streamrec.plan.ranges import MemoryPlan, RangeRequest, Room
     from streamrec.values.columns import ByteArray
 
@@ -32,6 +33,7 @@ COUNTERS = (
     *("requests", "retries", "throttled", "cut"),
     *("hedges", "hedges_won", "hedges_lost"),
     *("bytes_read", "bytes_used"),
+    *("cache_hits", "cache_bytes"),
 )
 """The names of the counters since the start."""
 
@@ -54,6 +56,7 @@ class Fetcher:
         concurrency: Decides how many requests are in flight.
         stall_timeout: Seconds for which one range may fail or make no progress.
         random: The source of the retries' jitter.
+        next_use: The forecast to tell which ranges are read; ``None``: nobody asks it.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Fetcher:
         concurrency: Concurrency,
         stall_timeout: float,
         random: Random,
+        next_use: NextUse | None = None,
     ) -> None:
         self._lanes = lanes
         self.feeds = feeds
@@ -75,6 +79,7 @@ class Fetcher:
         self.concurrency = concurrency
         self._reserved = 0
         self._plan = plan
+        self._shards, self._next_use = shards, next_use
         self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
         self._in_flight = 0
         self._loop = asyncio.get_running_loop()
@@ -244,6 +249,8 @@ class Fetcher:
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
+        if self._next_use is not None:
+            self._next_use.reached(lane, request, self._shards.sizes.get(read.shard))
         self._in_flight += 1
         self._lane_changed(lane)
         group.create_task(self._read(lane, read))

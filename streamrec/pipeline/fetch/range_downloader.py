@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,13 +18,14 @@ from streamrec.flow.silence import Silence
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
 from streamrec.plan.ranges import RangeRequest
+from streamrec.stores.cache.cached_store import CachedBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from random import Random
 
     from streamrec.pipeline.fetch.range_queue import Shards
-    from streamrec.stores.base import Store
+    from streamrec.stores.base import RangeBody, Store
     from streamrec.values.columns import ByteArray
 
 __all__ = ["OpensStores", "RangeDownloader"]
@@ -243,15 +245,11 @@ class RangeDownloader:
 
     async def _receive(self, read: RangeRead, silence: Silence, moved: Callable[[], None]) -> None:
         """Make one request for the rest of the range."""
-        self.counts["requests"] += 1
         read.heard_at = self._loop.time()
         request, shards, shard = read.request, self.shards, read.shard
         url = shards.urls[shard]
         begin = request.start + read.filled
-        opened = self.stores.store_for(url).open_range(
-            url, begin, request.stop, etag=shards.etags.get(shard)
-        )
-        async with opened as body:
+        async with self._opened(url, begin, request.stop, shards.etags.get(shard)) as body:
             shards.learn(shard, body.info)
             moved()  # other ranges of the shard may have waited for its size
             expected = max(0, min(request.stop, shards.sizes[shard]) - request.start)
@@ -269,6 +267,21 @@ class RangeDownloader:
             await body.fill(read.memory.data[read.filled : expected], received)
             if read.filled < expected:
                 raise StoreUnavailable("the response ended early", url=url)
+
+    @asynccontextmanager
+    async def _opened(
+        self, url: str, start: int, stop: int, etag: str | None
+    ) -> AsyncIterator[RangeBody]:
+        """Open a range, and count what it takes: a cache may have some of it, or all."""
+        body: RangeBody | None = None
+        try:
+            async with self.stores.store_for(url).open_range(url, start, stop, etag=etag) as body:
+                self.counts["requests"] += not isinstance(body, CachedBody)
+                yield body
+        finally:
+            self.counts["requests"] += body is None
+            if isinstance(body, CachedBody):
+                body.count(self.counts)
 
     def _patience(self) -> float:
         if self.counts["bytes_read"]:

@@ -1,0 +1,66 @@
+"""The settings of the cache of ranges: its folder and its size."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize
+
+from streamrec.config.validation import Settings
+
+__all__ = ["MEMORY", "Cache", "CacheSettings", "default_folder"]
+
+MEMORY = "memory"
+"""The folder's name that stands for the memory of the process."""
+LEAST = 16 << 20
+"""Bytes of the smallest cache: a few ranges."""
+
+_SIZE = re.compile(r"(?i)\s*[\d.]+\s*(?:[kmgtpe]?i?b?)?\s*")
+
+
+def _folder(folder: object) -> object:
+    return str(folder) if isinstance(folder, os.PathLike) else folder
+
+
+def _large_enough(size: ByteSize | None) -> ByteSize | None:
+    if size is not None and size < LEAST:
+        raise ValueError("has less than the 16 MiB that a few ranges need; give more")
+    return size
+
+
+class CacheSettings(Settings):
+    """The settings of the cache of ranges."""
+
+    folder: Annotated[str | None, BeforeValidator(_folder)] = None
+    """The folder, or ``"memory"``; ``None``: one in the user's cache directory."""
+    size: Annotated[ByteSize | None, AfterValidator(_large_enough)] = None
+    """The most bytes; ``None``: four fifths of what the disk has free for it, or, in memory, a
+    quarter of the machine's."""
+
+
+def default_folder() -> Path:
+    """Return the folder in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(named) if named.startswith("/") else Path.home() / ".cache"
+    return base / "streamrec" / "ranges"
+
+
+def _in_full(cache: object) -> Any:
+    """Return the mapping that a size, a folder or ``"memory"`` stands for."""
+    if cache is False or cache == "":
+        return None
+    if cache is True:
+        raise ValueError('is True; give a size such as "4GiB", a folder, or "memory"')
+    if isinstance(cache, int | float) or (isinstance(cache, str) and _SIZE.fullmatch(cache)):
+        return {"size": cache}
+    if isinstance(cache, Mapping) and (unknown := sorted(cache.keys() - {"folder", "size"})):
+        raise ValueError(f"has no {unknown[0]!r}; give it folder, size or both")
+    return {"folder": cache} if isinstance(cache, str | os.PathLike) else cache
+
+
+Cache = Annotated[CacheSettings | None, BeforeValidator(_in_full)]
+"""A setting that is a size, a folder, ``"memory"``, a mapping of both, or ``None``."""

@@ -1,0 +1,96 @@
+"""The pieces of objects that a cache keeps: their names, and which of them make up a range.
+
+A range is cut at multiples of :data:`PIECE`. So the next epoch, whose ranges begin and end at other
+bytes, still finds what this one left, whatever the sizes of both were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from streamrec.stores.base import bare_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "LONGEST_ENCODING",
+    "PIECE",
+    "Facts",
+    "Piece",
+    "end_of_gap",
+    "is_strong",
+    "key_of",
+    "piece_at",
+]
+
+PIECE = 2 << 20
+"""Bytes of the largest piece. It is read and checked as a whole, even for a part of it."""
+
+LONGEST_ENCODING = 24
+"""The characters of the longest Content-Encoding of objects that are cached."""
+
+_SIGNATURE = re.compile(r"(?i)x-(?:amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires")
+"""The parameters of signed URLs, which differ from one signing to the next."""
+
+
+class Piece(NamedTuple):
+    """Bytes ``[begin, end)`` of one version of an object."""
+
+    key: str
+    """The version's :func:`key_of`."""
+    begin: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return self.end - self.begin
+
+
+class Facts(NamedTuple):
+    """The facts about an object that every piece of it carries."""
+
+    size: int
+    """Bytes of the whole object."""
+    encoding: str
+    """Its Content-Encoding; empty if it has none."""
+
+
+def key_of(url: str, etag: str, endpoint: str = "") -> str:
+    """Return the digest that names a version of an object: 32 hexadecimal digits.
+
+    Args:
+        url: The object's URL. Its user and its signature are left out.
+        etag: The version; a strong ETag, or a generation.
+        endpoint: The store's endpoint: equal names of another one are other objects.
+    """
+    text = "\n".join([_unsigned(url), etag.strip().strip('"'), endpoint])
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _unsigned(url: str) -> str:
+    bare = bare_url(url)
+    if not bare.endswith("?..."):
+        return bare
+    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    return bare + urlencode([pair for pair in pairs if not _SIGNATURE.fullmatch(pair[0])])
+
+
+def is_strong(etag: str) -> bool:
+    """Return whether equal versions mean equal bytes, which weak ETags do not promise."""
+    return bool(etag) and not etag.startswith("W/")
+
+
+def piece_at(pieces: Sequence[Piece], at: int) -> Piece | None:
+    """Return the piece that has the byte ``at`` and the most bytes behind it, if any has."""
+    found = [piece for piece in pieces if piece.begin <= at < piece.end]
+    return max(found, key=lambda piece: piece.end, default=None)
+
+
+def end_of_gap(pieces: Sequence[Piece], at: int, stop: int) -> int:
+    """Return where the first piece behind ``at`` begins, or ``stop`` if none does before that."""
+    return min((piece.begin for piece in pieces if at < piece.begin < stop), default=stop)

@@ -1,0 +1,274 @@
+"""The cache of ranges: which pieces are kept, within its size, and which of them go first."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrec.stores.cache.pieces import Facts, Piece, key_of, piece_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from streamrec.plan.next_use import NextUse
+    from streamrec.stores.base import ObjectInfo
+    from streamrec.stores.cache.shelf import Entry, Shelf
+
+__all__ = ["Found", "RangeCache", "to_remove"]
+
+_log = logging.getLogger(__name__)
+
+THREADS = 4
+"""The number of threads that read and write pieces."""
+SLACK = 16
+"""The part of the size (a sixteenth) that is offered to the cache between two looks at the shelf,
+and that is made free at a time. A look takes milliseconds for a thousand pieces."""
+
+
+class Found(NamedTuple):
+    """The pieces of a range that are cached."""
+
+    pieces: list[Piece]
+    facts: Facts | None
+    """The object's facts, if the range's first byte is cached."""
+
+
+class _Named(NamedTuple):
+    url: str
+    size: int | None
+
+
+def to_remove(
+    entries: Iterable[Entry], wait: Callable[[Entry], float], excess: int
+) -> tuple[list[Piece], float]:
+    """Choose the pieces to remove: those that are needed last (Belady's choice).
+
+    Args:
+        entries: All pieces.
+        wait: Returns the seconds until a piece is needed.
+        excess: The bytes to make free.
+
+    Returns:
+        The pieces, and the shortest of their waits: a new piece with a longer one is not worth
+        keeping. It is infinite if none has to go.
+    """
+    chosen: list[Piece] = []
+    limit = inf
+    ordered = sorted(((wait(entry), entry.piece) for entry in entries), reverse=True)
+    for seconds, piece in ordered:
+        if excess <= 0:
+            break
+        chosen.append(piece)
+        excess -= piece.nbytes
+        limit = seconds
+    return chosen, limit
+
+
+class RangeCache:
+    """A cache of ranges as they came from a store.
+
+    Its methods that block are for its own threads. What goes wrong with the shelf is logged once
+    and costs no more than the cache: bytes then come from the store.
+
+    Args:
+        shelf: Holds the pieces.
+        size: The most bytes; ``None``: four fifths of what the shelf's pieces take and could take.
+            Each further process that shares a folder exceeds it by at most a sixteenth and what its
+            threads are writing, for a moment.
+        endpoint: The store's endpoint, if it is not the usual one of its scheme.
+        clock: Returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        size: int | None,
+        *,
+        endpoint: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.threads = ThreadPoolExecutor(THREADS, "streamrec-cache")
+        self._shelf = shelf
+        self._size = size
+        self._endpoint = endpoint
+        self._clock = clock
+        self._forecast: NextUse | None = None
+        self._expected: Sequence[ObjectInfo] = ()
+        self._unnamed: Sequence[ObjectInfo] = ()
+        self._named: dict[str, _Named] = {}
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._used = self._admitted = self._being_saved = self._most = 0
+        self._offered = 0
+        self._limit = inf
+        self._writes = True
+
+    def __repr__(self) -> str:
+        return f"<RangeCache of {self._size} bytes in {self._shelf!r}>"
+
+    def expect(self, forecast: NextUse, objects: Sequence[ObjectInfo]) -> None:
+        """Let a forecast say which pieces are needed last; without one the least recently used go.
+
+        Args:
+            forecast: Knows the objects' URLs.
+            objects: The objects, with their versions where these are known.
+        """
+        self._forecast = forecast
+        if objects is not self._expected:
+            self._expected = self._unnamed = objects
+
+    def close(self) -> None:
+        """End the threads."""
+        self.threads.shutdown(wait=False)
+
+    def key_of(self, url: str, etag: str, size: int | None = None) -> str:
+        """Return the key of an object's version, and remember the object's name for it."""
+        key = key_of(url, etag, self._endpoint)
+        if size is not None or key not in self._named:
+            self._named[key] = _Named(url, size)
+        return key
+
+    # -- in threads --------------------------------------------------------------------------------
+
+    def find(self, key: str, start: int, stop: int) -> Found:
+        """Return what is cached of bytes ``[start, stop)`` of an object."""
+        pieces = list(self._shelf.pieces(key, start, stop))
+        while (first := piece_at(pieces, start)) is not None:
+            if (facts := self._shelf.facts(first)) is not None:
+                return Found(pieces, facts)
+            pieces.remove(first)
+        return Found(pieces, None)
+
+    def load(self, piece: Piece, at: int, view: memoryview) -> bool:
+        """Read the bytes of a piece from byte ``at`` of its object on, as many as the view takes.
+
+        Returns:
+            ``False`` if the piece is gone or damaged; the view's bytes are then undefined.
+        """
+        if at == piece.begin and len(view) == piece.nbytes:
+            return self._shelf.load(piece, view)
+        whole = memoryview(bytearray(piece.nbytes))
+        loaded = self._shelf.load(piece, whole)
+        view[:] = whole[at - piece.begin : at - piece.begin + len(view)]
+        return loaded
+
+    def keep(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+        """Keep a piece, if it is worth its room; remove others that it holds or that are in excess.
+
+        Raises nothing: a shelf that cannot be written is left alone from then on.
+        """
+        if not self._writes:
+            return
+        near = self._shelf.pieces(piece.key, piece.begin, piece.end)
+        if any(one.begin <= piece.begin and piece.end <= one.end for one in near):
+            return
+        try:
+            if self._admits(piece):
+                self._save(piece, data, facts)
+        except FileNotFoundError:
+            return  # somebody has removed the folder at this moment
+        except (OSError, MemoryError) as error:
+            self._give_up(error)
+            return
+        for one in near:
+            if piece.begin <= one.begin and one.end <= piece.end:
+                self._shelf.remove(one)
+
+    def _save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+        try:
+            self._shelf.save(piece, data, facts)
+        finally:
+            with self._lock:
+                self._being_saved -= piece.nbytes
+
+    def _give_up(self, error: OSError | MemoryError) -> None:
+        with self._lock:
+            told, self._writes = not self._writes, False
+        if not told:
+            _log.warning(
+                "the cache keeps nothing more, since %r cannot be written (%s); the stream goes on "
+                "without it: make room there, or set cache to another folder",
+                self._shelf,
+                getattr(error, "strerror", None) or type(error).__name__,
+            )
+
+    def _admits(self, piece: Piece) -> bool:
+        """Return whether a piece is to be kept, and count it; make room for it if need be."""
+        self._look_if_due(piece.nbytes)
+        wait = self._wait(piece, 0.0)
+        with self._lock:
+            if self._used + piece.nbytes > self._most or wait >= self._limit:
+                return False
+            self._used += piece.nbytes
+            self._admitted += piece.nbytes
+            self._being_saved += piece.nbytes
+            return True
+
+    def _look_if_due(self, needed: int) -> None:
+        """Look at the shelf before the first piece, and when much was offered or there is no room.
+
+        One thread does; after the first time, the others do not wait for it.
+        """
+        with self._lock:
+            self._offered += needed
+            is_first = self._most == 0
+        if self._is_due(needed) and self._looking.acquire(blocking=is_first):
+            try:
+                if self._is_due(needed):
+                    self._look(needed)
+            finally:
+                self._looking.release()
+
+    def _is_due(self, needed: int) -> bool:
+        return self._offered > self._most // SLACK or self._used + needed > self._most
+
+    def _look(self, needed: int) -> None:
+        """Count the shelf's pieces, those of other processes too, and remove what is in excess."""
+        with self._lock:
+            before = self._admitted - self._being_saved
+        entries = self._shelf.entries()
+        found = sum(entry.piece.nbytes for entry in entries)
+        with self._lock:
+            # What was saved meanwhile may be counted twice, but never left out.
+            self._used = found + self._admitted - before
+            self._most = self._size or (found + self._shelf.free()) * 4 // 5
+            self._offered, excess = 0, self._used + needed - self._most
+        chosen, limit = self._in_excess(entries, excess)
+        for piece in chosen:
+            self._shelf.remove(piece)
+        with self._lock:
+            self._used -= sum(piece.nbytes for piece in chosen)
+            self._limit = limit
+
+    def _in_excess(self, entries: Sequence[Entry], excess: int) -> tuple[list[Piece], float]:
+        """Choose what to remove, a bit more than is in excess, so that it lasts for a while."""
+        if excess <= 0:
+            return [], inf
+        self._name_expected()
+        now = self._clock()
+        return to_remove(
+            entries,
+            lambda entry: self._wait(entry.piece, now - entry.used_at),
+            excess + self._most // SLACK,
+        )
+
+    def _wait(self, piece: Piece, idle: float) -> float:
+        """Return the seconds until a piece is needed.
+
+        Where the forecast does not know, they are as many as it has been idle for, so that of such
+        pieces the least recently used goes first.
+        """
+        if self._forecast is None or (named := self._named.get(piece.key)) is None:
+            return idle
+        wait = self._forecast.wait(named.url, piece.begin, named.size)
+        return idle if wait is None else wait
+
+    def _name_expected(self) -> None:
+        """Name the objects that are expected, once: the pieces of an earlier run are theirs."""
+        objects, self._unnamed = self._unnamed, ()
+        for info in objects:
+            if info.etag is not None:
+                self.key_of(info.url, info.etag, info.size)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamrec.config import DatasetSettings, default_folder, validate
+from streamrec.errors import ConfigError
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("written", "folder", "size"),
+    [
+        ("memory", "memory", None),
+        ("4GiB", None, 4 * GIB),
+        ("1.5 GiB", None, 3 * GIB // 2),
+        (4 * GIB, None, 4 * GIB),
+        ("/data/cache", "/data/cache", None),
+        (Path("/data/cache"), "/data/cache", None),
+        ("~/cache", "~/cache", None),
+        ("./4GiB", "./4GiB", None),
+        ({"folder": Path("/x"), "size": "1GiB"}, "/x", GIB),
+        ({"folder": "memory", "size": GIB}, "memory", GIB),
+        ({}, None, None),
+    ],
+)
+def test_every_form(written: Any, folder: str | None, size: int | None) -> None:
+    settings = validate(DatasetSettings, {"source": "x", "cache": written})
+    assert settings.cache is not None
+    assert (settings.cache.folder, settings.cache.size) == (folder, size)
+    again = validate(DatasetSettings, settings.model_dump())
+    assert again == settings
+
+
+@pytest.mark.parametrize("written", [None, False, ""])
+def test_no_cache(written: Any) -> None:
+    assert validate(DatasetSettings, {"source": "x", "cache": written}).cache is None
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (True, 'the setting \'cache\' is True; give a size such as "4GiB", a folder, or "memory"'),
+        ("1MiB", "the setting 'cache' has less than the 16 MiB"),
+        ({"folder": "/x", "sizes": 3}, "the setting 'cache' has no 'sizes'; give it folder, size"),
+        ({"size": "much"}, "the setting 'cache'"),
+        (["/x"], "the setting 'cache'"),
+    ],
+)
+def test_wrong_forms_are_refused(written: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(DatasetSettings, {"source": "x", "cache": written})
+    assert str(caught.value).startswith(says)
+
+
+def test_the_default_folder_is_in_the_users_cache_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert default_folder() == Path("/caches/streamrec/ranges")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_folder() == Path("/home/me/.cache/streamrec/ranges")

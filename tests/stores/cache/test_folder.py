@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.stores.cache.folder import ABANDONED, FOOTER, REGION, Folder
+from streamrec.stores.cache.pieces import Facts, Piece
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.both_kernels
+
+KEY = "0123456789abcdef" * 2
+DATA = bytes(range(256)) * 4
+PIECE = Piece(KEY, 512, 512 + len(DATA))
+FACTS = Facts(5000, "gzip")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "cache")
+    made.save(PIECE, memoryview(DATA), FACTS)
+    return made
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+def load(folder: Folder, piece: Piece) -> bytes | None:
+    view = memoryview(bytearray(piece.nbytes))
+    return bytes(view) if folder.load(piece, view) else None
+
+
+def test_what_is_kept_is_found(folder: Folder, tmp_path: Path) -> None:
+    assert load(folder, PIECE) == DATA
+    assert folder.facts(PIECE) == FACTS
+    assert [entry.piece for entry in folder.entries()] == [PIECE]
+    assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
+    assert oct(files(tmp_path)[0].stat().st_mode)[-3:] == "600"
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "found"),
+    [(0, 512, False), (0, 513, True), (600, 700, True), (1535, 9999, True), (1536, 9999, False)],
+)
+def test_pieces_of_a_range(folder: Folder, start: int, stop: int, found: bool) -> None:
+    assert folder.pieces(KEY, start, stop) == [PIECE] * found
+    assert folder.pieces(KEY[::-1], start, stop) == []
+
+
+def test_a_range_over_several_regions(folder: Folder) -> None:
+    far = Piece(KEY, REGION, REGION + 4)
+    folder.save(far, memoryview(b"1234"), FACTS)
+    assert sorted(folder.pieces(KEY, 0, REGION + 1)) == [PIECE, far]
+    assert folder.pieces(KEY, REGION, REGION + 1) == [far]
+
+
+@given(data=st.data())
+def test_no_damage_gives_a_wrong_byte(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("damage")
+    folder = Folder(root)
+    folder.save(PIECE, memoryview(DATA), FACTS)
+    (file,) = files(root)
+    content = bytearray(file.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del content[at:]
+    file.write_bytes(content)
+    assert load(folder, PIECE) is None
+    assert not file.exists()
+
+
+def test_a_file_that_is_too_long_or_of_another_name_is_damaged(
+    folder: Folder, tmp_path: Path
+) -> None:
+    (file,) = files(tmp_path)
+    content = file.read_bytes()
+    assert len(content) == len(DATA) + FOOTER
+    file.write_bytes(content + b"x")
+    assert folder.facts(PIECE) is None
+    other = Piece(KEY, PIECE.begin + 1, PIECE.end + 1)
+    folder.save(other, memoryview(DATA), FACTS)
+    file.with_name(f"{other.begin:x}-{other.end:x}").write_bytes(content)
+    assert load(folder, other) is None
+
+
+def test_missing_pieces_are_misses(folder: Folder) -> None:
+    folder.remove(PIECE)
+    folder.remove(PIECE)
+    assert load(folder, PIECE) is None
+    assert folder.facts(PIECE) is None
+    assert folder.entries() == []
+    folder.save(PIECE, memoryview(DATA), FACTS)
+    assert load(folder, PIECE) == DATA
+
+
+def test_reading_sets_the_time_of_use(folder: Folder, tmp_path: Path) -> None:
+    (file,) = files(tmp_path)
+    os.utime(file, (1000, 1000))
+    assert [entry.used_at for entry in folder.entries()] == [1000]
+    load(folder, PIECE)
+    assert folder.entries()[0].used_at > 1000
+
+
+def test_what_a_killed_writer_left_goes_in_time(folder: Folder, tmp_path: Path) -> None:
+    (file,) = files(tmp_path)
+    part = file.with_name(f".200-600.{KEY}")
+    other = file.with_name("notes.txt")
+    part.write_bytes(b"half")
+    other.write_bytes(b"not ours")
+    assert [entry.piece for entry in folder.entries()] == [PIECE]
+    assert part.exists()
+    written = part.stat().st_mtime - ABANDONED - 10
+    os.utime(part, (written, written))
+    folder.entries()
+    assert not part.exists()
+    assert other.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    folder = Folder(tmp_path / "file" / "cache")
+    with pytest.raises(OSError, match="Not a directory"):
+        folder.save(PIECE, memoryview(DATA), FACTS)
+    assert folder.pieces(KEY, 0, 5000) == []
+    assert folder.entries() == []
+    assert folder.free() > 0
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    with pytest.raises(UnicodeEncodeError):
+        folder.save(PIECE, memoryview(DATA), Facts(5000, "\ud800"))
+    assert files(tmp_path) == []

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamrec.config import CacheSettings
+from streamrec.config.memory_budget import memory_share
+from streamrec.stores.cache.cached_store import CachedStore
+from streamrec.stores.cache.opening import open_cache
+from streamrec.stores.open import Stores
+from tests.support import asynchronous
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"folder": "/x"}, "<RangeCache of None bytes in <Folder /x>>"),
+        ({"folder": "~/x", "size": GIB}, f"<RangeCache of {GIB} bytes in <Folder /home/me/x>>"),
+        ({}, "<RangeCache of None bytes in <Folder /caches/streamrec/ranges>>"),
+        (
+            {"folder": "memory", "size": GIB},
+            f"<RangeCache of {GIB} bytes in <ProcessMemory of {GIB} bytes>>",
+        ),
+    ],
+)
+def test_folders_and_sizes(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], shown: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert repr(open_cache(CacheSettings(**settings), {})) == shown
+
+
+def test_memory_without_a_size_is_a_quarter_of_the_machines() -> None:
+    assert f"of {memory_share()} bytes" in repr(open_cache(CacheSettings(folder="memory"), {}))
+
+
+def test_equal_names_at_another_endpoint_are_other_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    settings = CacheSettings(folder="/x")
+    options: list[dict[str, Any]] = [
+        {},
+        {"endpoint_url": "http://one"},
+        {"client_kwargs": {"endpoint_url": "http://two"}},
+    ]
+    keys = [open_cache(settings, each).key_of("s3://bucket/x", "1") for each in options]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://three")
+    keys.append(open_cache(settings, {}).key_of("s3://bucket/x", "1"))
+    assert len(set(keys)) == 4
+    assert open_cache(settings, {"anon": True}).key_of("s3://bucket/x", "1") == keys[-1]
+
+
+@asynchronous
+async def test_remote_stores_alone_are_cached(tmp_path: Path) -> None:
+    stores = Stores(cache=CacheSettings(folder=str(tmp_path / "cache")))
+    assert isinstance(stores.store_for("https://host/x"), CachedStore)
+    assert stores.store_for("https://host/y") is stores.store_for("https://host/x")
+    for local in ("/data/x", "file:///data/x", "memory://x"):
+        assert not isinstance(stores.store_for(local), CachedStore)
+    await stores.aclose()
+    assert not (tmp_path / "cache").exists()

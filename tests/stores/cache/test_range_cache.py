@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.plan.next_use import NextUse
+from streamrec.plan.order import ShardOrder
+from streamrec.plan.ranges import RangeRequest
+from streamrec.stores.base import ObjectInfo
+from streamrec.stores.cache.folder import Folder
+from streamrec.stores.cache.pieces import Facts, Piece
+from streamrec.stores.cache.process_memory import ProcessMemory
+from streamrec.stores.cache.range_cache import SLACK, RangeCache, to_remove
+from streamrec.stores.cache.shelf import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FACTS = Facts(1 << 20, "")
+
+
+def piece(number: int, size: int = 100, key: str = "0" * 32) -> Piece:
+    return Piece(key, number * size, (number + 1) * size)
+
+
+def keep(cache: RangeCache, one: Piece) -> None:
+    cache.keep(one, memoryview(bytes(one.nbytes)), FACTS)
+
+
+def used(shelf: Folder | ProcessMemory) -> int:
+    return sum(entry.piece.nbytes for entry in shelf.entries())
+
+
+def test_needed_last_goes_first() -> None:
+    entries = [Entry(piece(number), float(number)) for number in range(4)]
+    chosen, limit = to_remove(entries, lambda entry: entry.used_at, 150)
+    assert (chosen, limit) == ([piece(3), piece(2)], 2.0)
+    assert to_remove(entries, lambda entry: entry.used_at, 0) == ([], float("inf"))
+
+
+@given(st.lists(st.integers(0, 60), max_size=200))
+def test_the_size_holds_and_the_latest_stay(numbers: list[int]) -> None:
+    times: Iterator[int] = iter(range(1 << 30))
+    shelf = ProcessMemory(0, lambda: next(times))
+    cache = RangeCache(shelf, 3200, clock=lambda: next(times))
+    for number in numbers:
+        keep(cache, piece(number))
+        assert used(shelf) <= 3200
+    latest = list(dict.fromkeys(reversed(numbers)))[:3]
+    kept = {entry.piece for entry in shelf.entries()}
+    if len(set(numbers)) <= 29:
+        assert kept == {piece(number) for number in numbers}
+    elif len(set(numbers[-30:])) == 30:
+        assert kept >= {piece(number) for number in latest}
+    cache.close()
+
+
+def test_processes_that_share_a_folder_exceed_the_size_by_a_sixteenth_each(tmp_path: Path) -> None:
+    size, caches = 32_000, [RangeCache(Folder(tmp_path), 32_000) for _ in range(3)]
+    for number in range(1500):
+        keep(caches[number % 3], piece(number))
+        if number % 10 == 0:
+            assert used(Folder(tmp_path)) <= size + 2 * size // SLACK + 300
+    assert used(Folder(tmp_path)) > size * 3 // 4
+
+
+def test_without_a_size_a_part_of_what_is_free_is_used() -> None:
+    shelf = ProcessMemory(1000)
+    cache = RangeCache(shelf, None)
+    for number in range(20):
+        keep(cache, piece(number))
+        assert used(shelf) <= 800
+    assert used(shelf) >= 700
+
+
+def test_pieces_inside_another_one_are_not_kept_twice() -> None:
+    shelf = ProcessMemory(0)
+    cache = RangeCache(shelf, 10_000)
+    for begin, end in [(0, 50), (50, 100), (0, 100), (20, 80), (90, 110)]:
+        keep(cache, Piece("k", begin, end))
+    assert sorted(entry.piece for entry in shelf.entries()) == [
+        Piece("k", 0, 100),
+        Piece("k", 90, 110),
+    ]
+
+
+def test_a_part_of_a_piece_is_read() -> None:
+    cache = RangeCache(ProcessMemory(0), 10_000)
+    cache.keep(Piece("k", 10, 20), memoryview(b"0123456789"), FACTS)
+    view = memoryview(bytearray(3))
+    assert cache.load(Piece("k", 10, 20), 14, view)
+    assert bytes(view) == b"456"
+    assert not cache.load(Piece("k", 20, 30), 24, view)
+
+
+class Full(ProcessMemory):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(0)
+        self._error = error
+
+    def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_full_disk_is_told_once(
+    caplog: pytest.LogCaptureFixture, error: Exception, says: str
+) -> None:
+    cache = RangeCache(Full(error), 10_000)
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            keep(cache, piece(number))
+    (record,) = caplog.records
+    assert says in record.getMessage()
+
+
+# -- Belady's choice against the least recently used -----------------------------------------------
+
+SHARDS, PIECES, LANES, EPOCHS = 96, 8, 8, 3
+URLS = [f"gs://bucket/{number:03}" for number in range(SHARDS)]
+
+
+def trace(order: ShardOrder) -> Iterator[tuple[int, RangeRequest, int]]:
+    """Yield the lane, the range and the turn of all reads, side by side, in whole epochs."""
+    for turn in range(EPOCHS * SHARDS // LANES):
+        for number in range(PIECES):
+            for lane in range(LANES):
+                extent = order.extent(lane, turn)
+                yield lane, RangeRequest(extent, number * 100, (number + 1) * 100), turn
+
+
+def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
+    """Return the part of the reads behind the first epoch that a cache of that size answers."""
+    ticks: Iterator[float] = iter(float(n) for n in range(1 << 30))
+    shelf = ProcessMemory(0, lambda: next(ticks))
+    cache = RangeCache(shelf, size, clock=lambda: next(ticks))
+    forecast = NextUse(order, URLS, lambda: next(ticks))
+    whole = PIECES * 100
+    if forecasts:
+        cache.expect(forecast, [ObjectInfo(url, whole, "1") for url in URLS])
+    found = reads = 0
+    for lane, request, turn in trace(order):
+        forecast.reached(lane, request, whole)
+        key = cache.key_of(URLS[request.extent.shard], "1", whole)
+        one = Piece(key, request.start, request.stop)
+        hit = cache.load(one, one.begin, memoryview(bytearray(100)))
+        if not hit:
+            keep(cache, one)
+        if turn >= SHARDS // LANES:
+            found, reads = found + hit, reads + 1
+    cache.close()
+    return found / reads
+
+
+def best(order: ShardOrder, size: int) -> float:
+    """Return the same of Belady's MIN, which knows the whole trace and evicts single pieces."""
+    names = [(request.extent.shard, request.start) for _, request, _ in trace(order)]
+    nexts, later = [0] * len(names), dict[tuple[int, int], int]()
+    for place in reversed(range(len(names))):
+        nexts[place] = later.get(names[place], 1 << 30)
+        later[names[place]] = place
+    cached: dict[tuple[int, int], int] = {}
+    found, first = 0, len(names) // EPOCHS
+    for place, name in enumerate(names):
+        found += name in cached and place >= first
+        cached[name] = nexts[place]
+        if len(cached) > size // 100:
+            del cached[max(cached, key=lambda one: cached[one])]
+    return found / (len(names) - first)
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_forecast_hits_more_than_the_least_recently_used(part: float, shuffle: bool) -> None:
+    order = ShardOrder(SHARDS, LANES, shuffle, 7)
+    size = int(SHARDS * PIECES * 100 * part)
+    lru, belady = (hits(order, size, forecasts=forecasts) for forecasts in (False, True))
+    print(f"{part=} {shuffle=} {lru=:.3f} {belady=:.3f} {best(order, size)=:.3f}")
+    assert belady > lru + 0.05
+    assert belady > 0.85 * best(order, size)
