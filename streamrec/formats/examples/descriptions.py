@@ -232,5 +232,8 @@ def as_python(features: Mapping[str, FeatureSpec]) -> str:
 
 
 def _code(spec: FeatureSpec) -> str:
-    arguments = ", ".join(repr(value) for _, value in _arguments(spec))
-    return f"{type(spec).__name__}({arguments})"
+    required = {field.name for field in fields(spec) if field.default is MISSING}
+    arguments = [
+        repr(value) if name in required else f"{name}={value!r}" for name, value in _arguments(spec)
+    ]
+    return f"{type(spec).__name__}({', '.join(arguments)})"

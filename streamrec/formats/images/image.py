@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images.picture import Picture, Wanted, check_size, library
-from streamrec.formats.images.pillow import read_bmp, read_gif, read_jpeg, read_webp
+from streamrec.formats.images.jpeg import read as read_jpeg
+from streamrec.formats.images.picture import Picture, Wanted, check_size, is_fast, library
+from streamrec.formats.images.pillow import read_bmp, read_gif, read_webp
 from streamrec.formats.images.png import read as read_png
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def decode_image(
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG, PNG, GIF, BMP or WebP, as ``tf.io.decode_image`` does.
 
+    A JPEG's inverse transform is TensorFlow's default; :func:`decode_jpeg` has others.
+
     Args:
         contents: The encoded picture.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA); 0: as many as the picture has. JPEG has no 4, GIF
@@ -64,22 +67,24 @@ def decode_image(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
     picture = read_picture(contents, channels, animation=expand_animations, max_pixels=max_pixels)
-    return _own(picture.decode())
+    return picture.decode()
 
 
 def decode_jpeg(
-    contents: Bytes, channels: int = 0, *, max_pixels: int = MOST_PIXELS
+    contents: Bytes, channels: int = 0, *, dct_method: str = "", max_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG, as ``tf.io.decode_jpeg(..., dct_method="INTEGER_ACCURATE")`` does.
+    """Decode a JPEG, as ``tf.io.decode_jpeg`` does, bit for bit.
 
     PNG and GIF of one frame are taken, too, as TensorFlow takes them.
 
     Args:
         contents: The encoded picture.
         channels: 1 (gray) or 3 (RGB); 0: as many as the picture has.
+        dct_method: The inverse transform: ``"INTEGER_ACCURATE"``, or ``"INTEGER_FAST"``, which is
+            TensorFlow's default ``""``, too.
         max_pixels: As :func:`decode_image`'s.
 
     Returns:
@@ -88,9 +93,9 @@ def decode_jpeg(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _own(_still(contents, channels, 8, max_pixels))
+    return _still(contents, channels, 8, max_pixels, dct_method)
 
 
 def decode_and_crop_jpeg(
@@ -98,6 +103,7 @@ def decode_and_crop_jpeg(
     crop_window: Sequence[int] | npt.NDArray[np.integer[Any]],
     channels: int = 0,
     *,
+    dct_method: str = "",
     max_pixels: int = MOST_PIXELS,
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG and cut a window out of it, as ``tf.io.decode_and_crop_jpeg`` does.
@@ -108,6 +114,7 @@ def decode_and_crop_jpeg(
         contents: The encoded picture.
         crop_window: ``[y, x, height, width]`` in pixels, inside of the picture.
         channels: As :func:`decode_jpeg`'s.
+        dct_method: As :func:`decode_jpeg`'s.
         max_pixels: As :func:`decode_image`'s; of the whole picture.
 
     Returns:
@@ -116,20 +123,22 @@ def decode_and_crop_jpeg(
     Raises:
         MalformedImage: The picture is no JPEG, corrupt, truncated or too large.
         WrongFeatureType: It is not given in so many channels, or does not hold the window.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
     window = np.asarray(crop_window)
     if window.shape != (4,) or window.dtype.kind not in "iu":
         raise ConfigError(f"crop_window is [y, x, height, width], not {crop_window!r}")
     y, x, height, width = window.tolist()
-    picture = read_picture(contents, channels, formats=("JPEG",), max_pixels=max_pixels)
+    picture = read_picture(
+        contents, channels, formats=("JPEG",), dct_method=dct_method, max_pixels=max_pixels
+    )
     held = picture.shape[:2]
     if min(y, x) < 0 or min(height, width) < 1 or y + height > held[0] or x + width > held[1]:
         raise WrongFeatureType(
             f"the picture has {held[0]} x {held[1]} pixels, which do not hold the crop_window "
             f"{[y, x, height, width]}; ask for a window inside"
         )
-    return _own(picture.decode()[y : y + height, x : x + width].copy())
+    return picture.decode()[y : y + height, x : x + width].copy()
 
 
 def decode_png(
@@ -155,9 +164,9 @@ def decode_png(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _own(_still(contents, channels, _bits(dtype), max_pixels))
+    return _still(contents, channels, _bits(dtype), max_pixels)
 
 
 def _bits(dtype: Any) -> int:
@@ -170,20 +179,22 @@ def _bits(dtype: Any) -> int:
     return 8 if name == "uint8" else 16
 
 
-def _still(contents: Bytes, channels: int, bits: int, most: int) -> npt.NDArray[Any]:
+def _still(
+    contents: Bytes, channels: int, bits: int, most: int, dct_method: str = ""
+) -> npt.NDArray[Any]:
     picture = read_picture(
-        contents, channels, bits=bits, formats=_STILL, animation=True, max_pixels=most
+        contents,
+        channels,
+        bits=bits,
+        formats=_STILL,
+        animation=True,
+        dct_method=dct_method,
+        max_pixels=most,
     )
     if len(picture.shape) == 4 and picture.shape[0] > 1:
         raise MalformedImage(f"the GIF has {picture.shape[0]} frames; decode it with decode_image")
-    array = picture.decode()
-    array = array[0] if array.ndim == 4 else array
-    return array if array.dtype.itemsize * 8 == bits else array * np.uint16(256)
-
-
-def _own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """In contiguous memory that is writable; what is a view of the codec's is copied."""
-    return np.require(array, requirements=["C", "W"])
+    array = picture.decode().reshape(picture.shape[-3:])
+    return array if array.itemsize * 8 == bits else array * np.uint16(256)
 
 
 def read_picture(
@@ -193,6 +204,8 @@ def read_picture(
     bits: int = 8,
     formats: Sequence[str] = _ALL,
     animation: bool = False,
+    dct_method: str = "",
+    least: tuple[int, int] = (0, 0),
     max_pixels: int = MOST_PIXELS,
 ) -> Picture:
     """Read a picture up to its size; nothing of the size of its pixels is set aside.
@@ -203,12 +216,14 @@ def read_picture(
         bits: 8 or 16, of a PNG's channel.
         formats: Names of those that are taken.
         animation: Give all frames of GIF and WebP, in four dimensions; else their first.
+        dct_method: As :func:`decode_jpeg`'s.
+        least: A JPEG may be decoded at a fraction that has at least this ``(height, width)``.
         max_pixels: As :func:`decode_image`'s.
 
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: ``channels`` is none that any format has, or Pillow is not installed.
+        ConfigError: ``channels`` is none that any format has, or a library is not installed.
     """
     if channels not in (0, 1, 3, 4) or isinstance(channels, bool):
         raise ConfigError(f"channels is 0, 1, 3 or 4, not {channels!r}")
@@ -222,7 +237,7 @@ def read_picture(
             f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
             "pictures can be taken here"
         )
-    wanted = Wanted(channels, bits, animation, max_pixels)
+    wanted = Wanted(channels, bits, animation, max_pixels, is_fast(dct_method), least)
     picture = _READERS[name](octets, wanted)
     check_size(picture.shape, max_pixels)
     return picture
@@ -261,7 +276,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
         The encoded picture; its bytes are not those that TensorFlow writes.
 
     Raises:
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
     array = _checked(image, (np.uint8,), (1, 3))
     if not 0 <= quality <= 100:

@@ -267,12 +267,14 @@ class TestEncodeJpeg:
             encode_jpeg(np.zeros((1, 65501, 1), np.uint8))
 
 
-class TestWithoutPillow:
+class TestWithoutLibraries:
     @pytest.fixture(autouse=True)
-    def no_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "PIL", None)
+    def not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.startswith("PIL.")]:
+            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
 
-    @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WebP"])
+    @pytest.mark.parametrize("kind", PICTURES)
     def test_the_error_says_what_to_install(self, kind: str) -> None:
         with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
             decode_image(PICTURES[kind])
@@ -282,12 +284,13 @@ class TestWithoutPillow:
             encode_jpeg(smooth())
 
 
-def test_pillow_is_imported_when_it_is_needed() -> None:
+def test_libraries_are_imported_when_they_are_needed() -> None:
     code = (
         "import sys, numpy, streamrec.formats.examples.features; "
         "import streamrec.formats.images.image as i; "
-        "assert 'PIL' not in sys.modules; i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1')); "
-        "assert 'PIL' in sys.modules"
+        "assert not {'PIL', 'simplejpeg'} & set(sys.modules); "
+        "i.decode_jpeg(i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1'))); "
+        "assert {'PIL', 'simplejpeg'} < set(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
