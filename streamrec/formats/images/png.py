@@ -52,8 +52,10 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
 def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
     channels, bits = out.shape[2], out.itemsize * 8
     with refusing("PNG"):
-        image.verify()  # the CRCs, after which it has to be opened again
-        stored = _stored(contents)
+        # The CRCs, as image.verify() does, after which it would have to be opened again.
+        image.fp.seek(image.tile[0][2] - 8)
+        image.png.verify()
+        stored = _stored(image, contents)
     decoded = stored[..., : 3 if image.mode == "P" or stored.shape[2] > 2 else 1]
     if channels < 3 and decoded.shape[2] == 3:
         decoded = _gray(decoded, _gamma(image.info), bits)
@@ -70,9 +72,8 @@ def _fitted(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
     return numbers * np.uint16(257) if numbers.itemsize * 8 < bits else numbers
 
 
-def _stored(contents: memoryview) -> npt.NDArray[Any]:
+def _stored(image: Any, contents: memoryview) -> npt.NDArray[Any]:
     """Return the stored numbers ``[height, width, channels]``, a palette's colours as RGBA."""
-    image = opened("PNG", contents)
     stored_as = image.tile[0][3]
     if image.mode == "P":
         # Black where the palette has no colour.
@@ -85,9 +86,7 @@ def _stored(contents: memoryview) -> npt.NDArray[Any]:
         high = _loaded(image, stored_as).astype(np.uint16)
         array = high << 8 | _loaded(opened("PNG", contents), f"{stored_as[:-1]}L")
     else:
-        array = np.asarray(image)
-    if array.dtype == np.bool_:
-        array = array * np.uint8(255)
+        array = np.asarray(image.convert("L") if image.mode == "1" else image)
     return array.reshape(image.height, image.width, -1)
 
 
