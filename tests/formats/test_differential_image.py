@@ -22,6 +22,7 @@ from streamrec.formats.images.image import (
     encode_png,
     read_picture,
 )
+from streamrec.formats.images.picture import Wanted
 from streamrec.formats.images.resize import fill_resized
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (
@@ -230,5 +231,5 @@ def test_jpegs_are_encoded_to_the_same_pixels(channels: int, quality: int) -> No
 def test_resizes_as_tensorflow_does_with_antialiasing(size: tuple[int, int]) -> None:
     theirs = tf.image.resize(smooth(), size, antialias=True).numpy()
     ours = np.empty((*size, 3), np.uint8)
-    fill_resized(read_picture(saved(smooth(), "PNG"), 3), ours)
+    fill_resized(read_picture(saved(smooth(), "PNG"), Wanted(3)), ours)
     assert np.abs(theirs - ours).max() <= 1.01

@@ -13,7 +13,7 @@ from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.examples.specs import Image
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import library
+from streamrec.formats.images.picture import Wanted, library
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
@@ -77,17 +77,12 @@ def _decoded(
 ) -> npt.NDArray[np.uint8] | Pictures:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
-    least = at_least(spec.resize)
+    wanted = Wanted(spec.channels, dct_method=spec.dct_method, least=at_least(spec.resize))
 
     # These run in several threads at once.
     def read(number: int) -> Picture:
         try:
-            picture = read_picture(
-                octets[offsets[number] : offsets[number + 1]],
-                spec.channels,
-                dct_method=spec.dct_method,
-                least=least,
-            )
+            picture = read_picture(octets[offsets[number] : offsets[number + 1]], wanted)
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
         if spec.shape not in (None, picture.shape[:2]):

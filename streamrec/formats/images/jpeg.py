@@ -12,6 +12,7 @@ from streamrec.formats.images.picture import (
     Wanted,
     check_channels,
     check_size,
+    is_fast,
     library,
     opened,
     refusing,
@@ -41,7 +42,7 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     header = partial(library("simplejpeg").decode_jpeg_header, contents, strict=False)
     with refusing("JPEG"):
         *size, stored_as, _ = header()
-        check_size((*size, 3), wanted.most)
+        check_size((*size, 3), wanted.max_pixels)
         if any(wanted.least):
             # Only by halves: other fractions take longer than the whole.
             *size, _, _ = header(*wanted.least, 2)
@@ -63,7 +64,7 @@ def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[A
     decode = library("simplejpeg").decode_jpeg
     with refusing("JPEG"):
         try:
-            decode(contents, space, wanted.fast, False, *wanted.least, 2, out)
+            decode(contents, space, is_fast(wanted.dct_method), False, *wanted.least, 2, out)
         except ValueError as damage:
             if _NO_END in str(damage):
                 raise

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "MOST_PIXELS",
     "Picture",
     "Wanted",
     "check_channels",
@@ -39,22 +40,25 @@ _DCT_METHODS = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
 """TensorFlow's names of a JPEG's inverse transforms, and whether it is libjpeg's fast one."""
 
 
+MOST_PIXELS = (1 << 30) // 4 // 3
+"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
+
+
 class Wanted(NamedTuple):
     """How a picture is to be given."""
 
-    channels: int
+    channels: int = 0
     """1, 3 or 4; 0: as many as the picture has."""
-    bits: int
+    bits: int = 8
     """8 or 16, of a PNG's channel."""
-    animation: bool
-    """All frames of GIF and WebP, even of a single one; else their first."""
-    most: int
+    animation: bool = False
+    """All frames of GIF and WebP, even of a single one, in four dimensions; else their first."""
+    dct_method: str = ""
+    """A JPEG's inverse transform, by TensorFlow's name."""
+    least: tuple[int, int] = (0, 0)
+    """A JPEG may be decoded at a fraction of at least this ``(height, width)``, if it is no 0."""
+    max_pixels: int = MOST_PIXELS
     """Pixels of all frames together."""
-    fast: bool
-    """Use a JPEG's fast inverse transform rather than the accurate one."""
-    least: tuple[int, int]
-    """A JPEG may be decoded to any half, quarter, … of at least this ``(height, width)``;
-    ``(0, 0)``: at its own size."""
 
 
 class Picture(NamedTuple):

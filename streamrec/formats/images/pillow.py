@@ -43,11 +43,13 @@ def read_gif(contents: memoryview, wanted: Wanted) -> Picture:
         raise MalformedImage(f"the GIF has {width} x {height} pixels; replace it")
     with refusing("GIF"):
         shape = (image.n_frames if wanted.animation else 1), height, width, 3
-    check_size(shape, wanted.most)
+    check_size(shape, wanted.max_pixels)
 
     def fill(out: npt.NDArray[Any]) -> None:
         with refusing("GIF"):
-            for target, frame in zip(out.reshape(shape), _frames(image, wanted.most), strict=False):
+            for target, frame in zip(
+                out.reshape(shape), _frames(image, wanted.max_pixels), strict=False
+            ):
                 target[...] = np.asarray(frame)[:height, :width, :3]
 
     return Picture(shape if wanted.animation else shape[1:], fill)
@@ -115,11 +117,11 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
     if bytes(contents[12:16]) == b"VP8X":
         # Older Pillows set memory aside for the canvas, of any size, before they can be asked.
         sides = (int.from_bytes(contents[at : at + 3], "little") + 1 for at in (27, 24))
-        check_size((*sides, 4), wanted.most)
+        check_size((*sides, 4), wanted.max_pixels)
     image = opened("WebP", contents)
     held = 4 if image.mode == "RGBA" or image.is_animated else 3
     shape = image.n_frames if wanted.animation else 1, image.height, image.width, held
-    check_size(shape, wanted.most)
+    check_size(shape, wanted.max_pixels)
     check_channels("WebP", wanted.channels, (0, held))
 
     def fill(out: npt.NDArray[Any]) -> None:

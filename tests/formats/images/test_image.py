@@ -4,6 +4,7 @@ import contextlib
 import io
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
+from streamrec.demo import pictures
 from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
 from streamrec.formats.images import image
 from streamrec.formats.images.image import (
@@ -217,8 +219,12 @@ class TestEncodePng:
         opened = Image.open(io.BytesIO(encode_png(smooth())))
         np.testing.assert_array_equal(np.asarray(opened), smooth())
 
-    def test_it_compresses(self) -> None:
-        assert len(encode_png(smooth(200, 300))) < 0.6 * smooth(200, 300).size
+    def test_it_compresses_photographs_as_pillow_does(self) -> None:
+        for path in sorted(Path(pictures.__path__[0]).glob("*.jpg")):
+            array = decode_jpeg(path.read_bytes())
+            assert len(encode_png(array)) <= 1.03 * len(saved(array.squeeze(), "PNG"))
+
+    def test_compression(self) -> None:
         assert len(encode_png(smooth(), 9)) <= len(encode_png(smooth(), 1))
 
     @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from PIL import Image
 
 from streamrec.errors import MalformedImage, WrongFeatureType
 from streamrec.formats.images.image import decode_jpeg, read_picture
+from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import saved, smooth, without_segment
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ FRAME = COLOUR.index(b"\xff\xc0")
 
 
 def read(contents: bytes, channels: int = 0) -> Picture:
-    return read_picture(contents, channels)
+    return read_picture(contents, Wanted(channels))
 
 
 def changed(at: int, octets: bytes) -> bytes:
@@ -109,16 +110,16 @@ def test_a_fraction_has_at_least_the_size_that_is_asked_for(
     least: tuple[int, int], size: tuple[int, int]
 ) -> None:
     contents = saved(smooth(), "JPEG", quality=95, subsampling="4:4:4")
-    shape = read_picture(contents, 3, least=least).shape
+    shape = read_picture(contents, Wanted(3, least=least)).shape
     assert shape == (*size, 3)
-    decoded = read_picture(contents, 3, least=least).decode()
+    decoded = read_picture(contents, Wanted(3, least=least)).decode()
     expected = Image.fromarray(smooth()).resize(size[::-1], Image.Resampling.BOX)
     assert np.abs(decoded.astype(int) - np.asarray(expected)).mean() < 30
 
 
 def test_a_limit_is_that_of_the_whole_picture() -> None:
     with pytest.raises(MalformedImage, match="29 x 37"):
-        read_picture(COLOUR, 3, least=(4, 4), max_pixels=29 * 37 - 1)
+        read_picture(COLOUR, Wanted(3, least=(4, 4), max_pixels=29 * 37 - 1))
 
 
 @pytest.mark.parametrize("end", range(3, COLOUR.index(b"\xff\xda") + 1))
