@@ -290,7 +290,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
     rows = np.full((height, 1 + octets.shape[1]), _UP, np.uint8)
     rows[:, 1:] = np.diff(octets, axis=0, prepend=np.zeros_like(octets[:1]))
-    data = zlib.compress(rows, compression)
+    data = zlib.compress(rows.tobytes(), compression)
     chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
     return _PNG + b"".join(_chunk(kind, body) for kind, body in chunks)
 
