@@ -200,11 +200,16 @@ class TestPairs:
 
 class TestAsPython:
     def test_reads_well(self) -> None:
-        features: dict[str, Any] = {"id": FixedLenFeature((), "int64"), "x y": VarLenFeature(bytes)}
+        features: dict[str, Any] = {
+            "id": FixedLenFeature((), "int64"),
+            "x y": VarLenFeature(bytes),
+            "photo": Image(resize=(2, 3), dct_method="INTEGER_FAST"),
+        }
         assert as_python(features) == (
             "features = {\n"
             "    'id': sr.FixedLenFeature((), 'int64'),\n"
             "    'x y': sr.VarLenFeature('bytes'),\n"
+            "    'photo': sr.Image(resize=(2, 3), dct_method='INTEGER_FAST'),\n"
             "}"
         )
 
