@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import as_plain, from_plain
+from streamrec.formats.examples.partitions import PARTITIONS, Partition
 from streamrec.formats.examples.specs import (
     KINDS,
-    PARTITIONS,
     FeatureSpec,
     FixedLenSequenceFeature,
-    Partition,
     as_specs,
     feature_name,
 )

@@ -15,20 +15,27 @@ from streamrec.formats.examples.defaults import (
     normal_sizes,
 )
 from streamrec.formats.examples.dtypes import dtype_name
+from streamrec.formats.examples.partitions import (
+    PARTITIONS,
+    Partition,
+    RowLengths,
+    RowLimits,
+    RowSplits,
+    RowStarts,
+    UniformRowLength,
+    ValueRowIds,
+    check_key,
+)
 from streamrec.formats.images.picture import is_fast
-from streamrec.kernel.contract import LARGEST_MESSAGE
 
 __all__ = [
     "KINDS",
-    "PARTITIONS",
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
     "Image",
-    "Partition",
     "RaggedFeature",
     "SparseFeature",
-    "UniformRowLength",
     "VarLenFeature",
     "as_specs",
 ]
@@ -124,54 +131,6 @@ class VarLenFeature(_Spec):
 
 
 @dataclass(frozen=True)
-class _KeyPartition:
-    key: str
-
-    def __post_init__(self) -> None:
-        _check_key("a partition's key", self.key)
-
-
-class RowSplits(_KeyPartition):
-    """Row ``i`` is the values from ``key[i]`` to ``key[i + 1]``; the first split is 0."""
-
-
-class RowLengths(_KeyPartition):
-    """Row ``i`` has ``key[i]`` values."""
-
-
-class RowStarts(_KeyPartition):
-    """Row ``i`` begins at value ``key[i]``; the first at 0."""
-
-
-class RowLimits(_KeyPartition):
-    """Row ``i`` ends before value ``key[i]``; the last with the values."""
-
-
-class ValueRowIds(_KeyPartition):
-    """Value ``i`` belongs to row ``key[i]``; the rows go up."""
-
-
-@dataclass(frozen=True)
-class UniformRowLength:
-    """Every row has so many values."""
-
-    length: Any
-
-    def __post_init__(self) -> None:
-        is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
-        if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
-            raise ConfigError(
-                f"a uniform row length must be a number from 1 to {LARGEST_MESSAGE}, "
-                f"not {self.length!r}"
-            )
-
-
-Partition: TypeAlias = (
-    RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength
-)
-
-
-@dataclass(frozen=True)
 class RaggedFeature(_Spec):
     """A feature with any number of values a record, in rows that other features describe.
 
@@ -203,7 +162,7 @@ class RaggedFeature(_Spec):
 
     def __post_init__(self) -> None:
         if self.value_key is not None:
-            _check_key("value_key", self.value_key)
+            check_key("value_key", self.value_key)
         if not isinstance(self.partitions, list | tuple):
             raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
         splits = dtype_name(self.row_splits_dtype)
@@ -243,9 +202,9 @@ class SparseFeature(_Spec):
                 f"not {self.index_key!r} and {self.size!r}"
             )
         self._set(dtype=dtype_name(self.dtype), size=normal_sizes(self.size))
-        _check_key("value_key", self.value_key)
+        check_key("value_key", self.value_key)
         for key in self.index_keys:
-            _check_key("index_key", key)
+            check_key("index_key", key)
         if len(self.index_keys) != len(self.size):
             raise ConfigError(
                 f"index_key names {len(self.index_keys)} features, but size has {len(self.size)} "
@@ -343,15 +302,6 @@ KINDS: dict[str, Any] = {
     "image": Image,
 }
 """The classes of specs by their names in the plain form."""
-PARTITIONS: dict[str, Any] = {
-    "row_splits": RowSplits,
-    "row_lengths": RowLengths,
-    "row_starts": RowStarts,
-    "row_limits": RowLimits,
-    "value_rowids": ValueRowIds,
-    "uniform_row_length": UniformRowLength,
-}
-"""The classes of partitions by their names in the plain form."""
 
 
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
@@ -404,11 +354,6 @@ def _partition(partition: Any) -> Partition:
     if isinstance(partition, Partition):
         return partition
     return _copy("a partition", PARTITIONS, partition)  # type: ignore[no-any-return]
-
-
-def _check_key(what: str, key: Any) -> None:
-    if not key or not is_text(key):
-        raise ConfigError(f"{what} must be the name of a feature, not {key!r}")
 
 
 def _check_bool(what: str, value: Any) -> None:
