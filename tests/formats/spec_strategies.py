@@ -86,8 +86,12 @@ def sparse(draw: st.DrawFn) -> SparseFeature:
     return SparseFeature(keys, draw(KEYS), dtype, sizes, draw(st.booleans()))
 
 
-IMAGES = st.builds(Image, st.none(), st.sampled_from([0, 1, 3, 4])) | st.builds(
-    Image, st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from([1, 3, 4])
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
+DCT_METHODS = st.sampled_from(["", "INTEGER_FAST", "INTEGER_ACCURATE"])
+IMAGES = (
+    st.builds(Image, st.none(), st.sampled_from([0, 1, 3, 4]), dct_method=DCT_METHODS)
+    | st.builds(Image, SIZES, st.sampled_from([1, 3, 4]), dct_method=DCT_METHODS)
+    | st.builds(Image, st.none(), st.sampled_from([1, 3, 4]), SIZES)
 )
 SPECS = (
     fixed()

@@ -216,18 +216,14 @@ def test_raw_bools(data: bytes) -> None:
 
 def test_a_jpeg_without_its_end_mark() -> None:
     jpeg = sr.encode_jpeg(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))
-    for truncated in jpeg[:-2], jpeg[:-1]:
+    for truncated in jpeg[:-2], jpeg[:-1], jpeg[:-2] + b"\0\0":
         with pytest.raises(refusals()):
             tf.io.decode_jpeg(truncated)
         with pytest.raises(MalformedImage):
             sr.decode_jpeg(truncated)
-    overwritten = jpeg[:-2] + b"\0\0"
-    with pytest.raises(refusals()):
-        tf.io.decode_jpeg(overwritten)
-    assert (sr.decode_jpeg(overwritten) == sr.decode_jpeg(jpeg)).all()
 
 
 def test_bytes_behind_a_jpeg() -> None:
     jpeg = sr.encode_jpeg(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))
-    expected = tf.io.decode_jpeg(jpeg + b"behind", dct_method="INTEGER_ACCURATE").numpy()
+    expected = tf.io.decode_jpeg(jpeg + b"behind").numpy()
     assert (sr.decode_jpeg(jpeg + b"behind") == expected).all()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamrec.errors import DataError
+from streamrec.demo import pictures
+from streamrec.errors import ConfigError, DataError
 from streamrec.formats.images.image import (
     decode_and_crop_jpeg,
     decode_image,
@@ -16,7 +20,10 @@ from streamrec.formats.images.image import (
     decode_png,
     encode_jpeg,
     encode_png,
+    read_picture,
 )
+from streamrec.formats.images.picture import Wanted
+from streamrec.formats.images.resize import fill_resized
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, refusals, tf
 from tests.formats.pictures.encoded import (
     PNG_KINDS,
@@ -32,7 +39,7 @@ from tests.formats.pictures.encoded import (
 pytestmark = IN_ONE_WORKER
 
 CHANNELS = (0, 1, 3, 4)
-ACCURATE = "INTEGER_ACCURATE"
+DCT_METHODS = ["", "INTEGER_FAST", "INTEGER_ACCURATE"]
 GAMMAS = {
     "none": [],
     "sRGB": [(b"sRGB", b"\0")],
@@ -102,35 +109,77 @@ class TestPng:
             self.check(contents, channels, dtype)
 
 
+@pytest.mark.parametrize("dct_method", DCT_METHODS)
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("kind", JPEGS)
-def test_jpeg(kind: str, channels: int) -> None:
+def test_jpeg(kind: str, channels: int, dct_method: str) -> None:
     compare(
-        lambda: tf.io.decode_jpeg(JPEGS[kind], channels, dct_method=ACCURATE),
-        lambda: decode_jpeg(JPEGS[kind], channels),
+        lambda: tf.io.decode_jpeg(JPEGS[kind], channels, dct_method=dct_method),
+        lambda: decode_jpeg(JPEGS[kind], channels, dct_method=dct_method),
     )
 
 
+@pytest.mark.parametrize(
+    "path", sorted(Path(pictures.__path__[0]).glob("*.jpg")), ids=lambda p: p.stem
+)
+def test_photographs(path: Path) -> None:
+    contents = path.read_bytes()
+    compare(lambda: tf.io.decode_image(contents), lambda: decode_image(contents))
+    accurate = tf.io.decode_jpeg(contents, dct_method="INTEGER_ACCURATE").numpy()
+    np.testing.assert_array_equal(decode_jpeg(contents, dct_method="INTEGER_ACCURATE"), accurate)
+
+
+def test_refuses_a_transform_that_neither_has() -> None:
+    with pytest.raises(refusals()):
+        tf.io.decode_jpeg(JPEGS["colour"], dct_method="FLOAT")
+    with pytest.raises(ConfigError, match="dct_method is '' or 'INTEGER_FAST'"):
+        decode_jpeg(JPEGS["colour"], dct_method="FLOAT")
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("kind", JPEGS)
-def test_the_fast_transform_that_tensorflow_uses_by_default_is_near(kind: str) -> None:
-    fast = tf.io.decode_image(JPEGS[kind]).numpy().astype(int)
-    difference = np.abs(fast - decode_image(JPEGS[kind]))
-    assert difference.max() <= 32
-    assert difference.mean() < 3
+def test_decode_image_uses_the_fast_transform(kind: str, channels: int) -> None:
+    compare(
+        lambda: tf.io.decode_image(JPEGS[kind], channels),
+        lambda: decode_image(JPEGS[kind], channels),
+    )
 
 
 @pytest.mark.parametrize("kind", JPEGS)
 @pytest.mark.parametrize("missing", [1, 2, 3, 20, 300])
 def test_truncated_jpegs(kind: str, missing: int) -> None:
     contents = JPEGS[kind][:-missing]
-    compare(lambda: tf.io.decode_jpeg(contents, dct_method=ACCURATE), lambda: decode_jpeg(contents))
+    compare(lambda: tf.io.decode_jpeg(contents), lambda: decode_jpeg(contents))
+
+
+@pytest.mark.parametrize("kind", JPEGS)
+@given(data=st.data())
+def test_damaged_jpegs(kind: str, data: st.DataObject) -> None:
+    contents = bytearray(JPEGS[kind])
+    begin = contents.index(b"\xff\xda") + 14
+    places = [k for k in range(begin, len(contents) - 3) if 0xFF not in contents[k - 1 : k + 1]]
+    contents[data.draw(st.sampled_from(places))] = data.draw(st.integers(0, 0xFE))
+    compare(
+        lambda: tf.io.decode_jpeg(bytes(contents), dct_method="INTEGER_ACCURATE"),
+        lambda: decode_jpeg(bytes(contents), dct_method="INTEGER_ACCURATE"),
+    )
+
+
+@pytest.mark.parametrize("dct_method", DCT_METHODS)
+@pytest.mark.parametrize("kind", JPEGS)
+def test_jpegs_with_something_between_the_pixels_and_the_end(kind: str, dct_method: str) -> None:
+    contents = JPEGS[kind][:-2] + b"something" + JPEGS[kind][-2:]
+    compare(
+        lambda: tf.io.decode_jpeg(contents, dct_method=dct_method),
+        lambda: decode_jpeg(contents, dct_method=dct_method),
+    )
 
 
 @pytest.mark.parametrize("kind", JPEGS)
 def test_crops_are_the_same_but_for_the_colours_at_their_edges(kind: str) -> None:
     for window in ([0, 0, 29, 37], [5, 9, 17, 21], [28, 36, 1, 1], [0, 16, 29, 16]):
         contents = JPEGS[kind]
-        expected = tf.io.decode_and_crop_jpeg(contents, window, dct_method=ACCURATE).numpy()
+        expected = tf.io.decode_and_crop_jpeg(contents, window).numpy()
         got = decode_and_crop_jpeg(contents, window)
         assert got.shape == expected.shape
         np.testing.assert_array_equal(got[2:-2, 2:-2], expected[2:-2, 2:-2])
@@ -176,3 +225,11 @@ def test_jpegs_are_encoded_to_the_same_pixels(channels: int, quality: int) -> No
     theirs = tf.io.encode_jpeg(array, quality=quality).numpy()
     ours = encode_jpeg(array, quality)
     np.testing.assert_array_equal(decode_jpeg(ours), decode_jpeg(theirs))
+
+
+@pytest.mark.parametrize("size", [(10, 12), (29, 12), (64, 64)])
+def test_resizes_as_tensorflow_does_with_antialiasing(size: tuple[int, int]) -> None:
+    theirs = tf.image.resize(smooth(), size, antialias=True).numpy()
+    ours = np.empty((*size, 3), np.uint8)
+    fill_resized(read_picture(saved(smooth(), "PNG"), Wanted(3)), ours)
+    assert np.abs(theirs - ours).max() <= 1.01

@@ -13,14 +13,12 @@ import numpy as np
 
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of, values_of
-from streamrec.formats.examples.specs import (
+from streamrec.formats.examples.partitions import (
     Partition,
-    RaggedFeature,
     RowLengths,
     RowLimits,
     RowSplits,
     RowStarts,
-    SparseFeature,
     UniformRowLength,
     ValueRowIds,
 )
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.specs import RaggedFeature, SparseFeature
     from streamrec.values.columns import Column
 
 __all__ = ["MOST_EMPTY_ROWS", "Misfit", "compile_ragged", "compile_sparse", "partitioned"]

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import as_plain, from_plain
+from streamrec.formats.examples.partitions import PARTITIONS, Partition
 from streamrec.formats.examples.specs import (
     KINDS,
-    PARTITIONS,
     FeatureSpec,
     FixedLenSequenceFeature,
-    Partition,
     as_specs,
     feature_name,
 )
@@ -232,5 +231,8 @@ def as_python(features: Mapping[str, FeatureSpec]) -> str:
 
 
 def _code(spec: FeatureSpec) -> str:
-    arguments = ", ".join(repr(value) for _, value in _arguments(spec))
-    return f"{type(spec).__name__}({arguments})"
+    required = {field.name for field in fields(spec) if field.default is MISSING}
+    arguments = [
+        repr(value) if name in required else f"{name}={value!r}" for name, value in _arguments(spec)
+    ]
+    return f"{type(spec).__name__}({', '.join(arguments)})"

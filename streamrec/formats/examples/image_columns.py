@@ -13,7 +13,8 @@ from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.examples.specs import Image
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import library
+from streamrec.formats.images.picture import Wanted, library
+from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
 
@@ -42,9 +43,10 @@ def compile_image(name: str, spec: Image, needs: Needs, kind: Kind) -> Make:
         kind: ``FIXED``: a picture a record; ``STEPS``: a picture a step of a feature list.
 
     Raises:
-        ConfigError: Pillow is not installed, or another spec contradicts this one.
+        ConfigError: A library is not installed, or another spec contradicts this one.
     """
-    library()
+    for library_name in ("PIL.Image", "simplejpeg"):
+        library(library_name)
     index = needs.add(ColumnPlan(name, kind, DataType.BYTES), PICTURE)
 
     def make(columns: Sequence[Any]) -> Column:
@@ -75,11 +77,12 @@ def _decoded(
 ) -> npt.NDArray[np.uint8] | Pictures:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
+    wanted = Wanted(spec.channels, dct_method=spec.dct_method, least=at_least(spec.resize))
 
     # These run in several threads at once.
     def read(number: int) -> Picture:
         try:
-            picture = read_picture(octets[offsets[number] : offsets[number + 1]], spec.channels)
+            picture = read_picture(octets[offsets[number] : offsets[number + 1]], wanted)
         except DataError as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
         if spec.shape not in (None, picture.shape[:2]):
@@ -88,13 +91,13 @@ def _decoded(
 
     def decode(number: int, picture: Picture, target: npt.NDArray[np.uint8]) -> None:
         try:
-            target[...] = picture.decode()
+            fill_resized(picture, target)
         except MalformedImage as error:
             raise ColumnFault(number, name, error.message, type(error)) from None
 
-    if spec.shape is None:
+    if spec.size is None:
         return _of_any_size(count, read, decode, needs)
-    decoded = _array((count, *spec.shape, spec.channels), needs)
+    decoded = _array((count, *spec.size, spec.channels), needs)
     needs.share(lambda number: decode(number, read(number), decoded[number]), count)
     return decoded
 
@@ -124,7 +127,7 @@ def _array(shape: tuple[int, ...], needs: Needs) -> npt.NDArray[np.uint8]:
 def _other_size(picture: Picture, spec: Image) -> str:
     return (
         f"the picture has {picture.shape[0]} x {picture.shape[1]} pixels, but the spec says "
-        f"{spec.shape[0]} x {spec.shape[1]}; resize it when it is written, or leave out shape"
+        f"{spec.shape[0]} x {spec.shape[1]}; give resize instead of shape, or leave out shape"
     )
 
 
@@ -145,6 +148,6 @@ def growth_of(plain: Mapping[str, Any] | None) -> tuple[int, int]:
         [spec for spec in part.values() if isinstance(spec, Image)]
         for part in (specs if isinstance(specs, tuple) else (specs, {}))
     )
-    known = sum(math.prod(spec.shape) * spec.channels for spec in single if spec.shape)
-    unknown = bool(several) or any(spec.shape is None for spec in single)
+    known = sum(math.prod(spec.size) * spec.channels for spec in single if spec.size)
+    unknown = bool(several) or any(spec.size is None for spec in single)
     return known, USUAL_GROWTH if unknown else 1

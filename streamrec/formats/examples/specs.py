@@ -15,19 +15,27 @@ from streamrec.formats.examples.defaults import (
     normal_sizes,
 )
 from streamrec.formats.examples.dtypes import dtype_name
-from streamrec.kernel.contract import LARGEST_MESSAGE
+from streamrec.formats.examples.partitions import (
+    PARTITIONS,
+    Partition,
+    RowLengths,
+    RowLimits,
+    RowSplits,
+    RowStarts,
+    UniformRowLength,
+    ValueRowIds,
+    check_key,
+)
+from streamrec.formats.images.picture import is_fast
 
 __all__ = [
     "KINDS",
-    "PARTITIONS",
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
     "Image",
-    "Partition",
     "RaggedFeature",
     "SparseFeature",
-    "UniformRowLength",
     "VarLenFeature",
     "as_specs",
 ]
@@ -123,54 +131,6 @@ class VarLenFeature(_Spec):
 
 
 @dataclass(frozen=True)
-class _KeyPartition:
-    key: str
-
-    def __post_init__(self) -> None:
-        _check_key("a partition's key", self.key)
-
-
-class RowSplits(_KeyPartition):
-    """Row ``i`` is the values from ``key[i]`` to ``key[i + 1]``; the first split is 0."""
-
-
-class RowLengths(_KeyPartition):
-    """Row ``i`` has ``key[i]`` values."""
-
-
-class RowStarts(_KeyPartition):
-    """Row ``i`` begins at value ``key[i]``; the first at 0."""
-
-
-class RowLimits(_KeyPartition):
-    """Row ``i`` ends before value ``key[i]``; the last with the values."""
-
-
-class ValueRowIds(_KeyPartition):
-    """Value ``i`` belongs to row ``key[i]``; the rows go up."""
-
-
-@dataclass(frozen=True)
-class UniformRowLength:
-    """Every row has so many values."""
-
-    length: Any
-
-    def __post_init__(self) -> None:
-        is_number = isinstance(self.length, int) and not isinstance(self.length, bool)
-        if not is_number or not 1 <= self.length <= LARGEST_MESSAGE:
-            raise ConfigError(
-                f"a uniform row length must be a number from 1 to {LARGEST_MESSAGE}, "
-                f"not {self.length!r}"
-            )
-
-
-Partition: TypeAlias = (
-    RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength
-)
-
-
-@dataclass(frozen=True)
 class RaggedFeature(_Spec):
     """A feature with any number of values a record, in rows that other features describe.
 
@@ -202,7 +162,7 @@ class RaggedFeature(_Spec):
 
     def __post_init__(self) -> None:
         if self.value_key is not None:
-            _check_key("value_key", self.value_key)
+            check_key("value_key", self.value_key)
         if not isinstance(self.partitions, list | tuple):
             raise ConfigError(f"partitions must be a list of partitions, not {self.partitions!r}")
         splits = dtype_name(self.row_splits_dtype)
@@ -242,9 +202,9 @@ class SparseFeature(_Spec):
                 f"not {self.index_key!r} and {self.size!r}"
             )
         self._set(dtype=dtype_name(self.dtype), size=normal_sizes(self.size))
-        _check_key("value_key", self.value_key)
+        check_key("value_key", self.value_key)
         for key in self.index_keys:
-            _check_key("index_key", key)
+            check_key("index_key", key)
         if len(self.index_keys) != len(self.size):
             raise ConfigError(
                 f"index_key names {len(self.index_keys)} features, but size has {len(self.size)} "
@@ -278,7 +238,10 @@ class Image(_Spec):
             they may have any size.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
             shape with channels takes precedence. 0: as many as each picture has, which needs
-            ``shape=None``.
+            neither ``shape`` nor ``resize``.
+        resize: The ``(height, width)`` to which pictures of any size are resized, by antialiased
+            bilinear interpolation. Large JPEGs are decoded at a fraction for it.
+        dct_method: As :func:`streamrec.decode_jpeg`'s; ``""`` is TensorFlow's default.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -286,23 +249,39 @@ class Image(_Spec):
 
     shape: Any = None
     channels: int = 3
+    resize: Any = None
+    dct_method: str = ""
 
     def __post_init__(self) -> None:
         shape = None if self.shape is None else normal_shape(self.shape)
+        resize = None if self.resize is None else normal_shape(self.resize)
         channels = shape[2] if shape and len(shape) == 3 else self.channels
         if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
             raise ConfigError(
                 f"a picture's shape must be (height, width), (height, width, channels) or None, "
                 f"not {self.shape!r}"
             )
+        if resize is not None and (len(resize) != 2 or 0 in resize):
+            raise ConfigError(f"resize must be (height, width) or None, not {self.resize!r}")
+        if shape and resize:
+            raise ConfigError(
+                f"shape={self.shape!r} says that all pictures have this size, and "
+                f"resize={self.resize!r} gives them another; leave out the shape"
+            )
         if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
             raise ConfigError(f"channels must be 0, 1, 3 or 4, not {channels!r}")
-        if shape is not None and not channels:
+        if (shape or resize) and not channels:
             raise ConfigError(
-                "channels=0 leaves the pictures' channels open, so a shape cannot be given; leave "
-                "out the shape, too"
+                "channels=0 leaves the pictures' channels open, so neither a shape nor a size to "
+                "resize to can be given; say the channels, or leave it out"
             )
-        self._set(shape=shape and shape[:2], channels=channels)
+        is_fast(self.dct_method)
+        self._set(shape=shape and shape[:2], channels=channels, resize=resize)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The ``(height, width)`` that all decoded pictures have; ``None``: they have any."""
+        return self.resize or self.shape  # type: ignore[no-any-return]
 
 
 FeatureSpec: TypeAlias = (
@@ -323,15 +302,6 @@ KINDS: dict[str, Any] = {
     "image": Image,
 }
 """The classes of specs by their names in the plain form."""
-PARTITIONS: dict[str, Any] = {
-    "row_splits": RowSplits,
-    "row_lengths": RowLengths,
-    "row_starts": RowStarts,
-    "row_limits": RowLimits,
-    "value_rowids": ValueRowIds,
-    "uniform_row_length": UniformRowLength,
-}
-"""The classes of partitions by their names in the plain form."""
 
 
 def as_specs(features: Mapping[str, Any]) -> dict[str, FeatureSpec]:
@@ -384,11 +354,6 @@ def _partition(partition: Any) -> Partition:
     if isinstance(partition, Partition):
         return partition
     return _copy("a partition", PARTITIONS, partition)  # type: ignore[no-any-return]
-
-
-def _check_key(what: str, key: Any) -> None:
-    if not key or not is_text(key):
-        raise ConfigError(f"{what} must be the name of a feature, not {key!r}")
 
 
 def _check_bool(what: str, value: Any) -> None:

@@ -1,6 +1,7 @@
-"""Encoded pictures, decoded by Pillow to what TensorFlow gives.
+"""Encoded pictures, decoded to what TensorFlow gives: JPEG by libjpeg-turbo, others by Pillow.
 
-Pillow reads the header, which takes no memory for pixels; format, size, mode and frames are checked
-on what it says, and only then it decodes, without the GIL. What it leaves to do is to give the
-pixels as TensorFlow does: PNG's colours as libpng converts them, GIF's frames without disposal.
+A header is read first, which takes no memory for pixels; format, size, channels and frames are
+checked on what it says, and only then the pixels are decoded, without the GIL. What the libraries
+leave to do is to give the pixels as TensorFlow does: PNG's colours as libpng converts them, GIF's
+frames without disposal, CMYK as RGB.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images.picture import Picture, Wanted, check_size, library
-from streamrec.formats.images.pillow import read_bmp, read_gif, read_jpeg, read_webp
+from streamrec.formats.images.jpeg import read as read_jpeg
+from streamrec.formats.images.picture import (
+    MOST_PIXELS,
+    Picture,
+    Wanted,
+    check_size,
+    is_fast,
+    library,
+)
+from streamrec.formats.images.pillow import read_bmp, read_gif, read_webp
 from streamrec.formats.images.png import read as read_png
 
 if TYPE_CHECKING:
@@ -33,11 +42,16 @@ __all__ = [
     "read_picture",
 ]
 
-MOST_PIXELS = (1 << 30) // 4 // 3
-"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 _PNG = b"\x89PNG\r\n\x1a\n"
+_READERS = {
+    "JPEG": (read_jpeg, b"\xff\xd8\xff"),
+    "PNG": (read_png, _PNG),
+    "GIF": (read_gif, b"GIF8"),
+    "BMP": (read_bmp, b"BM"),
+    "WebP": (read_webp, b"RIFF....WEBP"),
+}
+"""Readers by format, and patterns of the first bytes."""
 _STILL = ("JPEG", "PNG", "GIF")
-_ALL = (*_STILL, "BMP", "WebP")
 
 
 def decode_image(
@@ -48,6 +62,8 @@ def decode_image(
     max_pixels: int = MOST_PIXELS,
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG, PNG, GIF, BMP or WebP, as ``tf.io.decode_image`` does.
+
+    A JPEG's inverse transform is TensorFlow's default; :func:`decode_jpeg` has others.
 
     Args:
         contents: The encoded picture.
@@ -64,22 +80,24 @@ def decode_image(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
-    picture = read_picture(contents, channels, animation=expand_animations, max_pixels=max_pixels)
-    return _own(picture.decode())
+    wanted = Wanted(channels, animation=expand_animations, max_pixels=max_pixels)
+    return read_picture(contents, wanted).decode()
 
 
 def decode_jpeg(
-    contents: Bytes, channels: int = 0, *, max_pixels: int = MOST_PIXELS
+    contents: Bytes, channels: int = 0, *, dct_method: str = "", max_pixels: int = MOST_PIXELS
 ) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG, as ``tf.io.decode_jpeg(..., dct_method="INTEGER_ACCURATE")`` does.
+    """Decode a JPEG, as ``tf.io.decode_jpeg`` does, bit for bit.
 
     PNG and GIF of one frame are taken, too, as TensorFlow takes them.
 
     Args:
         contents: The encoded picture.
         channels: 1 (gray) or 3 (RGB); 0: as many as the picture has.
+        dct_method: The inverse transform: ``"INTEGER_ACCURATE"``, or ``"INTEGER_FAST"``, which is
+            TensorFlow's default ``""``, too.
         max_pixels: As :func:`decode_image`'s.
 
     Returns:
@@ -88,9 +106,9 @@ def decode_jpeg(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _own(_still(contents, channels, 8, max_pixels))
+    return _still(contents, Wanted(channels, dct_method=dct_method, max_pixels=max_pixels))
 
 
 def decode_and_crop_jpeg(
@@ -98,6 +116,7 @@ def decode_and_crop_jpeg(
     crop_window: Sequence[int] | npt.NDArray[np.integer[Any]],
     channels: int = 0,
     *,
+    dct_method: str = "",
     max_pixels: int = MOST_PIXELS,
 ) -> npt.NDArray[np.uint8]:
     """Decode a JPEG and cut a window out of it, as ``tf.io.decode_and_crop_jpeg`` does.
@@ -108,6 +127,7 @@ def decode_and_crop_jpeg(
         contents: The encoded picture.
         crop_window: ``[y, x, height, width]`` in pixels, inside of the picture.
         channels: As :func:`decode_jpeg`'s.
+        dct_method: As :func:`decode_jpeg`'s.
         max_pixels: As :func:`decode_image`'s; of the whole picture.
 
     Returns:
@@ -116,20 +136,21 @@ def decode_and_crop_jpeg(
     Raises:
         MalformedImage: The picture is no JPEG, corrupt, truncated or too large.
         WrongFeatureType: It is not given in so many channels, or does not hold the window.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
     window = np.asarray(crop_window)
     if window.shape != (4,) or window.dtype.kind not in "iu":
         raise ConfigError(f"crop_window is [y, x, height, width], not {crop_window!r}")
     y, x, height, width = window.tolist()
-    picture = read_picture(contents, channels, formats=("JPEG",), max_pixels=max_pixels)
+    wanted = Wanted(channels, dct_method=dct_method, max_pixels=max_pixels)
+    picture = read_picture(contents, wanted, ("JPEG",))
     held = picture.shape[:2]
     if min(y, x) < 0 or min(height, width) < 1 or y + height > held[0] or x + width > held[1]:
         raise WrongFeatureType(
             f"the picture has {held[0]} x {held[1]} pixels, which do not hold the crop_window "
             f"{[y, x, height, width]}; ask for a window inside"
         )
-    return _own(picture.decode()[y : y + height, x : x + width].copy())
+    return picture.decode()[y : y + height, x : x + width].copy()
 
 
 def decode_png(
@@ -155,9 +176,9 @@ def decode_png(
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
-    return _own(_still(contents, channels, _bits(dtype), max_pixels))
+    return _still(contents, Wanted(channels, _bits(dtype), max_pixels=max_pixels))
 
 
 def _bits(dtype: Any) -> int:
@@ -170,84 +191,51 @@ def _bits(dtype: Any) -> int:
     return 8 if name == "uint8" else 16
 
 
-def _still(contents: Bytes, channels: int, bits: int, most: int) -> npt.NDArray[Any]:
-    picture = read_picture(
-        contents, channels, bits=bits, formats=_STILL, animation=True, max_pixels=most
-    )
+def _still(contents: Bytes, wanted: Wanted) -> npt.NDArray[Any]:
+    picture = read_picture(contents, wanted._replace(animation=True), _STILL)
     if len(picture.shape) == 4 and picture.shape[0] > 1:
         raise MalformedImage(f"the GIF has {picture.shape[0]} frames; decode it with decode_image")
-    array = picture.decode()
-    array = array[0] if array.ndim == 4 else array
-    return array if array.dtype.itemsize * 8 == bits else array * np.uint16(256)
-
-
-def _own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """In contiguous memory that is writable; what is a view of the codec's is copied."""
-    return np.require(array, requirements=["C", "W"])
+    array = picture.decode().reshape(picture.shape[-3:])
+    return array if array.itemsize * 8 == wanted.bits else array * np.uint16(256)
 
 
 def read_picture(
-    contents: Any,
-    channels: int,
-    *,
-    bits: int = 8,
-    formats: Sequence[str] = _ALL,
-    animation: bool = False,
-    max_pixels: int = MOST_PIXELS,
+    contents: Any, wanted: Wanted, formats: Sequence[str] = tuple(_READERS)
 ) -> Picture:
     """Read a picture up to its size; nothing of the size of its pixels is set aside.
 
     Args:
         contents: The encoded picture: bytes, or an array of them.
-        channels: As :func:`decode_image`'s.
-        bits: 8 or 16, of a PNG's channel.
+        wanted: How it is to be given.
         formats: Names of those that are taken.
-        animation: Give all frames of GIF and WebP, in four dimensions; else their first.
-        max_pixels: As :func:`decode_image`'s.
 
     Raises:
         MalformedImage: The picture is corrupt, truncated, too large, or of another format.
         WrongFeatureType: It is not given in so many channels.
-        ConfigError: ``channels`` is none that any format has, or Pillow is not installed.
+        ConfigError: A setting of ``wanted`` is none that any format has, or a library is not
+            installed.
     """
-    if channels not in (0, 1, 3, 4) or isinstance(channels, bool):
-        raise ConfigError(f"channels is 0, 1, 3 or 4, not {channels!r}")
+    if wanted.channels not in (0, 1, 3, 4) or isinstance(wanted.channels, bool):
+        raise ConfigError(f"channels is 0, 1, 3 or 4, not {wanted.channels!r}")
+    is_fast(wanted.dct_method)
     try:
         octets = memoryview(contents).cast("B")
     except TypeError:
         raise ConfigError(f"contents is bytes, not {type(contents).__name__}") from None
-    name = _format(octets)
-    if name is None or name not in formats:
+    name = _format(bytes(octets[:12]))
+    if name not in formats:
         raise MalformedImage(
             f"this is {name or 'no picture of a format that is known'}; of {', '.join(formats)} "
             "pictures can be taken here"
         )
-    wanted = Wanted(channels, bits, animation, max_pixels)
-    picture = _READERS[name](octets, wanted)
-    check_size(picture.shape, max_pixels)
+    picture = _READERS[name][0](octets, wanted)
+    check_size(picture.shape, wanted.max_pixels)
     return picture
 
 
-_READERS = {
-    "JPEG": read_jpeg,
-    "PNG": read_png,
-    "GIF": read_gif,
-    "BMP": read_bmp,
-    "WebP": read_webp,
-}
-_MAGICS = {
-    "JPEG": b"\xff\xd8\xff",
-    "PNG": _PNG,
-    "GIF": b"GIF8",
-    "BMP": b"BM",
-}
-
-
-def _format(octets: memoryview) -> str | None:
-    first = bytes(octets[:12])
-    if first[:4] == b"RIFF" and first[8:] == b"WEBP":
-        return "WebP"
-    return next((name for name, magic in _MAGICS.items() if first.startswith(magic)), None)
+def _format(first: bytes) -> str:
+    patterns = ((name, pattern) for name, (_, pattern) in _READERS.items())
+    return next((name for name, pattern in patterns if re.match(pattern, first, re.DOTALL)), "")
 
 
 def encode_jpeg(image: Any, quality: int = 95) -> bytes:
@@ -261,7 +249,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
         The encoded picture; its bytes are not those that TensorFlow writes.
 
     Raises:
-        ConfigError: An argument is wrong, or Pillow is not installed.
+        ConfigError: An argument is wrong, or a library is not installed.
     """
     array = _checked(image, (np.uint8,), (1, 3))
     if not 0 <= quality <= 100:
@@ -300,9 +288,16 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
-    data = zlib.compress(_filtered(octets, channels * array.dtype.itemsize), compression)
+    rows = np.full((height, 1 + octets.shape[1]), _UP, np.uint8)
+    rows[:, 1:] = np.diff(octets, axis=0, prepend=np.zeros_like(octets[:1]))
+    data = zlib.compress(rows.tobytes(), compression)
     chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
     return _PNG + b"".join(_chunk(kind, body) for kind, body in chunks)
+
+
+_UP = 2
+"""PNG's filter of rows that are differences to the row above; of photographs it gives within a
+percent what the best filter of each row gives."""
 
 
 def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -316,24 +311,6 @@ def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> 
     if not math.prod(array.shape):
         raise ConfigError(f"image of shape {array.shape} has no pixels")
     return array
-
-
-def _filtered(octets: npt.NDArray[np.uint8], pixel: int) -> bytes:
-    """Rows as differences to the pixel before, or where it is less, to the row above.
-
-    Args:
-        octets: uint8 ``[height, bytes]``.
-        pixel: Bytes of a pixel.
-    """
-    left, above = np.zeros_like(octets), np.zeros_like(octets)
-    left[:, pixel:], above[1:] = octets[:, :-pixel], octets[:-1]
-    tried = [octets - left, octets - above]
-    sizes = [np.abs(rows.view(np.int8).astype(np.int16)).sum(axis=1) for rows in tried]
-    up = sizes[1] < sizes[0]
-    rows = np.empty((len(octets), 1 + octets.shape[1]), np.uint8)
-    rows[:, 0] = 1 + up
-    rows[:, 1:] = np.where(up[:, None], tried[1], tried[0])
-    return rows.tobytes()
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

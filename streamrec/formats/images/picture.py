@@ -1,4 +1,4 @@
-"""Pictures that Pillow has opened: their size is known, and their pixels are not decoded yet."""
+"""Pictures whose size is known and whose pixels are not decoded yet, and how they are refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 
 if TYPE_CHECKING:
@@ -17,25 +19,45 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Picture", "Wanted", "check_channels", "check_size", "library", "opened", "refusing"]
+__all__ = [
+    "MOST_PIXELS",
+    "Picture",
+    "Wanted",
+    "check_channels",
+    "check_size",
+    "is_fast",
+    "library",
+    "opened",
+    "refusing",
+]
 
 _RAISED = (
     *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError),
     *(SyntaxError, TypeError, ValueError, Warning, struct.error, zlib.error),
 )
-"""By Pillow's readers, of data that are corrupt; a warning where the program makes it an error."""
+"""By the readers, of data that are corrupt; a warning where the program makes it an error."""
+_DCT_METHODS = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
+"""TensorFlow's names of a JPEG's inverse transforms, and whether it is libjpeg's fast one."""
+
+
+MOST_PIXELS = (1 << 30) // 4 // 3
+"""Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 
 
 class Wanted(NamedTuple):
     """How a picture is to be given."""
 
-    channels: int
+    channels: int = 0
     """1, 3 or 4; 0: as many as the picture has."""
-    bits: int
+    bits: int = 8
     """8 or 16, of a PNG's channel."""
-    animation: bool
-    """All frames of GIF and WebP, even of a single one; else their first."""
-    most: int
+    animation: bool = False
+    """All frames of GIF and WebP, even of a single one, in four dimensions; else their first."""
+    dct_method: str = ""
+    """A JPEG's inverse transform, by TensorFlow's name."""
+    least: tuple[int, int] = (0, 0)
+    """A JPEG may be decoded at a fraction of at least this ``(height, width)``, if it is no 0."""
+    max_pixels: int = MOST_PIXELS
     """Pixels of all frames together."""
 
 
@@ -44,30 +66,41 @@ class Picture(NamedTuple):
 
     shape: tuple[int, ...]
     """``(height, width, channels)``, of an animation ``(frames, height, width, channels)``."""
-    decode: Callable[[], npt.NDArray[Any]]
-    """Gives the pixels, in memory that may not be writable.
+    fill: Callable[[npt.NDArray[Any]], None]
+    """Decodes into a C-contiguous array of this shape and dtype.
 
     It raises :class:`MalformedImage` where the pixels are corrupt or missing.
     """
+    dtype: type[np.uint8 | np.uint16] = np.uint8
+
+    def decode(self) -> npt.NDArray[Any]:
+        """Return the pixels, in memory of their own.
+
+        Raises:
+            MalformedImage: The pixels are corrupt or missing.
+        """
+        decoded = np.empty(self.shape, self.dtype)
+        self.fill(decoded)
+        return decoded
 
 
-def library() -> Any:
-    """Return Pillow's module ``Image``, imported when it is first needed.
+def library(name: str = "PIL.Image") -> Any:
+    """Return a module of the extra ``image``, imported when it is first needed.
 
     Raises:
-        ConfigError: Pillow is not installed.
+        ConfigError: It is not installed.
     """
     try:
-        from PIL import Image
+        return import_module(name)
     except ImportError:
         raise ConfigError(
-            "pictures are decoded by Pillow, which is not installed: pip install 'streamrec[image]'"
+            f"pictures are decoded by {name.partition('.')[0]}, which is not installed: "
+            "pip install 'streamrec[image]'"
         ) from None
-    return Image
 
 
 def opened(kind: str, contents: memoryview) -> Any:
-    """Open a picture with the reader of a format, which reads no more than its header.
+    """Open a picture with Pillow's reader of a format, which reads no more than its header.
 
     Image.open() would warn of large pictures and refuse larger ones, whatever ``max_pixels`` says.
 
@@ -79,21 +112,17 @@ def opened(kind: str, contents: memoryview) -> Any:
         MalformedImage: The header is corrupt, or ends too early.
         ConfigError: Pillow is not installed, or without WebP.
     """
-    library()
+    if kind == "WebP" and not library("PIL.features").check("webp"):
+        raise ConfigError("the installed Pillow has no WebP; install one that has")
     name = kind if kind == "WebP" else kind.capitalize()
-    if kind == "WebP":
-        from PIL import features
-
-        if not features.check("webp"):
-            raise ConfigError("the installed Pillow has no WebP; install one that has")
-    reader = getattr(import_module(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
+    reader = getattr(library(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
     with refusing(kind):
         return reader(io.BytesIO(contents))
 
 
 @contextmanager
 def refusing(kind: str) -> Iterator[None]:
-    """Turn what Pillow raises of corrupt pictures into a :class:`MalformedImage`."""
+    """Turn what a reader raises of corrupt pictures into a :class:`MalformedImage`."""
     try:
         yield
     except library().DecompressionBombError as error:
@@ -134,3 +163,16 @@ def check_channels(kind: str, channels: int, allowed: tuple[int, ...]) -> None:
             f"this {kind} picture gives channels {' or '.join(map(str, allowed))}, not {channels}; "
             "ask for one of these"
         )
+
+
+def is_fast(dct_method: Any) -> bool:
+    """Return whether a JPEG's inverse transform is the fast one, as TensorFlow's default is.
+
+    Raises:
+        ConfigError: TensorFlow has no such ``dct_method``.
+    """
+    if not isinstance(dct_method, str) or dct_method not in _DCT_METHODS:
+        raise ConfigError(
+            f"dct_method is {' or '.join(map(repr, _DCT_METHODS))}, not {dct_method!r}"
+        )
+    return _DCT_METHODS[dct_method]

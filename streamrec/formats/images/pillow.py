@@ -1,4 +1,4 @@
-"""JPEG, GIF, BMP and WebP, decoded by Pillow to what TensorFlow gives."""
+"""GIF, BMP and WebP, decoded by Pillow to what TensorFlow gives."""
 
 from __future__ import annotations
 
@@ -23,40 +23,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["read_bmp", "read_gif", "read_jpeg", "read_webp"]
+__all__ = ["read_bmp", "read_gif", "read_webp"]
 
 _BMP_MODES = {8: ("L", "L"), 24: ("RGB", "BGR"), 32: ("RGBA", "BGRA")}
 """Pillow's modes of pixels and of what is stored, by the bits of a pixel."""
-
-
-def read_jpeg(contents: memoryview, wanted: Wanted) -> Picture:
-    """Read a JPEG's header. CMYK is given as RGB, without a colour profile.
-
-    Raises:
-        MalformedImage: It is no JPEG that can be decoded.
-        WrongFeatureType: It is not given in so many channels.
-    """
-    image = opened("JPEG", contents)
-    inks = image.mode == "CMYK"
-    allowed = (0, 3) if inks else (0, 1, 3)
-    check_channels("CMYK JPEG" if inks else "JPEG", wanted.channels, allowed)
-    channels = wanted.channels or (1 if image.mode == "L" else 3)
-    shape = image.height, image.width, channels
-    mode = image.mode if inks else "L" if channels == 1 else "RGB"
-    # Adobe's marker says that CMYK is stored inverted; a shorter one is none to libjpeg.
-    size, inverted = image.size, "adobe_transform" in image.info
-
-    def decode() -> npt.NDArray[np.uint8]:
-        # By the codec alone: a program may have told Pillow to load truncated pictures.
-        with refusing("JPEG"):
-            pixels = library().frombytes(mode, size, contents, "jpeg", mode, "", 1, 0)
-        if not inks:
-            return np.asarray(pixels).reshape(shape)
-        stored = np.asarray(pixels)
-        bright = (stored if inverted else 255 - stored).astype(np.uint16)
-        return (bright[..., :3] * bright[..., 3:] // 255).astype(np.uint8)
-
-    return Picture(shape, decode)
 
 
 def read_gif(contents: memoryview, wanted: Wanted) -> Picture:
@@ -73,18 +43,16 @@ def read_gif(contents: memoryview, wanted: Wanted) -> Picture:
         raise MalformedImage(f"the GIF has {width} x {height} pixels; replace it")
     with refusing("GIF"):
         shape = (image.n_frames if wanted.animation else 1), height, width, 3
-    check_size(shape, wanted.most)
+    check_size(shape, wanted.max_pixels)
 
-    def decode() -> npt.NDArray[np.uint8]:
-        decoded = np.empty(shape, np.uint8)
+    def fill(out: npt.NDArray[Any]) -> None:
         with refusing("GIF"):
-            for number, frame in zip(
-                range(len(decoded)), _frames(image, wanted.most), strict=False
+            for target, frame in zip(
+                out.reshape(shape), _frames(image, wanted.max_pixels), strict=False
             ):
-                decoded[number] = np.asarray(frame)[:height, :width, :3]
-        return decoded if wanted.animation else decoded[0]
+                target[...] = np.asarray(frame)[:height, :width, :3]
 
-    return Picture(shape if wanted.animation else shape[1:], decode)
+    return Picture(shape if wanted.animation else shape[1:], fill)
 
 
 def _frames(image: Any, most: int) -> Iterator[Any]:
@@ -124,18 +92,18 @@ def read_bmp(contents: memoryview, wanted: Wanted) -> Picture:
         raise MalformedImage("the BMP ends inside its pixels: it is truncated; replace it")
     mode, stored_as = _BMP_MODES[bits]
     held = bits // 8
-    shape = image.height, image.width, wanted.channels or held
 
-    def decode() -> npt.NDArray[np.uint8]:
+    def fill(out: npt.NDArray[Any]) -> None:
         with refusing("BMP"):
             pixels = library().frombytes(
                 mode, image.size, contents[begin:], "raw", stored_as, *layout
             )
-        decoded = np.full(shape, 255, np.uint8)
-        decoded[..., : max(held, 3)] = np.asarray(pixels).reshape(*shape[:2], held)[..., : shape[2]]
-        return decoded
+        out[..., 3:] = 255
+        out[..., : max(held, 3)] = np.asarray(pixels).reshape(*image.size[::-1], held)[
+            ..., : out.shape[2]
+        ]
 
-    return Picture(shape, decode)
+    return Picture((image.height, image.width, wanted.channels or held), fill)
 
 
 def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
@@ -149,22 +117,21 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
     if bytes(contents[12:16]) == b"VP8X":
         # Older Pillows set memory aside for the canvas, of any size, before they can be asked.
         sides = (int.from_bytes(contents[at : at + 3], "little") + 1 for at in (27, 24))
-        check_size((*sides, 4), wanted.most)
+        check_size((*sides, 4), wanted.max_pixels)
     image = opened("WebP", contents)
     held = 4 if image.mode == "RGBA" or image.is_animated else 3
     shape = image.n_frames if wanted.animation else 1, image.height, image.width, held
-    check_size(shape, wanted.most)
+    check_size(shape, wanted.max_pixels)
     check_channels("WebP", wanted.channels, (0, held))
 
-    def decode() -> npt.NDArray[np.uint8]:
+    def fill(out: npt.NDArray[Any]) -> None:
         # Opened anew: a picture that waits to be decoded must not hold the decoder's memory.
         image = opened("WebP", contents)
-        decoded = np.full(shape, 255, np.uint8)
+        out[..., 3:] = 255
         with refusing("WebP"):
-            for number, frame in enumerate(decoded):
+            for number, frame in enumerate(out.reshape(shape)):
                 image.seek(number)
                 array = np.asarray(image)
                 frame[..., : array.shape[2]] = array
-        return decoded if wanted.animation else decoded[0]
 
-    return Picture(shape if wanted.animation else shape[1:], decode)
+    return Picture(shape if wanted.animation else shape[1:], fill)

@@ -45,30 +45,35 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
     if image.mode == "P":
         held = 4 if "transparency" in image.info else 3
     shape = image.height, image.width, wanted.channels or held
-    return Picture(shape, lambda: _decode(image, contents, shape, wanted.bits))
+    dtype = np.uint8 if wanted.bits == 8 else np.uint16
+    return Picture(shape, lambda out: _fill(image, contents, out), dtype)
 
 
-def _decode(
-    image: Any, contents: memoryview, shape: tuple[int, int, int], bits: int
-) -> npt.NDArray[Any]:
+def _fill(image: Any, contents: memoryview, out: npt.NDArray[Any]) -> None:
+    channels, bits = out.shape[2], out.itemsize * 8
     with refusing("PNG"):
-        image.verify()  # the CRCs, after which it has to be opened again
-        stored = _stored(contents)
+        # The CRCs, as image.verify() does, after which it would have to be opened again.
+        image.fp.seek(image.tile[0][2] - 8)
+        image.png.verify()
+        stored = _stored(image, contents)
     decoded = stored[..., : 3 if image.mode == "P" or stored.shape[2] > 2 else 1]
-    if shape[2] < 3 and decoded.shape[2] == 3:
+    if channels < 3 and decoded.shape[2] == 3:
         decoded = _gray(decoded, _gamma(image.info), bits)
-    if shape[2] % 2 == 0:
-        colours = np.broadcast_to(decoded, (*shape[:2], shape[2] - 1))
-        decoded = np.concatenate([colours, _opacity(stored, image, contents[24])], axis=2)
-    decoded = np.broadcast_to(decoded, shape)
-    if decoded.itemsize * 8 > bits:
-        return (decoded >> 8).astype(np.uint8)
-    return decoded * np.uint16(257) if decoded.itemsize * 8 < bits else decoded
+    opaque = channels % 2 == 0
+    out[..., : channels - opaque] = _fitted(decoded, bits)
+    if opaque:
+        out[..., -1:] = _fitted(_opacity(stored, image, contents[24]), bits)
 
 
-def _stored(contents: memoryview) -> npt.NDArray[Any]:
+def _fitted(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
+    """Return numbers of 8 or 16 bits as such of ``bits``."""
+    if numbers.itemsize * 8 > bits:
+        return numbers >> 8
+    return numbers * np.uint16(257) if numbers.itemsize * 8 < bits else numbers
+
+
+def _stored(image: Any, contents: memoryview) -> npt.NDArray[Any]:
     """Return the stored numbers ``[height, width, channels]``, a palette's colours as RGBA."""
-    image = opened("PNG", contents)
     stored_as = image.tile[0][3]
     if image.mode == "P":
         # Black where the palette has no colour.
@@ -81,9 +86,7 @@ def _stored(contents: memoryview) -> npt.NDArray[Any]:
         high = _loaded(image, stored_as).astype(np.uint16)
         array = high << 8 | _loaded(opened("PNG", contents), f"{stored_as[:-1]}L")
     else:
-        array = np.asarray(image)
-    if array.dtype == np.bool_:
-        array = array * np.uint8(255)
+        array = np.asarray(image.convert("L") if image.mode == "1" else image)
     return array.reshape(image.height, image.width, -1)
 
 

@@ -73,6 +73,7 @@ class TestPlainForm:
             hot = { kind = "sparse", index_key = "i", value_key = "v", dtype = "bool", size = 9 }
             photo = { kind = "image" }
             thumb = { kind = "image", shape = [32, 32], channels = 1 }
+            small = { kind = "image", resize = [8, 9], dct_method = "INTEGER_ACCURATE" }
             """
         )
         assert from_description(plain) == {
@@ -87,6 +88,7 @@ class TestPlainForm:
             "hot": SparseFeature("i", "v", bool, 9),
             "photo": Image(),
             "thumb": Image((32, 32), 1),
+            "small": Image(resize=(8, 9), dct_method="INTEGER_ACCURATE"),
         }
 
     @pytest.mark.parametrize(
@@ -198,11 +200,16 @@ class TestPairs:
 
 class TestAsPython:
     def test_reads_well(self) -> None:
-        features: dict[str, Any] = {"id": FixedLenFeature((), "int64"), "x y": VarLenFeature(bytes)}
+        features: dict[str, Any] = {
+            "id": FixedLenFeature((), "int64"),
+            "x y": VarLenFeature(bytes),
+            "photo": Image(resize=(2, 3), dct_method="INTEGER_FAST"),
+        }
         assert as_python(features) == (
             "features = {\n"
             "    'id': sr.FixedLenFeature((), 'int64'),\n"
             "    'x y': sr.VarLenFeature('bytes'),\n"
+            "    'photo': sr.Image(resize=(2, 3), dct_method='INTEGER_FAST'),\n"
             "}"
         )
 

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 
+import streamrec.demo
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
 from streamrec.flow.work_sharing import WorkSharing
 from streamrec.formats.examples.descriptions import describe
@@ -24,13 +28,17 @@ from streamrec.formats.examples.features import (
 )
 from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeature
-from streamrec.formats.images.image import encode_png
+from streamrec.formats.images.image import decode_jpeg, encode_png
 from streamrec.values.columns import Pictures, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
 
 pytestmark = pytest.mark.both_kernels
 
+PHOTOGRAPHS = [
+    path.read_bytes()
+    for path in sorted((Path(streamrec.demo.__file__).parent / "pictures").glob("*.jpg"))
+]
 SIZES = [(4, 5), (1, 1), (7, 2)]
 ARRAYS = [noise((*size, 3), seed=k).astype(np.uint8) for k, size in enumerate(SIZES)]
 PNGS = [encode_png(array) for array in ARRAYS]
@@ -86,13 +94,64 @@ class TestOfOneSize:
 
     def test_another_size_is_refused(self) -> None:
         with pytest.raises(
-            WrongFeatureType, match=r"7 x 2 pixels, but the spec says 4 x 5; res"
+            WrongFeatureType, match=r"7 x 2 pixels, but the spec says 4 x 5; give res"
         ) as e:
             parse_example(examples([PNGS[0], PNGS[2]]), {"p": Image((4, 5))})
         assert (e.value.record, e.value.feature) == (1, "p")
 
 
-@pytest.mark.parametrize("spec", [Image(), Image((4, 5))], ids=["any", "one"])
+class TestResized:
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_is_pillows_antialiased_bilinear(self, channels: int) -> None:
+        pictures = [smooth(29, 37, channels), smooth(8, 9, channels), smooth(300, 200, channels)]
+        records = examples([saved(picture, "PNG") for picture in pictures])
+        column: Any = parse_example(records, {"p": Image(channels=channels, resize=(8, 9))})["p"]
+        assert column.shape == (3, 8, 9, channels)
+        for got, picture in zip(column, pictures, strict=True):
+            expected = PIL.Image.fromarray(picture).resize((9, 8), PIL.Image.Resampling.BILINEAR)
+            np.testing.assert_array_equal(got, np.asarray(expected).reshape(8, 9, channels))
+
+    def test_colours_below_clear_pixels_do_not_show(self) -> None:
+        picture = np.zeros((8, 8, 4), np.uint8)
+        picture[:, :4], picture[:, 4:, 0] = (0, 0, 255, 255), 255
+        record = examples([encode_png(picture)])
+        column: Any = parse_example(record, {"p": Image(channels=4, resize=(1, 1))})["p"]
+        assert column[0, 0, 0, :3].tolist() == [0, 0, 255]
+        assert 120 < column[0, 0, 0, 3] < 136
+
+    @pytest.mark.parametrize("size", [(32, 32), (96, 64), (224, 224)])
+    def test_a_jpeg_decoded_at_a_fraction_is_near_to_the_whole(self, size: tuple[int, int]) -> None:
+        spec = Image(resize=size, dct_method="INTEGER_ACCURATE")
+        column: Any = parse_example(examples(PHOTOGRAPHS), {"p": spec})["p"]
+        for got, contents in zip(column, PHOTOGRAPHS, strict=True):
+            whole = PIL.Image.fromarray(decode_jpeg(contents, 3, dct_method="INTEGER_ACCURATE"))
+            expected = np.asarray(whole.resize(size[::-1], PIL.Image.Resampling.BILINEAR))
+            assert np.abs(got.astype(int) - expected).mean() < 2
+
+    def test_a_picture_of_this_size_is_not_resized(self) -> None:
+        column: Any = parse_example(examples(PNGS[:1]), {"p": Image(resize=(4, 5))})["p"]
+        np.testing.assert_array_equal(column[0], ARRAYS[0])
+
+    def test_steps(self) -> None:
+        record = encode_sequence_example({}, {"v": PNGS})
+        column: Any = parse_sequence_example([record], None, {"v": Image(resize=(2, 3))}).sequences
+        assert column["v"].values.shape == (3, 2, 3, 3)
+
+
+def test_the_transform_of_jpegs() -> None:
+    contents = saved(smooth(), "JPEG", quality=50)
+    fast, accurate = (
+        parse_single_example(examples([contents])[0], {"p": Image(dct_method=method)})["p"]
+        for method in ("", "INTEGER_ACCURATE")
+    )
+    np.testing.assert_array_equal(fast, decode_jpeg(contents))
+    np.testing.assert_array_equal(accurate, decode_jpeg(contents, dct_method="INTEGER_ACCURATE"))
+    assert (fast != accurate).any()
+
+
+@pytest.mark.parametrize(
+    "spec", [Image(), Image((4, 5)), Image(resize=(2, 2))], ids=["any", "one", "resized"]
+)
 class TestFaults:
     def test_a_corrupt_picture(self, spec: Image) -> None:
         records = examples([PNGS[0], PNGS[0][:-20], PNGS[0][:-30]])
@@ -108,7 +167,7 @@ class TestFaults:
         assert caught.value.record == 1
 
     def test_channels_that_are_not_given(self, spec: Image) -> None:
-        four = Image(spec.shape, 4)
+        four = replace(spec, channels=4)
         with pytest.raises(WrongFeatureType, match="this JPEG picture gives channels") as caught:
             parse_example(examples([PNGS[0], saved(smooth(), "JPEG")]), {"p": four})
         assert caught.value.record == 1
@@ -206,12 +265,13 @@ class TestSequences:
 
 
 @pytest.mark.parametrize("features", [{"p": Image()}, ({}, {"p": Image()})], ids=["one", "pair"])
-def test_without_pillow_it_is_said_before_anything_is_read(
-    features: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("library", ["PIL.Image", "simplejpeg"])
+def test_without_a_library_it_is_said_before_anything_is_read(
+    features: Any, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from streamrec.streams.opening import open as open_stream
 
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
         open_stream("no-such-shard", features)
 
@@ -225,6 +285,7 @@ def test_without_pillow_it_is_said_before_anything_is_read(
         ({"a": Image((4, 5)), "b": Image()}, 60, USUAL_GROWTH),
         (({"a": Image((4, 5))}, {}), 60, 1),
         (({}, {"a": Image((4, 5))}), 0, USUAL_GROWTH),
+        ({"a": Image(resize=(4, 5), channels=1)}, 20, 1),
     ],
 )
 def test_how_records_grow(features: Any, row: int, factor: int) -> None:

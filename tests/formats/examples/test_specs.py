@@ -273,12 +273,23 @@ class TestImage:
             (((4, 5, 2),), "channels must be 0, 1, 3 or 4, not 2"),
             ((None, True), "channels must be 0, 1, 3 or 4, not True"),
             ((None, "3"), "channels must be 0, 1, 3 or 4, not '3'"),
-            (((4, 5), 0), "leave out the shape, too"),
+            (((4, 5), 0), "neither a shape nor a size"),
+            ((None, 0, (4, 5)), "neither a shape nor a size"),
+            ((None, 3, 4), "resize must be"),
+            ((None, 3, (4, 5, 3)), "resize must be"),
+            ((None, 3, (4, 0)), "resize must be"),
+            (((4, 5), 3, (2, 2)), "leave out the shape"),
+            ((None, 3, None, "FAST"), "dct_method is '' or 'INTEGER_FAST' or"),
         ],
     )
     def test_wrong_arguments(self, arguments: Any, words: str) -> None:
         with pytest.raises(ConfigError, match=words):
             Image(*arguments)
+
+    def test_the_size_of_decoded_pictures(self) -> None:
+        assert Image().size is None
+        assert Image((4, 5)).size == (4, 5)
+        assert Image(resize=[6, np.int64(7)]).size == (6, 7)
 
     def test_another_librarys_class_of_this_name_is_no_spec(self) -> None:
         with pytest.raises(ConfigError, match="the spec must be one of"):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
+from streamrec.demo import pictures
 from streamrec.errors import ConfigError, DataError, MalformedImage, WrongFeatureType
 from streamrec.formats.images import image
 from streamrec.formats.images.image import (
@@ -217,8 +219,12 @@ class TestEncodePng:
         opened = Image.open(io.BytesIO(encode_png(smooth())))
         np.testing.assert_array_equal(np.asarray(opened), smooth())
 
-    def test_it_compresses(self) -> None:
-        assert len(encode_png(smooth(200, 300))) < 0.6 * smooth(200, 300).size
+    def test_it_compresses_photographs_as_pillow_does(self) -> None:
+        for path in sorted(Path(pictures.__path__[0]).glob("*.jpg")):
+            array = decode_jpeg(path.read_bytes())
+            assert len(encode_png(array)) <= 1.03 * len(saved(array.squeeze(), "PNG"))
+
+    def test_compression(self) -> None:
         assert len(encode_png(smooth(), 9)) <= len(encode_png(smooth(), 1))
 
     @pytest.mark.parametrize(
@@ -267,12 +273,14 @@ class TestEncodeJpeg:
             encode_jpeg(np.zeros((1, 65501, 1), np.uint8))
 
 
-class TestWithoutPillow:
+class TestWithoutLibraries:
     @pytest.fixture(autouse=True)
-    def no_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "PIL", None)
+    def not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.startswith("PIL.")]:
+            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
 
-    @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WebP"])
+    @pytest.mark.parametrize("kind", PICTURES)
     def test_the_error_says_what_to_install(self, kind: str) -> None:
         with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
             decode_image(PICTURES[kind])
@@ -282,12 +290,13 @@ class TestWithoutPillow:
             encode_jpeg(smooth())
 
 
-def test_pillow_is_imported_when_it_is_needed() -> None:
+def test_libraries_are_imported_when_they_are_needed() -> None:
     code = (
         "import sys, numpy, streamrec.formats.examples.features; "
         "import streamrec.formats.images.image as i; "
-        "assert 'PIL' not in sys.modules; i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1')); "
-        "assert 'PIL' in sys.modules"
+        "assert not {'PIL', 'simplejpeg'} & set(sys.modules); "
+        "i.decode_jpeg(i.encode_jpeg(numpy.zeros((1, 1, 1), 'u1'))); "
+        "assert {'PIL', 'simplejpeg'} < set(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

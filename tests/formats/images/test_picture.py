@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images.picture import check_channels, check_size, library, opened, refusing
+from streamrec.formats.images.picture import check_channels, check_size, is_fast, library, refusing
 
 
 def test_what_pillow_raises_is_a_malformed_image() -> None:
@@ -14,11 +15,27 @@ def test_what_pillow_raises_is_a_malformed_image() -> None:
             raise SyntaxError("odd")
 
 
-def test_pillow_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for call in (library, lambda: opened("BMP", memoryview(b"BM"))):
-        with pytest.raises(ConfigError, match=r"pip install 'streamrec\[image\]'"):
-            call()
+@pytest.mark.parametrize("name", ["PIL.Image", "simplejpeg"])
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        ConfigError, match=r"which is not installed: pip install 'streamrec\[image\]'"
+    ):
+        library(name)
+
+
+@pytest.mark.parametrize("name", ["FLOAT", "integer_fast", None, 1, []])
+def test_no_transform(name: Any) -> None:
+    with pytest.raises(ConfigError, match="dct_method is '' or 'INTEGER_FAST' or"):
+        is_fast(name)
+
+
+def test_transforms() -> None:
+    assert [is_fast(name) for name in ("", "INTEGER_FAST", "INTEGER_ACCURATE")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 3), (12, 1, 1), (2, 2, 3, 4)])

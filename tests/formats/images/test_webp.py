@@ -8,6 +8,7 @@ from PIL import features
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
 from streamrec.formats.images.image import read_picture
+from streamrec.formats.images.picture import Wanted
 from tests.formats.pictures.encoded import animation, saved, smooth
 
 if not features.check("webp"):
@@ -29,7 +30,7 @@ ALL = {
 
 
 def read(contents: bytes, channels: int = 0, *, animation: bool = True, most: int = 9999) -> Any:
-    picture = read_picture(contents, channels, animation=animation, max_pixels=most)
+    picture = read_picture(contents, Wanted(channels, animation=animation, max_pixels=most))
     decoded = picture.decode()
     assert decoded.shape == picture.shape
     return decoded

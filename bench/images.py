@@ -1,0 +1,177 @@
+"""Encoded pictures to arrays, in two threads: streams beside tf.data and the libraries alone.
+
+::
+
+    python -m bench.images --repeat 5 --output bench/results
+
+The pictures are the demo's photographs, and those of scikit-image where it is installed. Streams
+and tf.data read a local shard, check CRCs and parse Examples besides; the libraries decode bytes
+that are in memory. All have two threads. What is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from PIL import Image
+
+import streamrec as sr
+from bench.aims import Target, targets_as_markdown
+from bench.console import (
+    data_option,
+    only_option,
+    output_option,
+    print_failures,
+    repeat_option,
+    run,
+    selected,
+)
+from bench.markdown import number, table
+from bench.measure import Case
+from bench.results import facts, rows, write
+from streamrec.demo import pictures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.measure import Result
+
+RATE = "pictures_per_second"
+SECONDS = 3.0
+"""Seconds that each reading takes."""
+COPIES = 40
+"""Number of times that each picture is in a shard."""
+SIDE = 224
+LIBRARIES = {
+    "streamrec": "streamrec",
+    "tf.data": "tensorflow",
+    "torchvision": "torchvision",
+    "cv2": "cv2",
+    "simplejpeg": "simplejpeg",
+    "Pillow": "PIL",
+}
+"""Modules that the readers need."""
+OF_TF_DATA, OF_BARE = 1.5, 0.95
+"""Aims: the rate over that of tf.data, and over that of the library that decodes."""
+
+
+class Group(NamedTuple):
+    """A table: pictures, and what is done with them."""
+
+    name: str
+    file: str
+    shape: tuple[int, int] | None
+    resize: tuple[int, int] | None
+    bare: str
+    """The library that decodes them for streamrec."""
+
+
+GROUPS = (
+    Group("photographs as JPEG", "whole.jpeg.tfrecord", None, None, "simplejpeg"),
+    Group("JPEG of 224 x 224", "small.jpeg.tfrecord", (SIDE, SIDE), None, "simplejpeg"),
+    Group("PNG of 224 x 224", "small.png.tfrecord", (SIDE, SIDE), None, "Pillow"),
+    Group("photographs to 64 x 64", "whole.jpeg.tfrecord", None, (64, 64), "simplejpeg"),
+)
+
+
+@click.command()
+@data_option
+@only_option
+@repeat_option(5)
+@output_option
+def main(*, data: Path, only: tuple[str, ...], repeat: int, output: Path | None) -> None:
+    """Write shards, decode them, print tables, and write JSON and Markdown."""
+    folder = data / "pictures"
+    write_shards(folder)
+    found = run([case for case in cases(folder) if selected(case, only)], judge, repeat)
+    aims = list(targets(found))
+    text = "\n\n".join(
+        [*(as_markdown(group, found) for group in GROUPS), targets_as_markdown(aims)]
+    )
+    click.echo(text)
+    print_failures(found)
+    if output is not None:
+        content = facts("images", results=rows(found), aims=[aim.facts() for aim in aims])
+        write(output, "images", content, text)
+
+
+def photographs() -> Iterator[Path]:
+    """Yield the files of real pictures."""
+    yield from sorted(Path(pictures.__path__[0]).glob("*.jpg"))
+    if find_spec("skimage"):
+        import skimage
+
+        yield from sorted(Path(skimage.__path__[0], "data").glob("*.jpg"))
+
+
+def write_shards(folder: Path) -> None:
+    """Write each picture as it is, and small as JPEG and PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded: dict[str, list[bytes]] = {group.file: [] for group in GROUPS}
+    for path in photographs():
+        small = Image.open(path).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        encoded["whole.jpeg.tfrecord"].append(path.read_bytes())
+        encoded["small.jpeg.tfrecord"].append(_saved(small, "JPEG", quality=90))
+        encoded["small.png.tfrecord"].append(_saved(small, "PNG"))
+    for file, all_of_it in encoded.items():
+        with sr.TFRecordWriter(str(folder / file)) as writer:
+            for _ in range(COPIES):
+                writer.write_many({"image": contents} for contents in all_of_it)
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """Yield a case for each group and each reader that is installed and reads it."""
+    for group in GROUPS:
+        for reader, module in LIBRARIES.items():
+            reads = reader != "simplejpeg" or group.bare == reader
+            if reads and find_spec(module):
+                settings = (str(folder / group.file), group.shape, group.resize)
+                arguments = {"reader": reader, "settings": settings, "seconds": SECONDS}
+                yield Case(group.name, reader, "bench.readers.pictures", arguments)
+
+
+def judge(_: Case, report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the rate, and the CPU time of a picture."""
+    cpu = report["cpu_seconds"]["client"]
+    return {
+        RATE: report["records"] / report["seconds"],
+        "cpu_microseconds_per_picture": cpu / report["records"] * 1e6,
+    }
+
+
+def targets(found: Sequence[Result]) -> Iterator[Target]:
+    """Yield the aims of each group."""
+    rates = {result.case.title: result.median(RATE) for result in found}
+    for group in GROUPS:
+        own = rates.get(f"{group.name}: streamrec")
+        for other, aim in (("tf.data", OF_TF_DATA), (group.bare, OF_BARE)):
+            compared = rates.get(f"{group.name}: {other}")
+            if own and compared:
+                yield Target(f"{group.name}: over {other}", "times", aim, own / compared)
+
+
+def as_markdown(group: Group, found: Sequence[Result]) -> str:
+    """Return a table of the readers of a group."""
+    head = (group.name, "pictures/s", "least", "most", "CPU, µs a picture")
+    lines = []
+    for result in found:
+        if result.case.group == group.name and result.measurements:
+            values = result.values(RATE)
+            cpu = result.median("cpu_microseconds_per_picture")
+            measured = (result.median(RATE), min(values), max(values), cpu)
+            lines.append((result.case.name, *map(number, measured)))
+    return table(head, lines)
+
+
+if __name__ == "__main__":
+    main()
