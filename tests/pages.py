@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
 
 import streamrec as sr
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -54,10 +57,26 @@ def rows_of_code(page: Path) -> list[Row]:
     return [Row(*cells) for cells in _ROW.findall(FENCE.sub("", page.read_text()))]
 
 
-def use_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a thread read for plain loops: the engine process takes a second to start."""
-    for name in ("open", "mix"):
-        monkeypatch.setattr(sr, name, partial(getattr(sr, name), engine="thread"))
+@contextmanager
+def reading_in_threads() -> Iterator[None]:
+    """Have a thread read for plain loops, and close the streams that a page leaves open.
+
+    The engine process takes a second to start.
+    """
+    streams: list[sr.Stream] = []
+
+    def kept(make: Callable[..., sr.Stream], *arguments: Any, **settings: Any) -> sr.Stream:
+        streams.append(make(*arguments, **{"engine": "thread", **settings}))
+        return streams[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "mix"):
+            patch.setattr(sr, name, partial(kept, getattr(sr, name)))
+        try:
+            yield
+        finally:
+            for stream in streams:
+                stream.close()
 
 
 def run_block(block: Block, page: Path, names: dict[str, object]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import streamrec as sr
 from streamrec.streams.take import Take
-from tests.pages import DOCS, blocks, rows_of_code, run_block, use_threads
+from tests.pages import DOCS, blocks, reading_in_threads, rows_of_code, run_block
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,11 @@ PAGES = [DOCS / "how-to" / f"from-{name}.md" for name in ("webdataset", "mosaic"
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_every_row_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    use_threads(monkeypatch)
+    with reading_in_threads():
+        run(page)
+
+
+def run(page: Path) -> None:
     names: dict[str, Any] = {}
     for block in (block for block in blocks(page) if block.info == "python"):
         run_block(block, page, names)

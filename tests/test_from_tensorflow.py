@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 import streamrec as sr
 from streamrec.streams.take import Take
 from tests.formats.beside_tensorflow import IN_ONE_WORKER, assert_equal, tf
-from tests.pages import DOCS, Block, Row, blocks, rows_of_code, run_block, use_threads
+from tests.pages import DOCS, Block, Row, blocks, reading_in_threads, rows_of_code, run_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +67,7 @@ class Sides:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    with pytest.MonkeyPatch.context() as patch:
-        use_threads(patch)
+    with reading_in_threads():
         yield Sides(tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours"))
 
 

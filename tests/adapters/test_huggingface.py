@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.xdist_group("huggingface"),  # its programs run once, in one worker
     pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not there"),
     pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not there"),
     pytest.mark.timeout(2 * PATIENCE),

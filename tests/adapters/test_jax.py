@@ -20,6 +20,7 @@ PATIENCE = 150
 """Seconds for a program, on a machine that has much else to do."""
 
 pytestmark = [
+    pytest.mark.xdist_group("jax"),  # its programs run once, in one worker
     pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed"),
     pytest.mark.skipif(find_spec("orbax") is None, reason="orbax-checkpoint is not installed"),
     pytest.mark.timeout(2 * PATIENCE),

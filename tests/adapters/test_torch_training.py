@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.xdist_group("torch_training"),  # its programs run once, in one worker
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
     pytest.mark.timeout(2 * PATIENCE),
 ]

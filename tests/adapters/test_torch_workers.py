@@ -28,6 +28,7 @@ PATIENCE = 150
 """Seconds for a program, on a machine that has much else to do."""
 
 pytestmark = [
+    pytest.mark.xdist_group("torch_workers"),  # its programs run once, in one worker
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
     pytest.mark.timeout(2 * PATIENCE),
 ]

@@ -67,7 +67,7 @@ async def tasks_here() -> int:
 
 def held(feeder: ServedFeeder) -> Held:
     gc.collect()
-    pools = [found for found in gc.get_objects() if isinstance(found, Pool)]
+    pools = [found for found in gc.get_objects() if issubclass(type(found), Pool)]
     memory = sum(pool.in_use + pool.idle for pool in pools)
     threads = sum(thread.name.startswith(THREADS) for thread in threading.enumerate())
     return Held(feeder.call(tasks_here()), threads, open_fds(), memory)
