@@ -77,6 +77,8 @@ class Bridge:
         except BaseException:
             future.cancel()
             raise
+        finally:
+            del future  # else its error would hold this frame, and with it the caller
 
     def close(self) -> None:
         """Cancel what still runs and end the thread; closing again changes nothing."""

@@ -78,7 +78,9 @@ class Channel(Generic[T]):
         """
         while not self._values:
             if self._closed_by is not None:
-                raise self._closed_by
+                # A new end each time: the traceback of one that is kept holds who received it.
+                is_end = isinstance(self._closed_by, EndOfStream)
+                raise EndOfStream if is_end else self._closed_by
             await self._changed.wait()
         value, size = self._values.popleft()
         self.waiting_bytes -= size

@@ -22,6 +22,7 @@ from streamrec.streams.session import close_in
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import name_of, start, start_async
 from streamrec.streams.turn import Turn, busy
+from streamrec.values.batch import Batch
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
-    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 
@@ -125,16 +125,24 @@ class Stream(Generic[Item]):
             raise StopIteration
         began = perf_counter()
         try:
-            session = self._sync()
-            batch = self._peeked.popleft() if self._peeked else session.receive()
-            if isinstance(batch, Exception):
-                raise batch
+            batch = self._received(self._sync())
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
         finally:
             self._blocked += perf_counter() - began
         return self._take(batch)
+
+    def _received(self, session: PlainSession) -> Batch:
+        if not self._peeked:
+            return session.receive()
+        came = self._peeked.popleft()
+        if isinstance(came, Batch):
+            return came
+        try:
+            raise came
+        finally:
+            del came  # else its traceback would hold it, and this stream
 
     def peek(self, count: int = 1) -> list[Batch]:
         """Return the next batches, as far as this run has them, and leave them to be taken.
@@ -154,7 +162,7 @@ class Stream(Generic[Item]):
         except BaseException:
             self._interrupted(mark)
             raise
-        return [batch for batch in [*self._peeked][:count] if not isinstance(batch, Exception)]
+        return [batch for batch in [*self._peeked][:count] if isinstance(batch, Batch)]
 
     def _read_ahead(self, count: int) -> None:
         if self._ended:
@@ -164,7 +172,7 @@ class Stream(Generic[Item]):
             try:
                 peeked.append(session.receive())
             except (EndOfStream, StreamrecError) as error:
-                peeked.append(error)
+                peeked.append(error.with_traceback(None))
         self._blocked += perf_counter() - began
 
     async def __aenter__(self) -> Self:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -243,17 +242,19 @@ class TestLife:
         await store.warm()
         assert dict(store.objects) == {"b/k": DATA}
 
-    def test_nothing_is_left_behind(self) -> None:
+    def test_nothing_is_left_behind(self, started_threads: Callable[[], set[str]]) -> None:
         with DevStore():
-            assert "streamrec-bridge" in [thread.name for thread in threading.enumerate()]
-        assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
+            assert "streamrec-bridge" in started_threads()
+        assert "streamrec-bridge" not in started_threads()
 
-    def test_what_keeps_it_from_starting_is_raised(self) -> None:
+    def test_what_keeps_it_from_starting_is_raised(
+        self, started_threads: Callable[[], set[str]]
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             store = DevStore(port=taken.getsockname()[1])
             with pytest.raises(OSError, match="address already in use"):
                 store.__enter__()
-        assert "streamrec-bridge" not in [thread.name for thread in threading.enumerate()]
+        assert "streamrec-bridge" not in started_threads()
 
     def test_put_gives_the_etag(self) -> None:
         assert DevStore().put("b/k", b"data") == "8d777f385d3dfec8815d20f7496026dc"

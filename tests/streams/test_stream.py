@@ -368,6 +368,15 @@ class TestLeavesNothingBehind:
             break
 
     @pytest.mark.parametrize("settings", [{}, {"engine": "thread"}])
+    @pytest.mark.parametrize("ahead", [0, 1, 99])
+    def test_a_dropped_stream_that_has_ended(
+        self, source: str, settings: dict[str, Any], ahead: int
+    ) -> None:
+        stream = raw(source, **settings)
+        stream.peek(ahead)
+        assert len(list(stream)) > 2
+
+    @pytest.mark.parametrize("settings", [{}, {"engine": "thread"}])
     def test_an_error_in_the_loop(self, source: str, settings: dict[str, Any]) -> None:
         def train() -> None:
             with raw(source, **settings) as stream:

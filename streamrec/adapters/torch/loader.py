@@ -137,10 +137,13 @@ class Loader(IterableDataset[Any]):
         if self._mover.ahead and not self._pending:
             self._pending = self._read_ahead(self._stream.state_dict())
         item = self._pending.item if self._pending else self._taken()
-        if isinstance(item, Exception):
-            self._pending = None
+        if isinstance(item, Item):
+            return self._given(item)
+        self._pending = None
+        try:
             raise item
-        return self._given(item)
+        finally:
+            del item  # else its traceback would hold it, and this loader
 
     def _given(self, item: Item) -> Any:
         following = None
@@ -169,7 +172,7 @@ class Loader(IterableDataset[Any]):
         try:
             return Pending(self._taken(), before)
         except Exception as error:  # noqa: BLE001 - raised when its turn comes
-            return Pending(error, before)
+            return Pending(error.with_traceback(None), before)
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):
