@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import shell_complete
 
 from streamrec import __version__
 from streamrec.cli.cat import cat
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["program", "run"]
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+COMPLETION = "_STREAMREC_COMPLETE"
+"""The variable by which shells ask for completion; click names it so."""
 
 
 @click.group(
@@ -59,6 +62,8 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    if instruction := os.environ.get(COMPLETION):
+        return shell_complete(program, {}, "streamrec", COMPLETION, instruction)
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
