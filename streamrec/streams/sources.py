@@ -1,4 +1,4 @@
-"""What a source holds, for plain code: ``streamrec.shards`` and ``streamrec.infer_features``."""
+"""Functions that look into a source: ``streamrec.shards`` and ``streamrec.infer_features``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Lightning has taken and not trained on yet.
+"""The batches that Lightning has taken and not trained on yet.
 
 Where a loader's length is not known, Lightning takes one batch more, to see which is the last. A
 state of what was taken would leave that batch out.

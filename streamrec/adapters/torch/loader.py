@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What the stream gave, and the loader did not yet."""
+    """An item that the stream gave, and the loader did not yet."""
 
     item: Item | Exception
     before: Place

@@ -45,7 +45,7 @@ MOST_PIXELS = (1 << 30) // 4 // 3
 
 
 class Wanted(NamedTuple):
-    """How a picture is to be given."""
+    """The form in which a picture is to be given."""
 
     channels: int = 0
     """1, 3 or 4; 0: as many as the picture has."""
