@@ -31,7 +31,7 @@ def import_all() -> None:
     """
     for name in ("aiobotocore.session", "streamrec.streams.opening", "streamrec.pipeline.dataset"):
         import_module(name)
-    for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):
+    for module in pkgutil.walk_packages(stores.__path__, f"{stores.__name__}."):
         with contextlib.suppress(ImportError):  # of an optional library that is not installed
             import_module(module.name)
 

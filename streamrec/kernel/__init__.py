@@ -13,6 +13,7 @@ from streamrec.kernel.choice import choose
 
 __all__ = [
     "Parser",
+    "corrupt_row",
     "crc32c",
     "frame_records",
     "gather",
@@ -27,6 +28,7 @@ implementation, _module = choose()
 if TYPE_CHECKING:
     from streamrec.kernel.reference import (
         Parser,
+        corrupt_row,
         crc32c,
         frame_records,
         gather,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     )
 else:
     Parser = _module.Parser
+    corrupt_row = _module.corrupt_row
     crc32c = _module.crc32c
     frame_records = _module.frame_records
     gather = _module.gather

@@ -267,6 +267,7 @@ def _decoder(
         functions=plan.functions,
         masks=plan.keeps_placeholders,
         components=plan.components,
+        checks_large=plan.checks_late,
         allocate=allocate,
     )
 

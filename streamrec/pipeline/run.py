@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from streamrec.errors import Stalled
 from streamrec.flow.channel import EndOfStream
 from streamrec.flow.cleanup import end, finish
 from streamrec.pipeline.assembler import RAISE, THREADS, Assembler
+from streamrec.pipeline.batch.decoder import SuspectPayload
 from streamrec.pipeline.fetch.fetcher import COUNTERS as FETCHED
 from streamrec.pipeline.lane.quarantine import corruption_log_of
 
@@ -67,14 +69,30 @@ class Run:
         return f"<Run {state}, step {self.position.step}>"
 
     async def __aenter__(self) -> Self:
-        plan, shards = self._plan, self._shards
         self._threads = ThreadPoolExecutor(THREADS, "streamrec-decode")
-        self._corruption_log = corruption_log_of(plan.settings, shards.urls)
+        self._corruption_log = corruption_log_of(self._plan.settings, self._shards.urls)
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Start the stages at the plan's position."""
+        plan, shards = self._plan, self._shards
         self._assembler = Assembler(
             plan, shards, self._stores, self._threads, self._corruption_log, self._allocate
         )
         self._task = asyncio.create_task(self._assembler.run(), name="streamrec-run")
-        return self
+
+    async def _begin_again(self) -> None:
+        """Read again from the next batch on, and check every payload in its lane.
+
+        A lane can read a corrupt record once more, and tell which one it is.
+        """
+        await self._stop()
+        counts = self._assembler.fetcher.counts
+        self._plan = replace(self._plan, position=self.position, is_suspicious=True)
+        self._next = None
+        self._begin()
+        self._assembler.fetcher.counts.update(counts)
 
     async def _stop(self) -> None:
         """Stop reading, and release all that is in no batch yet; a second call does nothing."""
@@ -106,7 +124,13 @@ class Run:
         except EndOfStream:
             self.position = self._plan.next_run(self.position)
             raise
-        batch = await self._decoded(self._next.batch)
+        try:
+            batch = await self._decoded(self._next.batch)
+        except SuspectPayload:
+            await finish(self._begin_again())
+            batch = await self.receive()
+            self._assembler.fetcher.counts["refetched"] += 1
+            return batch
         self._assembler.fetcher.counts["bytes_used"] += self._next.used
         self._next = None
         self.position = batch.next_position

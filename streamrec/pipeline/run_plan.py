@@ -58,6 +58,21 @@ class RunPlan:
     next_use: NextUse | None = None
     """The forecast to tell which ranges are read; ``None``: there is no cache."""
 
+    is_suspicious: bool = False
+    """True if the run has begun again since a large payload did not match its CRC."""
+
+    @property
+    def checks_late(self) -> bool:
+        """True if the decoding threads check the CRCs of large payloads, which spares the loop.
+
+        A run in which one does not match begins again before its batch, and checks in the lanes. So
+        no stage before the decoder may use payloads, and the run must be able to begin again.
+        """
+        settings = self.settings
+        if not settings.check_crc or settings.on_corrupt != "raise" or not settings.ordered:
+            return False
+        return not (self.is_suspicious or self.functions.filter or settings.pack)
+
     @cached_property
     def by_record(self) -> RecordRun | None:
         """The arithmetic of a run by record; ``None``: another order, or unknown counts."""

@@ -39,7 +39,7 @@ static void release(struct frames *frames) {
 }
 
 /* The scan as its header describes it. */
-static struct frames scan_plainly(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc) {
+static struct frames scan_plainly(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large) {
     const int64_t most = (end - begin) / (SR_HEADER + SR_FOOTER) + 1;
     struct frames found = {{0, begin, 0, SR_NONE}, exactly_items(most, 8), exactly_items(most, 8)};
     struct sr_scan *scan = &found.scan;
@@ -56,7 +56,7 @@ static struct frames scan_plainly(const uint8_t *buffer, int64_t begin, int64_t 
             scan->needed = size > INT64_MAX ? INT64_MAX : (int64_t)size;
             return found;
         }
-        if (check_crc && sr_load32(payload + length) != masked(payload, length)) {
+        if (check_crc && (int64_t)length < large && sr_load32(payload + length) != masked(payload, length)) {
             scan->fault = SR_DATA_CRC;
             return found;
         }
@@ -68,10 +68,10 @@ static struct frames scan_plainly(const uint8_t *buffer, int64_t begin, int64_t 
 }
 
 /* Scan with room for so many, and see that it is what the plain scan found, up to there. */
-static struct sr_scan check_scan(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc,
+static struct sr_scan check_scan(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large,
                                  int64_t capacity, const struct frames *expected, int64_t first) {
     int64_t *offsets = exactly_items(capacity, 8), *lengths = exactly_items(capacity, 8);
-    const struct sr_scan scan = sr_scan_frames(buffer, begin, end, check_crc, offsets, lengths, capacity);
+    const struct sr_scan scan = sr_scan_frames(buffer, begin, end, check_crc, large, offsets, lengths, capacity);
     const int64_t left = expected->scan.records - first;
     CHECK(scan.records == (left < capacity ? left : capacity));
     for (int64_t k = 0; k < scan.records; k++)
@@ -86,15 +86,39 @@ static struct sr_scan check_scan(const uint8_t *buffer, int64_t begin, int64_t e
     return scan;
 }
 
-static void check_in_pieces(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc,
+static void check_in_pieces(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large,
                             int64_t capacity, const struct frames *expected) {
     int64_t records = 0;
     for (int64_t more = capacity; more == capacity; records += more) {
-        const struct sr_scan scan = check_scan(buffer, begin, end, check_crc, capacity, expected, records);
+        const struct sr_scan scan = check_scan(buffer, begin, end, check_crc, large, capacity, expected, records);
         more = scan.records;
         begin = scan.stop;
     }
     CHECK(records == expected->scan.records && begin == expected->scan.stop);
+}
+
+/* The rows that were found, and after them what is left of the buffer, behind which is no CRC. */
+static void check_corrupt_row(const uint8_t *buffer, int64_t size, int64_t large, const struct frames *found) {
+    const int64_t count = found->scan.records + 1;
+    int32_t *index = exactly_items(count, sizeof *index);
+    int64_t *offsets = exactly_items(count, 8), *lengths = exactly_items(count, 8);
+    int64_t expected = -1;
+    for (int64_t k = 0; k < count; k++) {
+        const bool is_last = k == count - 1;
+        index[k] = 0;
+        offsets[k] = is_last ? found->scan.stop : found->offsets[k];
+        lengths[k] = is_last ? size - found->scan.stop : found->lengths[k];
+        const uint8_t *payload = buffer + offsets[k];
+        const bool is_corrupt = is_last || sr_load32(payload + lengths[k]) != masked(payload, (size_t)lengths[k]);
+        if (expected < 0 && lengths[k] >= large && is_corrupt) expected = k;
+    }
+    const struct sr_buffer buffers[] = {{buffer, size}};
+    const struct sr_rows rows = {buffers, 1, index, offsets, lengths, count};
+    CHECK(sr_row_outside(&rows) == -1);
+    CHECK(sr_corrupt_row(&rows, large) == expected);
+    free(index);
+    free(offsets);
+    free(lengths);
 }
 
 /* Frames of the payloads: where all CRCs were checked just the bytes that were scanned. */
@@ -110,9 +134,9 @@ static void check_writing(const uint8_t *buffer, int64_t begin, int64_t size, bo
     CHECK(sr_rows_size(&rows) == written - count * (SR_HEADER + SR_FOOTER));
     sr_frame_rows(&rows, out);
     CHECK(!check_crc || !written || !memcmp(out, buffer + begin, (size_t)written));
-    struct frames again = scan_plainly(out, 0, written, true);
+    struct frames again = scan_plainly(out, 0, written, true, INT64_MAX);
     CHECK(again.scan.records == count && again.scan.stop == written && again.scan.fault == SR_NONE);
-    check_scan(out, 0, written, true, count + 1, &again, 0);
+    check_scan(out, 0, written, true, INT64_MAX, count + 1, &again, 0);
     for (int64_t k = 0; k < count; k++) {
         const size_t length = (size_t)again.lengths[k];
         CHECK(again.lengths[k] == found->lengths[k]);
@@ -129,6 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const bool check_crc = choice & 1;
     const int64_t capacity = 1 + (int64_t)take_below(&input, 8);
     const size_t cut_front = choice & 2 ? take_byte(&input) : 0, cut_back = choice & 4 ? take_byte(&input) : 0;
+    const int64_t large = choice & 16 ? (int64_t)take_byte(&input) : INT64_MAX;
     struct input steering = input; /* repairs depend on bytes that they may change: they are read twice */
     const int64_t length = (int64_t)input.size;
     const int64_t begin = cut_front < input.size ? (int64_t)cut_front : length;
@@ -137,11 +162,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *buffer = copy_of(input.data, (size_t)end);
     if (choice & 8) repair(buffer + begin, buffer + end, &steering);
 
-    struct frames expected = scan_plainly(buffer, begin, end, check_crc);
-    check_scan(buffer, begin, end, check_crc, expected.scan.records + 1, &expected, 0);
-    check_scan(buffer, begin, end, check_crc, expected.scan.records, &expected, 0);
-    check_in_pieces(buffer, begin, end, check_crc, capacity, &expected);
-    check_writing(buffer, begin, end, check_crc, &expected);
+    struct frames expected = scan_plainly(buffer, begin, end, check_crc, large);
+    check_scan(buffer, begin, end, check_crc, large, expected.scan.records + 1, &expected, 0);
+    check_scan(buffer, begin, end, check_crc, large, expected.scan.records, &expected, 0);
+    check_in_pieces(buffer, begin, end, check_crc, large, capacity, &expected);
+    check_corrupt_row(buffer, end, large == INT64_MAX ? 0 : large, &expected);
+    check_writing(buffer, begin, end, check_crc && large == INT64_MAX, &expected);
     release(&expected);
     free(buffer);
     return 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -168,6 +169,51 @@ class TestScan:
         for check_crc in (True, False):
             found = kernel.scan_frames(octets(junk), 0, len(junk), check_crc)
             assert 0 <= found.stop <= len(junk)
+
+
+LARGE = st.integers(0, 60)
+
+
+class TestCorruptRow:
+    """Late checks of the records that a scan has left unchecked."""
+
+    @given(kernel=KERNELS, records=RECORDS.filter(any), large=LARGE, at=st.integers(0, 2**16))
+    def test_the_two_find_together_what_a_whole_scan_finds(
+        self, kernel: Any, records: list[bytes], large: int, at: int
+    ) -> None:
+        frames = kernel.frame_records(RecordRows.of(records))
+        lengths = np.array([len(record) for record in records])
+        chosen = int(np.flatnonzero(lengths)[at % np.count_nonzero(lengths)])
+        begins = np.cumsum(lengths + 16) - (lengths + 16)
+        frames[begins[chosen] + 12 + at % (lengths[chosen] + 4)] ^= 1
+        found = kernel.scan_frames(frames, 0, len(frames), True, large)
+        assert found.fault is (Fault.DATA_CRC if lengths[chosen] < large else Fault.NONE)
+        rows = rows_of(frames, found)
+        assert kernel.corrupt_row(rows, large) == (-1 if lengths[chosen] < large else chosen)
+        assert kernel.scan_frames(frames, 0, len(frames), False, large).fault is Fault.NONE
+
+    def test_lengths_are_checked_at_once(self, kernel: Any) -> None:
+        frames = kernel.frame_records(RecordRows.of([b"abc"]))
+        frames[9] ^= 1
+        assert kernel.scan_frames(frames, 0, len(frames), True, 0).fault is Fault.LENGTH_CRC
+
+    @pytest.mark.parametrize("cut", range(1, 5))
+    def test_a_row_with_no_crc_behind_it_is_corrupt(self, kernel: Any, cut: int) -> None:
+        frames = kernel.frame_records(RecordRows.of([b"abc", b"de"]))
+        rows = rows_of(frames, kernel.scan_frames(frames, 0, len(frames), True))
+        assert kernel.corrupt_row(rows) == -1
+        short = replace(rows, buffers=(frames[:-cut],))
+        assert kernel.corrupt_row(short) == 1
+        assert kernel.corrupt_row(short, 3) == -1
+
+    def test_there_may_be_none(self, kernel: Any) -> None:
+        assert kernel.corrupt_row(RecordRows.of([])) == -1
+
+
+def rows_of(frames: Any, found: Any) -> RecordRows:
+    n = len(found.offsets)
+    index = np.zeros(n, np.int32)
+    return RecordRows((frames,), index, found.offsets, found.lengths, index, np.arange(n))
 
 
 class TestGather:

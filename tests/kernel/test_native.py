@@ -62,6 +62,8 @@ class TestGlue:
     def test_rows_outside_of_their_buffer_are_refused(self, changes: Any) -> None:
         with pytest.raises(ValueError, match="row 0 lies outside"):
             _native.gather(held(b"abc", **changes), np.empty(3, np.uint8), np.empty(2, np.int64))
+        with pytest.raises(ValueError, match="row 0 lies outside"):
+            _native.corrupt_row(held(b"abc", **changes), 0)
 
     @pytest.mark.parametrize(("size", "count"), [(2, 2), (4, 2), (3, 1)])
     def test_memory_of_another_size_is_refused(self, size: int, count: int) -> None:
@@ -91,7 +93,7 @@ class TestGlue:
     def test_a_scan_stays_in_its_buffer(self, begin: int, end: int) -> None:
         room = np.empty(1, np.int64)
         with pytest.raises(ValueError, match="begin and end"):
-            _native.scan(bytes(4), begin, end, True, room, room)
+            _native.scan(bytes(4), begin, end, True, 2**63 - 1, room, room)
 
     @pytest.mark.parametrize(
         "plan",
@@ -190,6 +192,7 @@ class TestOtherThreads:
         size = int(rows[3][0])
         frames = np.empty(size + 16, np.uint8)
         _native.frame(rows, frames)
+        framed = ((frames,), rows[1], rows[2] + 12, rows[3])
         schema = _native.schema(((b"a", 1, 3, 0, False, b"", b""),), 1, False)
         splits, spans = np.zeros(2, np.int64), np.empty(2, np.uint32)
         values, one = np.empty(self.SIZE, np.int64), np.empty(2, np.int64)
@@ -197,7 +200,8 @@ class TestOtherThreads:
         assert measure()[0] == 0
         return {
             "crc32c": partial(_native.crc32c, frames, 0),
-            "scan": partial(_native.scan, frames, 0, len(frames), True, one, one.copy()),
+            "scan": partial(_native.scan, frames, 0, len(frames), True, 2**63 - 1, one, one.copy()),
+            "corrupt_row": partial(_native.corrupt_row, framed, 0),
             "frame": partial(_native.frame, rows, frames),
             "gather": partial(_native.gather, rows, np.empty(size, np.uint8), one),
             "measure": measure,
@@ -215,14 +219,14 @@ class TestOtherThreads:
     def test_a_scan_that_reads_a_few_headers_alone_is_over_before_they_could(self) -> None:
         frames = native.frame_records(RecordRows.of([bytes(self.SIZE)]))
         spans = np.empty(2, np.int64), np.empty(2, np.int64)
-        few = partial(_native.scan, frames, 0, len(frames), False, *spans)
+        few = partial(_native.scan, frames, 0, len(frames), True, self.SIZE, *spans)
         assert few()[:2] == (1, len(frames))
         assert not any(another_ran_within(few) for _ in range(100))
-        checked = partial(_native.scan, frames, 0, len(frames), True, *spans)
+        checked = partial(_native.scan, frames, 0, len(frames), True, self.SIZE + 1, *spans)
         assert any(another_ran_within(checked) for _ in range(1000))
 
     def test_a_scan_of_many_headers_lets_them(self) -> None:
         frames = native.frame_records(RecordRows.of([bytes(40)] * 100_000))
         spans = np.empty(100_001, np.int64), np.empty(100_001, np.int64)
-        many = partial(_native.scan, frames, 0, len(frames), False, *spans)
+        many = partial(_native.scan, frames, 0, len(frames), False, 0, *spans)
         assert any(another_ran_within(many) for _ in range(1000))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import CorruptRecord
 from streamrec.flow.channel import EndOfStream
+from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from tests.pipeline.simulated_store import (
@@ -49,6 +50,7 @@ WIDE = orders(
 @pytest.fixture(autouse=True)
 def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(tfrecord, "LARGE", 0)  # checked late, where that is possible
 
 
 def store_of(shards: Shards) -> SimulatedStore:

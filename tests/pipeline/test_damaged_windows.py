@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamrec.errors import DataError
 from streamrec.flow.channel import EndOfStream
+from streamrec.formats.shards import tfrecord
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline import run as run_module
 from streamrec.pipeline.lane import quarantine as quarantine_module
@@ -66,6 +67,7 @@ ORDERS = st.fixed_dictionaries(
 def _nothing_is_done_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "ThreadPoolExecutor", InlineExecutor)
     monkeypatch.setattr(quarantine_module, "ThreadPoolExecutor", InlineExecutor)
+    monkeypatch.setattr(tfrecord, "LARGE", 0)  # "raise" checks late
     monkeypatch.setattr(quarantine_module.log, "disabled", True)
 
 

@@ -22,19 +22,25 @@ from streamrec.errors import (
     TruncatedShard,
 )
 from streamrec.formats.shards.resync import LARGEST, LARGEST_PART, Resync
-from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, fresh
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, fresh
 from streamrec.masking import masked
 from streamrec.values.records import RecordBlock
 
 if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import ByteArray, Bytes
+    from streamrec.values.records import RecordRows
 
-__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "frame"]
+__all__ = ["FOOTER", "HEADER", "DamagedSpan", "FrameScanner", "corrupt_row", "frame"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
+
+LARGE = 32 << 10
+"""The payload size, in bytes, from which on the decoding threads check the CRC, which spares the
+event loop a pass over the payload. For smaller ones the second call costs the threads more than it
+spares the loop."""
 
 SHARE = 1 << 20
 """Bytes that are allocated at once for a record that straddles views."""
@@ -48,6 +54,11 @@ def frame(payload: Bytes) -> bytes:
     length = _LENGTH.pack(len(payload))
     crcs = kernel.masked_crc32c(length), kernel.masked_crc32c(payload)
     return b"".join((length, _CRC.pack(crcs[0]), payload, _CRC.pack(crcs[1])))
+
+
+def corrupt_row(rows: RecordRows) -> int:
+    """Return the first row that a scanner left unchecked and whose CRC does not match; else -1."""
+    return kernel.corrupt_row(rows, LARGE)
 
 
 class DamagedSpan(NamedTuple):
@@ -83,6 +94,7 @@ class FrameScanner:
         url: The shard, for errors.
         shard: The shard's number in the dataset, for blocks.
         check_crc: Check both CRCs of every record; else neither.
+        leaves_large: Leave it to :func:`corrupt_row` to check payloads of ``LARGE`` bytes or more.
         offset: The byte of the shard at which the first view begins, which is that of a frame.
         ordinal: The number, in the shard, of the record there.
         allocate: A function that gives the memory for a record that straddles views.
@@ -98,6 +110,7 @@ class FrameScanner:
         url: str,
         shard: int = 0,
         check_crc: bool = True,
+        leaves_large: bool = False,
         offset: int = 0,
         ordinal: int = 0,
         allocate: Allocate = fresh,
@@ -108,6 +121,7 @@ class FrameScanner:
         self.url = url
         self.shard = shard
         self._check_crc = check_crc
+        self._large = LARGE if leaves_large else MAX_NEEDED
         self.offset = offset
         """The byte of the shard at which the next record's frame begins."""
         self.ordinal = ordinal
@@ -256,7 +270,7 @@ class FrameScanner:
         Returns:
             The first byte not consumed, and the size of the incomplete frame there (0: unknown).
         """
-        found = kernel.scan_frames(buffer, begin, end, self._check_crc)
+        found = kernel.scan_frames(buffer, begin, end, self._check_crc, self._large)
         if end - begin > self._most:
             found = self._before_too_large(found)
         base = self.offset - begin

@@ -20,7 +20,7 @@ static int64_t frame_size(uint64_t length) {
     return length > most ? INT64_MAX : (int64_t)length + SR_HEADER + SR_FOOTER;
 }
 
-struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc,
+struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large,
                               int64_t *offsets, int64_t *lengths, int64_t capacity) {
     struct sr_scan scan = {0, begin, 0, SR_NONE};
     while (scan.records < capacity && end - scan.stop >= SR_HEADER) {
@@ -35,7 +35,8 @@ struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end,
             scan.needed = size;
             break;
         }
-        if (check_crc && SR_UNLIKELY(!payload_is_intact(header + SR_HEADER, length))) {
+        const bool check_payload = check_crc && (int64_t)length < large;
+        if (check_payload && SR_UNLIKELY(!payload_is_intact(header + SR_HEADER, length))) {
             scan.fault = SR_DATA_CRC;
             break;
         }
@@ -46,10 +47,27 @@ struct sr_scan sr_scan_frames(const uint8_t *buffer, int64_t begin, int64_t end,
     return scan;
 }
 
-bool sr_scan_is_long(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc) {
+bool sr_scan_is_long(const uint8_t *buffer, int64_t begin, int64_t end, bool check_crc, int64_t large) {
     if (end - begin < MANY_BYTES) return false;
     const int64_t size = frame_size(sr_load64(buffer + begin));
-    return (end - begin) / size >= MANY_FRAMES || check_crc;
+    return (end - begin) / size >= MANY_FRAMES || (check_crc && size - SR_HEADER - SR_FOOTER < large);
+}
+
+int64_t sr_large_row(const struct sr_rows *rows, int64_t row, int64_t large) {
+    for (; row < rows->count; row++)
+        if (rows->lengths[row] >= large) return row;
+    return -1;
+}
+
+static bool row_is_intact(const struct sr_rows *rows, int64_t row) {
+    const int64_t size = rows->buffers[rows->buffer_index[row]].size, length = rows->lengths[row];
+    return size - rows->offsets[row] - length >= SR_FOOTER && payload_is_intact(sr_row(rows, row), (uint64_t)length);
+}
+
+int64_t sr_corrupt_row(const struct sr_rows *rows, int64_t large) {
+    for (int64_t row = sr_large_row(rows, 0, large); row >= 0; row = sr_large_row(rows, row + 1, large))
+        if (SR_UNLIKELY(!row_is_intact(rows, row))) return row;
+    return -1;
 }
 
 static uint8_t *write_frame(uint8_t *out, const uint8_t *payload, size_t length) {

@@ -90,10 +90,10 @@ static PyObject *py_crc32c(PyObject *module, PyObject *args) {
 static PyObject *py_scan(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *buffer, *offsets, *lengths, *result = NULL;
-    long long begin, end;
+    long long begin, end, large;
     int check_crc;
     struct views views;
-    if (!PyArg_ParseTuple(args, "OLLpOO", &buffer, &begin, &end, &check_crc, &offsets, &lengths)) return NULL;
+    if (!PyArg_ParseTuple(args, "OLLpLOO", &buffer, &begin, &end, &check_crc, &large, &offsets, &lengths)) return NULL;
     if (!views_init(&views, 3)) return NULL;
     int64_t size = 0, capacity = 0, capacity_too = 0;
     const uint8_t *data = view(&views, buffer, 1, READ, &size);
@@ -104,8 +104,8 @@ static PyObject *py_scan(PyObject *module, PyObject *args) {
             fail(PyExc_ValueError, "begin and end do not lie in the buffer in this order, or the arrays differ");
         } else {
             struct sr_scan scan;
-            PyThreadState *const others = sr_scan_is_long(data, begin, end, check_crc) ? PyEval_SaveThread() : NULL;
-            scan = sr_scan_frames(data, begin, end, check_crc, out_offsets, out_lengths, capacity);
+            PyThreadState *const others = sr_scan_is_long(data, begin, end, check_crc, large) ? PyEval_SaveThread() : NULL;
+            scan = sr_scan_frames(data, begin, end, check_crc, large, out_offsets, out_lengths, capacity);
             if (others) PyEval_RestoreThread(others);
             result = Py_BuildValue("(LLLi)", (long long)scan.records, (long long)scan.stop, (long long)scan.needed,
                                    (int)scan.fault);
@@ -113,6 +113,26 @@ static PyObject *py_scan(PyObject *module, PyObject *args) {
     }
     views_release(&views);
     return result;
+}
+
+/* corrupt_row(rows, large): the interpreter is let go of only where there is something to check */
+static PyObject *py_corrupt_row(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *rows;
+    long long large;
+    int64_t corrupt = -1;
+    struct views views;
+    struct held_rows held;
+    if (!PyArg_ParseTuple(args, "OL", &rows, &large)) return NULL;
+    if (!views_init(&views, buffers_of(rows))) return NULL;
+    if (hold_rows(&views, &held, rows) && sr_large_row(&held.rows, 0, large) >= 0) {
+        Py_BEGIN_ALLOW_THREADS;
+        corrupt = sr_corrupt_row(&held.rows, large);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(held.buffers);
+    views_release(&views);
+    return PyErr_Occurred() ? NULL : PyLong_FromLongLong(corrupt);
 }
 
 static PyObject *py_frame(PyObject *module, PyObject *args) {
@@ -398,6 +418,7 @@ static PyMethodDef functions[] = {
     {"crc32c", py_crc32c, METH_VARARGS, NULL},
     {"scan", py_scan, METH_VARARGS, NULL},
     {"frame", py_frame, METH_VARARGS, NULL},
+    {"corrupt_row", py_corrupt_row, METH_VARARGS, NULL},
     {"gather", py_gather, METH_VARARGS, NULL},
     {"schema", py_schema, METH_VARARGS, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from streamrec.kernel.native.examples import Parser
 from streamrec.kernel.native.frames import (
+    corrupt_row,
     crc32c,
     frame_records,
     masked_crc32c,
@@ -18,6 +19,7 @@ from streamrec.kernel.native.rows import gather
 
 __all__ = [
     "Parser",
+    "corrupt_row",
     "crc32c",
     "frame_records",
     "gather",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamrec.kernel import _native
-from streamrec.kernel.contract import FOOTER, HEADER, Fault, FrameScan, mask
+from streamrec.kernel.contract import FOOTER, HEADER, MAX_NEEDED, Fault, FrameScan, mask
 from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes, Indices
     from streamrec.values.records import RecordRows
 
-__all__ = ["crc32c", "frame_records", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 
 _FIRST_CAPACITY = 1024
 """Records for which a scan allocates arrays before it knows how long records are."""
@@ -35,7 +35,9 @@ def masked_crc32c(data: Bytes) -> int:
     return mask(_native.crc32c(data, 0))
 
 
-def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> FrameScan:
+def scan_frames(
+    buffer: ByteArray, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
+) -> FrameScan:
     """Find the TFRecord frames that lie end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
@@ -45,6 +47,7 @@ def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> Fra
         begin: The byte at which the first frame begins.
         end: The byte before which to stop.
         check_crc: ``True`` to check both CRCs of every frame, ``False`` to check neither.
+        large: Bytes from which a payload is not checked: :func:`corrupt_row` may check it later.
     """
     offsets: list[Indices] = []
     lengths: list[Indices] = []
@@ -54,7 +57,7 @@ def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> Fra
         capacity = min(capacity, (end - stop) // (HEADER + FOOTER) + 1)
         arrays = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         before = stop
-        records, stop, needed, fault = _native.scan(buffer, before, end, check_crc, *arrays)
+        records, stop, needed, fault = _native.scan(buffer, before, end, check_crc, large, *arrays)
         offsets.append(arrays[0][:records])
         lengths.append(arrays[1][:records])
         full = records == capacity
@@ -66,6 +69,16 @@ def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> Fra
 def _joined(arrays: list[Indices]) -> Indices:
     """Join arrays into one of exactly their size; a view would keep the unused capacity."""
     return arrays[0].copy() if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def corrupt_row(rows: RecordRows, large: int = 0) -> int:
+    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
+
+    Args:
+        rows: Payloads inside of their frames.
+        large: Bytes from which a payload is checked; smaller ones are not.
+    """
+    return _native.corrupt_row(hold(rows), large)
 
 
 def frame_records(rows: RecordRows) -> ByteArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from streamrec.kernel.reference.examples import Parser
 from streamrec.kernel.reference.frames import (
+    corrupt_row,
     crc32c,
     frame_records,
     masked_crc32c,
@@ -17,6 +18,7 @@ from streamrec.kernel.reference.rows import gather
 
 __all__ = [
     "Parser",
+    "corrupt_row",
     "crc32c",
     "frame_records",
     "gather",

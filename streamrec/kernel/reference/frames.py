@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamrec.values.columns import ByteArray, Bytes
     from streamrec.values.records import RecordRows
 
-__all__ = ["crc32c", "frame_records", "masked_crc32c", "scan_frames"]
+__all__ = ["corrupt_row", "crc32c", "frame_records", "masked_crc32c", "scan_frames"]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -36,7 +36,9 @@ def masked_crc32c(data: Bytes) -> int:
     return mask(_crc32c.crc32c(data))
 
 
-def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> FrameScan:
+def scan_frames(
+    buffer: ByteArray, begin: int, end: int, check_crc: bool, large: int = MAX_NEEDED
+) -> FrameScan:
     """Find the TFRecord frames that lie end to end in a buffer.
 
     Stops at the first incomplete frame, at the first fault, or at ``end``.
@@ -46,6 +48,7 @@ def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> Fra
         begin: The byte at which the first frame begins.
         end: The byte before which to stop.
         check_crc: ``True`` to check both CRCs of every frame, ``False`` to check neither.
+        large: Bytes from which a payload is not checked: :func:`corrupt_row` may check it later.
     """
     offsets: list[int] = []
     lengths: list[int] = []
@@ -62,13 +65,37 @@ def scan_frames(buffer: ByteArray, begin: int, end: int, check_crc: bool) -> Fra
         if footer + FOOTER > end:
             needed = min(HEADER + length + FOOTER, MAX_NEEDED)
             break
-        if check_crc and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
+        checked = check_crc and length < large
+        if checked and mask(checksum(view[payload:footer])) != unpack_footer(view, footer)[0]:
             fault = Fault.DATA_CRC
             break
         offsets.append(payload)
         lengths.append(length)
         stop = footer + FOOTER
     return FrameScan(np.array(offsets, np.int64), np.array(lengths, np.int64), stop, needed, fault)
+
+
+def _is_intact(view: memoryview, begin: int, end: int) -> bool:
+    """Return ``True`` if a CRC stands behind the payload and matches it."""
+    if end + FOOTER > len(view):
+        return False
+    return bool(mask(_crc32c.crc32c(view[begin:end])) == _CRC.unpack_from(view, end)[0])
+
+
+def corrupt_row(rows: RecordRows, large: int = 0) -> int:
+    """Return the first row whose CRC behind it is wrong or missing; -1 if all are intact.
+
+    Args:
+        rows: Payloads inside of their frames.
+        large: Bytes from which a payload is checked; smaller ones are not.
+    """
+    views = [buffer.data for buffer in rows.buffers]
+    ends = (rows.offsets + rows.lengths).tolist()
+    places = zip(rows.buffer_index.tolist(), rows.offsets.tolist(), ends, strict=True)
+    for row, (index, begin, end) in enumerate(places):
+        if end - begin >= large and not _is_intact(views[index], begin, end):
+            return row
+    return -1
 
 
 def frame_records(rows: RecordRows) -> ByteArray:

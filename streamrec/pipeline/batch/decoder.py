@@ -13,6 +13,7 @@ from streamrec.flow.pool import BatchMemory
 from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import one_by_one
+from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
 from streamrec.values.batch import Batch, Origin
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     from streamrec.values.batch import Components
     from streamrec.values.records import RecordRows
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "SuspectPayload"]
+
+
+class SuspectPayload(Exception):
+    """A large payload that does not match its CRC, and must be read once more."""
 
 
 class Decoder:
@@ -44,6 +49,7 @@ class Decoder:
         functions: The user's functions; map and transform are called here.
         masks: Whether every batch has a mask, since damaged records may leave rows.
         components: The components of a mix.
+        checks_large: Whether to check the CRCs of large payloads, as the scan has not.
         allocate: Allocates the columns of batches. Single records and the columns that the user's
             functions get have memory of the decoder's own, as these may keep it.
 
@@ -61,10 +67,12 @@ class Decoder:
         functions: Functions = NONE,
         masks: bool = False,
         components: Components | None = None,
+        checks_large: bool = False,
         allocate: Allocate | None = None,
     ) -> None:
         self._masks = masks
         self._components = components
+        self._checks_large = checks_large
         self._urls = urls
         self._functions = functions
         self._memory = BatchMemory()
@@ -100,6 +108,7 @@ class Decoder:
                 its content to padding.
 
         Raises:
+            SuspectPayload: A large payload does not match its CRC.
             DataError: A record cannot be parsed.
             OutOfMemory: There is no memory for its columns.
             FunctionFailed: One of the user's functions raised.
@@ -151,6 +160,8 @@ class Decoder:
         return self.columns(rows.take(contents))
 
     def _columns(self, rows: RecordRows) -> Mapping[str, Column]:
+        if self._checks_large and corrupt_row(rows) >= 0:
+            raise SuspectPayload
         try:
             if self._parser is None:
                 return {"records": kernel.gather(rows, self._allocate)}

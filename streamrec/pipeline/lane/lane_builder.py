@@ -153,6 +153,7 @@ class LaneBuilder:
         scanner = partial(
             FrameScanner,
             check_crc=plan.settings.check_crc,
+            leaves_large=plan.checks_late,
             allocate=partial(self.fetcher.acquire, feed),
             share=plan.memory.total // plan.memory.lanes,
             most=record_limit(plan.settings),

@@ -21,10 +21,13 @@ from streamrec.errors import (
 from streamrec.formats.shards.tfrecord import (
     FOOTER,
     HEADER,
+    LARGE,
     FrameScanner,
+    corrupt_row,
     frame,
 )
 from streamrec.kernel.contract import fresh
+from streamrec.values.records import RecordRows
 from tests.data.expected import SHARDS, shard_bytes
 
 if TYPE_CHECKING:
@@ -107,6 +110,7 @@ class TestDribble:
         pieces=st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=30),
         size_is_known=st.booleans(),
         check_crc=st.booleans(),
+        leaves_large=st.booleans(),
     )
     def test_any_way(
         self,
@@ -114,9 +118,10 @@ class TestDribble:
         pieces: list[tuple[int, bool]],
         size_is_known: bool,
         check_crc: bool,
+        leaves_large: bool,
     ) -> None:
         shard = b"".join(map(frame, records))
-        run = Feed(shard, records, check_crc=check_crc)
+        run = Feed(shard, records, check_crc=check_crc, leaves_large=leaves_large)
         run.scanner.size = len(shard) if size_is_known else None
         stop = 0
         for length, more in pieces:
@@ -258,6 +263,23 @@ class TestCorruption:
         for stop in range(len(shard) + 1):
             run.step(stop, more=False)
         run.finish()
+
+
+class TestLargeOnes:
+    """Large records whose check is left to the reader, at any end of a view."""
+
+    @pytest.mark.parametrize("size", [LARGE - 1, LARGE])
+    @pytest.mark.parametrize("split", [0, 20, HEADER + LARGE // 2, HEADER + LARGE])
+    def test_are_checked_once(self, size: int, split: int) -> None:
+        broken = bytearray(frame(bytes(size)))
+        broken[HEADER + size // 3] ^= 1
+        scanner = FrameScanner(url="u", leaves_large=True)
+        view = np.frombuffer(bytes(broken), np.uint8)
+        first, _ = scanner.scan(view[:split], more=False)
+        second, _ = scanner.scan(view[split:], more=False)
+        rows = [RecordRows.from_block(block) for block in (*first, *second)]
+        assert scanner.pending == (size < LARGE)
+        assert [corrupt_row(row) for row in rows] == ([] if size < LARGE else [0])
 
 
 def header(length: int, *, right: bool = True) -> bytes:
