@@ -1,10 +1,37 @@
-"""What a type checker knows of a stream: mypy checks this file, ignores that are not needed too."""
+"""Type checkers know settings, batches and specs: mypy and pyright check this file.
+
+Both refuse an ignore that is not needed, so each of them stands for an error that an editor shows.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any, assert_type
 
+import pytest
+
 import streamrec as sr
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(shutil.which("basedpyright") is None, reason="basedpyright is not installed")
+def test_pyright_agrees(tmp_path: Path) -> None:
+    configuration = {
+        "include": [__file__],
+        "extraPaths": [str(ROOT)],
+        "typeCheckingMode": "standard",
+        "reportUnnecessaryTypeIgnoreComment": "error",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(configuration))
+    command = ["basedpyright", "--project", str(tmp_path), "--outputjson"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] == 1
+    assert report["generalDiagnostics"] == []
 
 
 def test_batches(tmp_path: Any) -> None:
@@ -18,6 +45,15 @@ def test_batches(tmp_path: Any) -> None:
     for batch in sr.take(stream, 2):
         assert_type(batch, sr.Batch)
     assert_type(sr.open("a"), sr.Stream[Any])
+
+
+def test_specs() -> None:
+    def never_called() -> None:
+        sr.FixedLenFeature((), "int64", default=1)  # type: ignore[call-arg]
+        sr.Image(channels="3")  # type: ignore[arg-type]
+        sr.Pack(length="long")  # type: ignore[arg-type]
+
+    assert callable(never_called)
 
 
 def test_settings_are_checked_before_they_run() -> None:
