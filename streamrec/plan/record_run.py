@@ -127,10 +127,10 @@ class RecordRun:
 
     def starts(self, step: int) -> Structured:
         """Return the lanes' coordinates at that step, as in a position."""
-        # Where only padding is left, the first lane starts one record earlier: that record gives
-        # the padding its content.
         order, counts = self.order, self.taken(step)
-        counts[0] -= self.borrows_padding(step)
+        if self.borrows_padding(step):
+            # The last record that was delivered gives the padding its content, so it is read again.
+            counts[np.flatnonzero(counts == counts.max())[-1]] -= 1
         starts = [
             order.start(lane, order.before(lane, self.epoch) + count, self.windows)[:OWN]
             for lane, count in zip(self.lanes, counts.tolist(), strict=True)

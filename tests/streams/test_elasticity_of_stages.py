@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamrec.config import Pack
@@ -49,6 +49,7 @@ PLANS = st.lists(
 )
 """So many ranks for so many steps."""
 BY = pytest.mark.parametrize("by", ["shard", "record"])
+ORDER: dict[str, Any] = {"shuffle": True, "seed": 0, "shuffle_window": 0}
 FEW = settings(max_examples=examples(8), deadline=None)
 
 
@@ -96,6 +97,7 @@ async def global_batches(
     batch_size=st.one_of(st.none(), st.integers(1, 6)),
     ends=st.sampled_from(["keep", "drop", "pad"]),
 )
+@example(((0, 0, 0, 0, 0, 1, 0, 0),), ORDER, "buckets", 1, "pad")
 def test_stop_at_every_k(
     way: str, by: str, shards: Shards, order: Any, stage: str, batch_size: int | None, ends: str
 ) -> None:
