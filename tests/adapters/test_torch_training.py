@@ -158,7 +158,7 @@ class TestStatefulDataLoader:
 
 
 class TestRanks:
-    @pytest.mark.parametrize("case", ["made before", "made after", "worker"])
+    @pytest.mark.parametrize("case", ["made before", "made after", "worker", "fsdp"])
     def test_with_the_environment_of_torchrun(
         self, ranks: list[dict[str, Any]], source: str, case: str
     ) -> None:

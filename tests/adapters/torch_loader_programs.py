@@ -21,7 +21,7 @@ from tests.adapters.torch_programs import RANKS, kept, leave
 from tests.forked_children import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 METHODS = ("fork", "forkserver", "spawn")
 STEPS = 4
@@ -156,9 +156,23 @@ def run_ranks(source: str) -> None:
     cases["made after"] = outcome(lambda: part_of(source))
     cases["worker"] = outcome(lambda: workers(part_of(source)))
     cases["other seed"] = outcome(lambda: part_of(source, seed=distributed.get_rank()))
+    cases["fsdp"] = outcome(lambda: trained_in_shards(part_of(source)))
     cases |= checkpoints(source)
     distributed.barrier()
     leave(cases)
+
+
+def trained_in_shards(loader: Any) -> Iterator[Any]:
+    """Yield the batches on which a model of fully sharded parameters has been trained."""
+    fsdp: Any = import_module("torch.distributed.fsdp")
+    mesh = import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (RANKS,))
+    model = fsdp.fully_shard(torch.nn.Linear(2, 1), mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in loader:
+        model(batch["x"]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield batch
 
 
 def checkpoints(source: str) -> dict[str, Any]:
