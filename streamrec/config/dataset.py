@@ -72,6 +72,8 @@ class DatasetSettings(Settings):
     with one of these for each component by its name."""
     features: dict[str, Any] | Literal["infer"] | None = None
     """Specs in their plain form (``formats.descriptions``), or ``None`` for raw records."""
+    dtypes: str | list[str] | dict[str, str] | None = None
+    """Narrower dtypes for all features that hold such numbers, or by feature."""
     batch_size: PositiveInt | None = None
     """Records per rank and batch; ``None``: single records."""
     shuffle: bool = False
@@ -149,6 +151,13 @@ class DatasetSettings(Settings):
         """All URLs, globs and ranges of the source."""
         parts = self.components.values()
         return [url for part in parts for url in ([part] if isinstance(part, str) else part)]
+
+    @field_validator("dtypes")
+    @classmethod
+    def _narrows_something(cls, dtypes: object, known: ValidationInfo) -> object:
+        if dtypes is not None and known.data.get("features", "infer") is None:
+            raise ValueError("has no effect on raw records; give features, or leave it out")
+        return dtypes
 
     @field_validator("shuffle", mode="before")
     @classmethod

@@ -25,6 +25,8 @@ Function: TypeAlias = Callable[[Any], Any] | str
 """A function, or its name as ``module:function``."""
 Bytes: TypeAlias = int | str
 """A number of bytes, or a text such as ``"256MiB"``."""
+DTypes: TypeAlias = Any | list[Any] | Mapping[str, Any]
+"""A dtype, or a list of dtypes, for all features that hold such numbers; or dtypes by feature."""
 Engine: TypeAlias = Literal["process", "thread"]
 """Who reads for a plain ``for`` loop."""
 
@@ -32,6 +34,7 @@ Engine: TypeAlias = Literal["process", "thread"]
 class StreamKeywords(TypedDict, total=False):
     """The settings of ``streamrec.open`` besides source, features and batch size."""
 
+    dtypes: DTypes | None
     shuffle: bool
     seed: int
     shuffle_window: Bytes

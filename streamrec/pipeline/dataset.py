@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from streamrec import config
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
+from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.pipeline.dataset_checks import check_batches, check_ranks, uncounted
 from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.fetch.range_queue import Shards
@@ -177,6 +178,9 @@ class Dataset:
                 settings = indexed_settings(settings, index)
             if settings.features == "infer":
                 settings = await with_inferred_features(settings, stores, objects)
+            if settings.dtypes and isinstance(settings.features, dict):
+                features = narrowed(settings.features, dtype_names(settings.dtypes))
+                settings = settings.model_copy(update={"features": features})
             return cls(settings, stores, objects, index, [len(part) for part in parts])
         except BaseException:
             await stores.aclose()

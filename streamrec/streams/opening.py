@@ -12,6 +12,7 @@ from streamrec.errors import ConfigError
 from streamrec.feeder.address import Address
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.features import parser_of
+from streamrec.formats.examples.narrowing import dtype_names, narrowed
 from streamrec.streams.start import FeederSettings
 from streamrec.streams.stream import Stream
 
@@ -136,8 +137,10 @@ def _is_weighted(part: Any) -> bool:
 
 def _stream(source: Any, features: Any, settings: dict[str, Any]) -> Stream[Any]:
     plain = features if isinstance(features, str) else describe(features)
+    if settings.get("dtypes") is not None:
+        settings["dtypes"] = dtype_names(settings["dtypes"])
     if isinstance(plain, dict):
-        parser_of(plain)
+        parser_of(narrowed(plain, settings.get("dtypes") or []))
     paths = {name: fspath(value) for name, value in settings.items() if isinstance(value, PathLike)}
     values = {"source": source, "features": plain, **settings, **paths}
     return Stream(validate(StreamSettings, values))

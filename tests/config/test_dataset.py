@@ -11,6 +11,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert settings.model_dump() == {
         "source": "x",
         "features": None,
+        "dtypes": None,
         "batch_size": None,
         "shuffle": False,
         "seed": 0,
