@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ObjectInfo",
-    "PiecewiseBody",
     "RangeBody",
     "Store",
     "bare_url",
@@ -120,24 +118,6 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Close connections and files. Bodies that are still open fail."""
         ...
-
-
-class PiecewiseBody(ABC):
-    """A body that is read piece by piece; see :class:`RangeBody`."""
-
-    @abstractmethod
-    async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view, which is not empty.
-
-        Returns:
-            How many bytes were written; 0 at the range's end.
-        """
-
-    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
-        """Fill a view piece by piece; see :class:`RangeBody`."""
-        while view and (count := await self.readinto(view)):
-            view = view[count:]
-            on_received(count)
 
 
 def check_range(start: int, stop: int) -> None:
