@@ -48,7 +48,6 @@ class GCSStore:
     Args:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
-        ahead: Number of connections to open during the first listing.
         sleep: Waits that many seconds before a page of a listing is requested again.
     """
 
@@ -56,13 +55,11 @@ class GCSStore:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        ahead: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
-        self._ahead = ahead
         self._sleep = sleep
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
@@ -124,7 +121,7 @@ class GCSStore:
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        return RangeClient(follow=False, transport=self._transport, ahead=self._ahead)
+        return RangeClient(follow=False, transport=self._transport)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
         bucket, name = split_url(url)

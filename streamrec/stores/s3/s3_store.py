@@ -54,7 +54,6 @@ class S3Store:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
-        ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
     """
@@ -63,7 +62,6 @@ class S3Store:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -77,8 +75,7 @@ class S3Store:
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
         # No redirects: the signature is not valid for another host.
-        transport = s3_transport(self._options)
-        self._client = RangeClient(follow=False, transport=transport, ahead=ahead)
+        self._client = RangeClient(follow=False, transport=s3_transport(self._options))
 
     @asynccontextmanager
     async def open_range(
