@@ -32,7 +32,7 @@ from tests.support import asynchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from streamrec.stores.cache.shelf import Shelf
+    from streamrec.stores.cache.range_cache import Shelf
 
 SIZE = 64 << 20
 
