@@ -161,17 +161,14 @@ class GCSStore:
     ) -> _T:
         """Send a request, and once more with a new token if the store refuses the old one."""
         client = await self._connect()
-        headers = await self._bearer.headers(url)
-        try:
-            return await send(client, headers)
-        except Expired as expired:
-            renewed = await self._bearer.renew(url, headers)
-            if renewed is None:
-                raise plain(expired) from None
-        try:
-            return await send(client, renewed)
-        except Expired as expired:
-            raise plain(expired) from None
+        headers: Mapping[str, str] | None = None
+        while True:
+            refused, headers = headers, await self._bearer.headers(url, headers)
+            try:
+                return await send(client, headers)
+            except Expired as error:
+                if refused is not None or not headers:  # no headers: anonymous
+                    raise plain(error) from None
 
     def _media(self, bucket: str, name: str, **query: str) -> str:
         """Return the address of an object's content."""
