@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -73,7 +73,7 @@ class GCSStore:
         with closing(await self._open(url, start, stop, etag)) as body:
             yield body
 
-    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
         bucket, name = split_url(prefix)
         if name is None:
@@ -89,9 +89,7 @@ class GCSStore:
             known = bool(page.objects) and page.objects[0].url == after
             return page._replace(objects=page.objects[known:])
 
-        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
-            async for info in listing:
-                yield info
+        return walk(fetch, prefix, self._sleep)
 
     async def aclose(self) -> None:
         """Close every connection."""

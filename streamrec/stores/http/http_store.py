@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -19,7 +19,7 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, same_version
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean
 from streamrec.stores.foreign_errors import meaning_of
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
@@ -209,17 +209,12 @@ class RangeClient:
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
         found = request.version(response.headers) or (await self._current_info(request)).etag
-        if found is not None and same_version(found, request.etag):
-            return StoreMisbehaved(
-                f"the store refuses version {found}, although it is the current one (412); check "
-                "that the store supports If-Match",
-                url=error.url,
-            )
-        try:
-            check_pin(request.url, request.etag, found)
-        except ObjectChanged as changed:
-            return changed
-        return error
+        check_pin(request.url, request.etag, found)
+        return StoreMisbehaved(
+            f"the store refuses version {found}, although it is the current one (412); check "
+            "that the store supports If-Match",
+            url=error.url,
+        )
 
 
 class HttpStore:
@@ -245,18 +240,12 @@ class HttpStore:
         with closing(await self._client.open(request)) as body:
             yield body
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        recursive: bool = True,  # noqa: ARG002 - the protocol's signature
-    ) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> NoReturn:  # noqa: ARG002 - the protocol's signature
         """Raise ConfigError, since http has no listings."""
         raise ConfigError(
             f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
             "such as shard-{00000..00127}.tfrecord, or name@128"
         )
-        yield  # makes this an async generator, like the other stores' method
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
@@ -91,16 +91,14 @@ class S3Store:
         with closing(await self._open(url, start, stop, etag)) as body:
             yield body
 
-    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
         bucket, key = split_url(prefix)
         if key is None:
             raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         s3fs_store = self._fall_back(bucket, {})  # listed names hold no versions
         if s3fs_store is not None:
-            async for info in s3fs_store.list(prefix, recursive=recursive):
-                yield info
-            return
+            return s3fs_store.list(prefix, recursive=recursive)
         head, delimiter = prefix[: len(prefix) - len(key)], "" if recursive else "/"
 
         async def fetch(after: str, token: str) -> Page:
@@ -108,9 +106,7 @@ class S3Store:
             call = list_objects(bucket, key, delimiter, token, begin)
             return await self._page(prefix, head, call)
 
-        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
-            async for info in listing:
-                yield info
+        return walk(fetch, prefix, self._sleep)
 
     async def aclose(self) -> None:
         """Close every connection."""
