@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.base import ObjectInfo, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, check_range, in_thread, split_bucket
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.http.http_body import HttpBody
 
-__all__ = ["GCSStore", "split_url"]
+__all__ = ["GCSStore"]
 
 _T = TypeVar("_T")
 
@@ -38,8 +37,6 @@ FIELDS = "nextPageToken,items(name,size,generation,contentEncoding)"
 _AS_STORED = {"Accept-Encoding": "gzip"}
 """Header without which GCS decompresses gzip-encoded objects and ignores the range.
 https://cloud.google.com/storage/docs/transcoding"""
-
-_URL = re.compile(r"(?si:gc?s://([^/]+)(?:/(.*))?)")
 
 
 class GCSStore:
@@ -75,7 +72,7 @@ class GCSStore:
 
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
-        bucket, name = split_url(prefix)
+        bucket, name = split_bucket(prefix)
         if name is None:
             raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         head = prefix[: len(prefix) - len(name)]
@@ -122,7 +119,7 @@ class GCSStore:
         return RangeClient(follow=False, transport=self._transport)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, name = split_url(url)
+        bucket, name = split_bucket(url)
         if not name:
             raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
 
@@ -176,18 +173,6 @@ class GCSStore:
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
-
-
-def split_url(url: str) -> tuple[str, str | None]:
-    """Split a URL into the bucket and the object's name; ``None`` if no slash follows the bucket.
-
-    Raises:
-        ConfigError: The URL names no bucket.
-    """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise ConfigError(f"{url}: this names no bucket; write gs://bucket/object")
-    return found[1], found[2]
 
 
 def _payer(filesystem: GCSFileSystem) -> dict[str, str]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
-from streamrec.stores.base import check_range
+from streamrec.stores.base import check_range, split_bucket
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
@@ -38,13 +37,11 @@ if TYPE_CHECKING:
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import Call, SignedUrl
 
-__all__ = ["S3Store", "split_url"]
+__all__ = ["S3Store"]
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-
-_URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
 
 
 class S3Store:
@@ -83,7 +80,7 @@ class S3Store:
     ) -> AsyncIterator[HttpBody | FilesystemBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        s3fs_store = self._fall_back(split_url(url)[0], self._options)
+        s3fs_store = self._fall_back(split_bucket(url)[0], self._options)
         if s3fs_store is not None:
             async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
@@ -93,7 +90,7 @@ class S3Store:
 
     def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
-        bucket, key = split_url(prefix)
+        bucket, key = split_bucket(prefix)
         if key is None:
             raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         s3fs_store = self._fall_back(bucket, {})  # listed names hold no versions
@@ -143,9 +140,9 @@ class S3Store:
         return self._signers[region]
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, key = split_url(url)
+        bucket, key = split_bucket(url)
         if not key:
-            raise ConfigError(f"{url}: this names no object; write s3://bucket/key")
+            raise ConfigError(f"{url}: this names no object; write s3://bucket/object")
 
         async def get(signed: SignedUrl) -> HttpBody:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
@@ -185,15 +182,3 @@ class S3Store:
                 await signer.renew(signed)
             elif kind is AccessDenied:
                 signer.forget(call)
-
-
-def split_url(url: str) -> tuple[str, str | None]:
-    """Split a URL into bucket (or access point's ARN) and key; ``None`` if no slash follows.
-
-    Raises:
-        ConfigError: The URL names no bucket.
-    """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise ConfigError(f"{url}: this names no bucket; write s3://bucket/key")
-    return found[1], found[2]

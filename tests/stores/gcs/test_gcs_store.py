@@ -25,7 +25,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page, split_url
+from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page
 from streamrec.stores.refusals import code_of, refusal
 from tests.stores.conformance import (
     DATA,
@@ -390,7 +390,7 @@ async def test_unreachable_endpoint() -> None:
             await listed(store, "gs://bucket/")
 
 
-@pytest.mark.parametrize("url", ["gs://", "gs:///x", "gs://bucket", "gs://bucket/", "s3://a/b"])
+@pytest.mark.parametrize("url", ["gs://", "gs:///x", "gs://bucket", "gs://bucket/"])
 @asynchronous
 async def test_url_without_an_object(url: str) -> None:
     async with opened({"token": "anon"}) as store:
@@ -419,18 +419,6 @@ async def test_buckets_are_named_in_full() -> None:
     async with opened({"token": "anon"}) as store:
         with pytest.raises(ConfigError, match="in full"):
             await listed(store, "gs://buck")
-
-
-@pytest.mark.parametrize(
-    ("url", "parts"),
-    [
-        ("gs://bucket/a/b?c#d", ("bucket", "a/b?c#d")),
-        ("GCS://bucket//a\nb", ("bucket", "/a\nb")),
-        ("gs://bucket", ("bucket", None)),
-    ],
-)
-def test_split_url(url: str, parts: tuple[str, str | None]) -> None:
-    assert split_url(url) == parts
 
 
 @pytest.mark.parametrize("fault", [{"status": 401}, {"status": 403}, {"refuse": True}])
