@@ -159,11 +159,9 @@ class Dataset:
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed or stalled.
         """
-        lanes = config.DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
         stores = Stores(
             settings.storage_options,
             stall_timeout=settings.stall_timeout,
-            connections=min(lanes, config.DEFAULT_LANES),
             cache=settings.cache,
         )
         try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from streamrec.errors import ObjectChanged
+from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.flow.cleanup import until_done
 from streamrec.masking import masked_repr
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ObjectInfo",
-    "PiecewiseBody",
     "RangeBody",
     "Store",
     "bare_url",
@@ -29,6 +27,7 @@ __all__ = [
     "did_you_mean",
     "in_thread",
     "same_version",
+    "split_bucket",
 ]
 
 _T = TypeVar("_T")
@@ -36,6 +35,7 @@ _T = TypeVar("_T")
 _HTTP_URL = re.compile(
     r"(?si:(?P<scheme>https?://)(?:[^/?#]*@)?(?P<place>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?)"
 )
+_BUCKET_URL = re.compile(r"(?si:(?:s3a?|gc?s)://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
 _USER = re.compile(r"(?i)\b((?:https?|s?ftp|ssh|smb|webdav|webhdfs)://)[^/?#@]*@")
 """The user in a URL. In other schemes the name before an ``@`` is an Azure container or a GitHub
 repository."""
@@ -122,24 +122,6 @@ class Store(Protocol):
         ...
 
 
-class PiecewiseBody(ABC):
-    """A body that is read piece by piece; see :class:`RangeBody`."""
-
-    @abstractmethod
-    async def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of a view, which is not empty.
-
-        Returns:
-            How many bytes were written; 0 at the range's end.
-        """
-
-    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
-        """Fill a view piece by piece; see :class:`RangeBody`."""
-        while view and (count := await self.readinto(view)):
-            view = view[count:]
-            on_received(count)
-
-
 def check_range(start: int, stop: int) -> None:
     """Check that ``[start, stop)`` is a range of bytes.
 
@@ -178,6 +160,22 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "leave it out
     """Return a hint at the known name that is most like an unknown one, or another hint."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise
+
+
+def split_bucket(url: str) -> tuple[str, str | None]:
+    """Split a URL of S3 or GCS into bucket (or access point's ARN) and the name in it.
+
+    Returns:
+        The bucket and the name; ``None`` in place of the name if no slash follows the bucket.
+
+    Raises:
+        ConfigError: The URL names no bucket.
+    """
+    found = _BUCKET_URL.fullmatch(url)
+    if not found:
+        scheme = url.partition("://")[0]
+        raise ConfigError(f"{url}: this names no bucket; write {scheme}://bucket/object")
+    return found[1], found[2]
 
 
 def bare_url(url: str) -> str:

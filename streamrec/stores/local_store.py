@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from streamrec.errors import AccessDenied, ObjectNotFound, StoreError, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from concurrent.futures import Executor
     from io import FileIO
 
@@ -21,7 +21,7 @@ __all__ = ["LocalStore", "path_of"]
 SCHEME = "file://"
 
 
-class LocalBody(PiecewiseBody):
+class LocalBody:
     """A range of an open file; each read is one call in a thread, directly into the view."""
 
     def __init__(self, info: ObjectInfo, file: FileIO, length: int, threads: Executor) -> None:
@@ -30,22 +30,23 @@ class LocalBody(PiecewiseBody):
         self._left = length
         self._threads = threads
 
-    async def readinto(self, view: memoryview) -> int:
-        """Read as many bytes as one call returns; see :class:`RangeBody`."""
-        want = min(len(view), self._left)
-        if not want:
-            return 0
-        try:
-            count = await in_thread(self._read, view[:want], executor=self._threads)
-        except OSError as error:
-            _refuse(self.info.url, error)
-        if not count:
-            raise StoreUnavailable(
-                f"the file ends {self._left} bytes before its size; check that nothing rewrites it",
-                url=self.info.url,
-            )
-        self._left -= count
-        return count
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
+        """Fill a view with as many calls as that takes; see :class:`RangeBody`."""
+        view = view[: self._left]
+        while view:
+            try:
+                count = await in_thread(self._read, view, executor=self._threads)
+            except OSError as error:
+                _refuse(self.info.url, error)
+            if not count:
+                raise StoreUnavailable(
+                    f"the file ends {self._left} bytes before its size; check that nothing "
+                    "rewrites it",
+                    url=self.info.url,
+                )
+            self._left -= count
+            view = view[count:]
+            on_received(count)
 
     def _read(self, view: memoryview) -> int:
         """Read into the view, and close the file after its last byte."""

@@ -54,7 +54,6 @@ class Stores:
         storage_options: fsspec's options for the source's scheme; local files and memory ignore
             them.
         stall_timeout: Seconds for which a listing may bring nothing.
-        connections: Number of connections that are needed as soon as the names are known.
         cache: The cache of ranges; local files and memory have none.
     """
 
@@ -63,12 +62,10 @@ class Stores:
         storage_options: Mapping[str, Any] | None = None,
         *,
         stall_timeout: float = math.inf,
-        connections: int = 0,
         cache: CacheSettings | None = None,
     ) -> None:
         self._options = dict(storage_options or {})
         self._stall_timeout = stall_timeout
-        self._connections = connections
         self._stores: dict[str, Store] = {}
         self.cache = None if cache is None else open_cache(cache, self._options)
 
@@ -83,7 +80,7 @@ class Stores:
         """
         scheme = scheme_of(url)
         if scheme not in self._stores:
-            store = _make(scheme, self._options, self._connections)
+            store = _make(scheme, self._options)
             if self.cache is not None and scheme not in LOCAL_SCHEMES:
                 store = CachedStore(store, self.cache)
             self._stores[scheme] = store
@@ -188,13 +185,11 @@ def _class_of(scheme: str) -> Callable[..., Store]:
     return found
 
 
-def _make(scheme: str, options: Mapping[str, Any], connections: int) -> Store:
+def _make(scheme: str, options: Mapping[str, Any]) -> Store:
     """Make the store of a scheme; its module and libraries are imported only now."""
     make = _class_of(scheme)
     if scheme == "file":
         return make()
-    if scheme in ("gcs", "s3"):
-        return make(options, ahead=connections)
     if scheme in _CLASSES:
         return make(options)
     return make(scheme, {} if scheme in LOCAL_SCHEMES else options)

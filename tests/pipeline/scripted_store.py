@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrec.errors import StoreError
-from streamrec.stores.base import ObjectInfo, PiecewiseBody
+from streamrec.stores.base import ObjectInfo
+from tests.stores.piecewise_body import PiecewiseBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import StoreError, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, PiecewiseBody
+from streamrec.stores.base import ObjectInfo
+from tests.stores.piecewise_body import PiecewiseBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping

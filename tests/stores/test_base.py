@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.errors import ObjectChanged
+from streamrec.errors import ConfigError, ObjectChanged
 from streamrec.stores.base import (
     bare_url,
     check_pin,
     check_range,
     in_thread,
     same_version,
+    split_bucket,
 )
 from tests.support import asynchronous
 
@@ -100,3 +101,28 @@ async def test_cancelled_call_waits_for_its_thread(fails: bool) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert done.is_set()
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("s3://bucket/a/b?c#d", ("bucket", "a/b?c#d")),
+        ("S3A://bucket/a", ("bucket", "a")),
+        ("s3://bucket//a\nb", ("bucket", "/a\nb")),
+        ("s3://bucket", ("bucket", None)),
+        (
+            "s3://arn:aws:s3:eu-west-3:1:accesspoint/name/a/b",
+            ("arn:aws:s3:eu-west-3:1:accesspoint/name", "a/b"),
+        ),
+        ("gs://bucket/a/b?c#d", ("bucket", "a/b?c#d")),
+        ("GCS://bucket//a\nb", ("bucket", "/a\nb")),
+        ("gs://bucket", ("bucket", None)),
+    ],
+)
+def test_split_bucket(url: str, parts: tuple[str, str | None]) -> None:
+    assert split_bucket(url) == parts
+
+
+def test_a_url_without_a_bucket() -> None:
+    with pytest.raises(ConfigError, match="write gs://bucket/object"):
+        split_bucket("gs:///x")

@@ -10,9 +10,8 @@ from streamrec.errors import ObjectChanged
 from streamrec.flow.cleanup import until_done
 from streamrec.stores.base import ObjectInfo, check_range, in_thread
 from streamrec.stores.cache.pieces import (
-    LONGEST_ENCODING,
+    ENCODING,
     PIECE,
-    Facts,
     Piece,
     end_of_gap,
     is_strong,
@@ -133,13 +132,12 @@ class CachedBody:
     async def _find(self, version: str) -> bool:
         """Look the range up; return whether its first byte is cached."""
         self._key = self._cache.key_of(self.info.url, version)
-        found = await self._in_thread(self._cache.find, self._key, self._at, self._stop)
-        self._pieces = found.pieces
-        if found.facts is None:
+        self._pieces = await self._in_thread(self._cache.find, self._key, self._at, self._stop)
+        first = piece_at(self._pieces, self._at)
+        if first is None:
             return False
-        size, encoding = found.facts
-        self.info = ObjectInfo(self.info.url, size, version, encoding or None)
-        self._stop = min(self._stop, size)
+        self.info = ObjectInfo(self.info.url, first.size, version, first.encoding or None)
+        self._stop = min(self._stop, first.size)
         return True
 
     async def _load(
@@ -205,16 +203,16 @@ class CachedBody:
         strong = info.etag if info.etag is not None and is_strong(info.etag) else None
         if strong or info.size == 0:
             self._store.known[info.url] = info
-        self._key = self._cache.key_of(info.url, strong, info.size) if strong else None
+        self._key = self._cache.key_of(info.url, strong) if strong else None
 
     def _kept(self, data: memoryview) -> Iterator[asyncio.Future[None]]:
         """Begin to keep bytes that were received; a request that broke off gives fewer of them."""
         size, encoding = self.info.size, self.info.encoding or ""
-        if not data or self._key is None or size is None or len(encoding) > LONGEST_ENCODING:
+        if not data or self._key is None or size is None or not ENCODING.fullmatch(encoding):
             return
-        piece = Piece(self._key, self._at, self._at + len(data))
+        piece = Piece(self._key, self._at, self._at + len(data), size, encoding)
         run = asyncio.get_running_loop().run_in_executor
-        yield run(self._cache.threads, self._cache.keep, piece, data, Facts(size, encoding))
+        yield run(self._cache.threads, self._cache.keep, piece, data)
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: object) -> _T:
         return await in_thread(function, *arguments, executor=self._cache.threads)

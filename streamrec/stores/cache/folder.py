@@ -1,29 +1,29 @@
 """The shelf in a folder, which the processes of a host share without locks.
 
-A piece is a file: its bytes, and behind them a footer with two CRC32C, of the bytes and of the
-footer with the piece's name. It is written under a temporary name and renamed. Nothing is flushed
-to the disk: what a crash of the machine damages, the CRCs find, and the piece is fetched again.
+A piece is a file, and the file's name says which bytes of the object they are, the object's size,
+and its Content-Encoding. Behind the bytes stands the CRC32C of bytes and name. The file is written
+under a temporary name and renamed. Nothing is flushed to the disk: what a crash of the machine
+damages, the CRC finds, and the piece is fetched again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
-import struct
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from streamrec.kernel import crc32c
-from streamrec.stores.cache.pieces import LONGEST_ENCODING, PIECE, Facts, Piece
-from streamrec.stores.cache.shelf import Entry
+from streamrec.stores.cache.pieces import ENCODING, PIECE, Entry, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedWriter
 
 __all__ = ["FOOTER", "Folder"]
 
@@ -35,17 +35,12 @@ MOST_TRIES = 5
 TOUCHED = 60.0
 """Seconds for which a file's time of use may be too old: setting it costs a system call."""
 
-_FACTS = struct.Struct(f"<8sQ{LONGEST_ENCODING}sI")
-"""The footer but its own CRC32C: format and version, the object's size in bytes, its
-Content-Encoding, the CRC32C of the piece's bytes."""
-_CRC = struct.Struct("<I")
-_FORMAT = b"srrange1"
-FOOTER = _FACTS.size + _CRC.size
-"""Bytes of the footer."""
+FOOTER = 4
+"""Bytes of the footer, which is a CRC32C."""
 
 _REGION = re.compile(r"([0-9a-f]{32})\.[0-9a-f]+")
-_NAME = re.compile(r"([0-9a-f]+)-([0-9a-f]+)")
-_UNFINISHED = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.[0-9a-f]{32}")
+_NAME = re.compile(rf"([0-9a-f]+)-([0-9a-f]+)-([0-9a-f]+)\.({ENCODING.pattern})")
+_UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]{{32}}")
 
 
 class Folder:
@@ -66,32 +61,20 @@ class Folder:
         found: list[Piece] = []
         for region in range(start // REGION, max(start, stop - 1) // REGION + 1):
             with contextlib.suppress(OSError):
-                found += _named(key, os.listdir(self._region(key, region)))  # noqa: PTH208
+                names = os.listdir(self._region(key, region))  # noqa: PTH208
+                found += filter(None, (_piece(key, name) for name in names))
         return [piece for piece in found if piece.begin < stop and start < piece.end]
-
-    def facts(self, piece: Piece) -> Facts | None:
-        """Return what a piece tells about its object; ``None`` if it is gone or damaged."""
-        try:
-            with self._opened(piece) as file:
-                found = _read_footer(piece, os.pread(file, FOOTER + 1, piece.nbytes))
-        except OSError:
-            return None
-        if found is None:
-            self.remove(piece)
-            return None
-        return found[0]
 
     def load(self, piece: Piece, view: memoryview) -> bool:
         """Read a piece into a view of its size; remove it if it is damaged."""
         footer = bytearray(FOOTER + 1)
         try:
-            with self._opened(piece) as file:
-                length = os.preadv(file, [view, footer], 0)
-                used_at = os.fstat(file).st_mtime
+            with self._path(piece).open("rb", buffering=0) as file:
+                length = os.preadv(file.fileno(), [view, footer], 0)
+                used_at = os.fstat(file.fileno()).st_mtime
         except OSError:
             return False
-        found = _read_footer(piece, bytes(footer[: max(0, length - piece.nbytes)]))
-        if found is None or found[1] != crc32c(view):
+        if length != piece.nbytes + FOOTER or footer[:FOOTER] != _footer(piece, view):
             self.remove(piece)
             return False
         if time.time() - used_at > TOUCHED:
@@ -99,13 +82,14 @@ class Folder:
                 os.utime(self._path(piece))
         return True
 
-    def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+    def save(self, piece: Piece, data: memoryview) -> None:
         """Keep a piece: write it under a temporary name, and rename it."""
         path = self._path(piece)
         part = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
-            with _created(part) as file:
-                _write(file, [data, memoryview(_footer(piece, data, facts))])
+            with _create(part) as file:
+                file.write(data)
+                file.write(_footer(piece, data))
             part.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -140,19 +124,10 @@ class Folder:
                     _remove_abandoned(file)
 
     def _path(self, piece: Piece) -> Path:
-        region = self._region(piece.key, piece.begin // REGION)
-        return region / f"{piece.begin:x}-{piece.end:x}"
+        return self._region(piece.key, piece.begin // REGION) / _name(piece)
 
     def _region(self, key: str, number: int) -> Path:
         return self._root / f"{key}.{number:x}"
-
-    @contextlib.contextmanager
-    def _opened(self, piece: Piece) -> Iterator[int]:
-        file = os.open(self._path(piece), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield file
-        finally:
-            os.close(file)
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
@@ -168,57 +143,29 @@ def _remove_abandoned(file: os.DirEntry[str]) -> None:
         Path(file.path).unlink()
 
 
-def _named(key: str, names: list[str]) -> Iterator[Piece]:
-    return filter(None, (_piece(key, name) for name in names))
-
-
 def _piece(key: str, name: str) -> Piece | None:
     found = _NAME.fullmatch(name)
-    return Piece(key, int(found[1], 16), int(found[2], 16)) if found else None
+    if found is None:
+        return None
+    begin, end, size = (int(number, 16) for number in found.groups()[:3])
+    return Piece(key, begin, end, size, found[4])
 
 
-@contextlib.contextmanager
-def _created(path: Path) -> Iterator[int]:
+def _name(piece: Piece) -> str:
+    return f"{piece.begin:x}-{piece.end:x}-{piece.size:x}.{piece.encoding}"
+
+
+def _footer(piece: Piece, data: memoryview) -> bytes:
+    name = f"{piece.key}/{_name(piece)}".encode()
+    return crc32c(name, crc32c(data)).to_bytes(FOOTER, "little")
+
+
+def _create(path: Path) -> BufferedWriter:
     """Create a file, and the folders that it is in."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     # Another process may remove the region's folder, since it is empty, just before it is used.
     for _ in range(MOST_TRIES):
-        with contextlib.suppress(FileNotFoundError):
-            file = os.open(path, flags, 0o600)
-            break
         path.parent.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.parent.mkdir(0o700, exist_ok=True)
-    else:
-        raise FileNotFoundError(path)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-def _write(file: int, parts: list[memoryview]) -> None:
-    """Write all bytes of the parts."""
-    wanted = sum(map(len, parts))
-    written = os.writev(file, parts)
-    if written < wanted:  # a disk that fills up takes a part first
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _footer(piece: Piece, data: memoryview, facts: Facts) -> bytes:
-    footer = _FACTS.pack(_FORMAT, facts.size, facts.encoding.encode(), crc32c(data))
-    return footer + _CRC.pack(crc32c(_name(piece), crc32c(footer)))
-
-
-def _read_footer(piece: Piece, footer: bytes) -> tuple[Facts, int] | None:
-    """Return the footer's facts and the CRC32C of the bytes; ``None`` if it is damaged."""
-    if len(footer) != FOOTER:
-        return None
-    body, crc = footer[: _FACTS.size], _CRC.unpack_from(footer, _FACTS.size)[0]
-    kind, size, encoding, crc_of_bytes = _FACTS.unpack(body)
-    if crc != crc32c(_name(piece), crc32c(body)) or kind != _FORMAT:
-        return None
-    return Facts(size, encoding.rstrip(b"\0").decode()), crc_of_bytes
-
-
-def _name(piece: Piece) -> bytes:
-    return f"{piece.key}/{piece.begin:x}-{piece.end:x}".encode()
+        with contextlib.suppress(FileNotFoundError):
+            return open(path, "xb", opener=partial(os.open, mode=0o600))
+    raise FileNotFoundError(path)

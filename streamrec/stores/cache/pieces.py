@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "LONGEST_ENCODING",
+    "ENCODING",
     "PIECE",
-    "Facts",
+    "Entry",
     "Piece",
     "end_of_gap",
     "is_strong",
@@ -30,20 +30,24 @@ __all__ = [
 PIECE = 2 << 20
 """Bytes of the largest piece. It is read and checked as a whole, even for a part of it."""
 
-LONGEST_ENCODING = 24
-"""The characters of the longest Content-Encoding of objects that are cached."""
+ENCODING = re.compile("[a-z-]{0,24}")
+"""The Content-Encodings of objects that are cached. They are part of a file's name."""
 
 _SIGNATURE = re.compile(r"(?i)x-(?:amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires")
 """The parameters of signed URLs, which differ from one signing to the next."""
 
 
 class Piece(NamedTuple):
-    """Bytes ``[begin, end)`` of one version of an object."""
+    """Bytes ``[begin, end)`` of one version of an object, with the facts about the object."""
 
     key: str
     """The version's :func:`key_of`."""
     begin: int
     end: int
+    size: int
+    """Bytes of the whole object."""
+    encoding: str = ""
+    """The object's Content-Encoding; empty if it has none."""
 
     @property
     def nbytes(self) -> int:
@@ -51,13 +55,12 @@ class Piece(NamedTuple):
         return self.end - self.begin
 
 
-class Facts(NamedTuple):
-    """The facts about an object that every piece of it carries."""
+class Entry(NamedTuple):
+    """A piece in a folder or in memory."""
 
-    size: int
-    """Bytes of the whole object."""
-    encoding: str
-    """Its Content-Encoding; empty if it has none."""
+    piece: Piece
+    used_at: float
+    """Seconds since 1970 at which it was last read or written, about."""
 
 
 def key_of(url: str, etag: str, endpoint: str = "") -> str:

@@ -6,19 +6,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamrec.stores.cache.shelf import Entry
+from streamrec.stores.cache.pieces import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamrec.stores.cache.pieces import Facts, Piece
+    from streamrec.stores.cache.pieces import Piece
 
 __all__ = ["ProcessMemory"]
 
 
 class _Kept(NamedTuple):
     data: bytes
-    facts: Facts
     used_at: float
 
 
@@ -45,11 +44,6 @@ class ProcessMemory:
             known = list(self._objects.get(key, ()))
         return [piece for piece in known if piece.begin < stop and start < piece.end]
 
-    def facts(self, piece: Piece) -> Facts | None:
-        """Return what a piece tells about its object; ``None`` if it is gone."""
-        kept = self._objects.get(piece.key, {}).get(piece)
-        return kept and kept.facts
-
     def load(self, piece: Piece, view: memoryview) -> bool:
         """Copy a piece into a view of its size; ``False`` if it is gone."""
         with self._lock:
@@ -60,19 +54,17 @@ class ProcessMemory:
         view[:] = kept.data
         return True
 
-    def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+    def save(self, piece: Piece, data: memoryview) -> None:
         """Keep a copy of a piece."""
-        kept = _Kept(bytes(data), facts, self._clock())
+        kept = _Kept(bytes(data), self._clock())
         with self._lock:
             self._objects.setdefault(piece.key, {})[piece] = kept
 
     def entries(self) -> list[Entry]:
         """Return all pieces."""
         with self._lock:
-            objects = list(self._objects.values())
-            return [
-                Entry(piece, kept.used_at) for kept_of in objects for piece, kept in kept_of.items()
-            ]
+            objects = self._objects.values()
+            return [Entry(piece, kept.used_at) for each in objects for piece, kept in each.items()]
 
     def remove(self, piece: Piece) -> None:
         """Remove a piece, if it is still there."""

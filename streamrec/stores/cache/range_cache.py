@@ -7,18 +7,20 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
-from streamrec.stores.cache.pieces import Facts, Piece, key_of, piece_at
+from streamrec.stores.cache.pieces import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from streamrec.plan.next_use import NextUse
     from streamrec.stores.base import ObjectInfo
-    from streamrec.stores.cache.shelf import Entry, Shelf
+    from streamrec.stores.cache.folder import Folder
+    from streamrec.stores.cache.pieces import Entry, Piece
+    from streamrec.stores.cache.process_memory import ProcessMemory
 
-__all__ = ["Found", "RangeCache", "to_remove"]
+__all__ = ["RangeCache", "Shelf", "to_remove"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,17 +31,8 @@ SLACK = 16
 and that is made free at a time. A look takes milliseconds for a thousand pieces."""
 
 
-class Found(NamedTuple):
-    """The pieces of a range that are cached."""
-
-    pieces: list[Piece]
-    facts: Facts | None
-    """The object's facts, if the range's first byte is cached."""
-
-
-class _Named(NamedTuple):
-    url: str
-    size: int | None
+Shelf: TypeAlias = "Folder | ProcessMemory"
+"""A holder of pieces. Its methods block, and may be called from several threads."""
 
 
 def to_remove(
@@ -97,9 +90,8 @@ class RangeCache:
         self._endpoint = endpoint
         self._clock = clock
         self._forecast: NextUse | None = None
-        self._expected: Sequence[ObjectInfo] = ()
         self._unnamed: Sequence[ObjectInfo] = ()
-        self._named: dict[str, _Named] = {}
+        self._urls: dict[str, str] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._used = self._admitted = self._being_saved = self._most = 0
         self._offered = 0
@@ -116,31 +108,23 @@ class RangeCache:
             forecast: Knows the objects' URLs.
             objects: The objects, with their versions where these are known.
         """
-        self._forecast = forecast
-        if objects is not self._expected:
-            self._expected = self._unnamed = objects
+        self._forecast, self._unnamed = forecast, objects
 
     def close(self) -> None:
         """End the threads."""
         self.threads.shutdown(wait=False)
 
-    def key_of(self, url: str, etag: str, size: int | None = None) -> str:
+    def key_of(self, url: str, etag: str) -> str:
         """Return the key of an object's version, and remember the object's name for it."""
         key = key_of(url, etag, self._endpoint)
-        if size is not None or key not in self._named:
-            self._named[key] = _Named(url, size)
+        self._urls[key] = url
         return key
 
     # -- in threads --------------------------------------------------------------------------------
 
-    def find(self, key: str, start: int, stop: int) -> Found:
-        """Return what is cached of bytes ``[start, stop)`` of an object."""
-        pieces = list(self._shelf.pieces(key, start, stop))
-        while (first := piece_at(pieces, start)) is not None:
-            if (facts := self._shelf.facts(first)) is not None:
-                return Found(pieces, facts)
-            pieces.remove(first)
-        return Found(pieces, None)
+    def find(self, key: str, start: int, stop: int) -> list[Piece]:
+        """Return the pieces of an object that have bytes of ``[start, stop)``."""
+        return self._shelf.pieces(key, start, stop)
 
     def load(self, piece: Piece, at: int, view: memoryview) -> bool:
         """Read the bytes of a piece from byte ``at`` of its object on, as many as the view takes.
@@ -155,19 +139,19 @@ class RangeCache:
         view[:] = whole[at - piece.begin : at - piece.begin + len(view)]
         return loaded
 
-    def keep(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+    def keep(self, piece: Piece, data: memoryview) -> None:
         """Keep a piece, if it is worth its room; remove others that it holds or that are in excess.
 
         Raises nothing: a shelf that cannot be written is left alone from then on.
         """
         if not self._writes:
             return
-        near = self._shelf.pieces(piece.key, piece.begin, piece.end)
+        near = self.find(piece.key, piece.begin, piece.end)
         if any(one.begin <= piece.begin and piece.end <= one.end for one in near):
             return
         try:
             if self._admits(piece):
-                self._save(piece, data, facts)
+                self._save(piece, data)
         except FileNotFoundError:
             return  # somebody has removed the folder at this moment
         except (OSError, MemoryError) as error:
@@ -177,9 +161,9 @@ class RangeCache:
             if piece.begin <= one.begin and one.end <= piece.end:
                 self._shelf.remove(one)
 
-    def _save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+    def _save(self, piece: Piece, data: memoryview) -> None:
         try:
-            self._shelf.save(piece, data, facts)
+            self._shelf.save(piece, data)
         finally:
             with self._lock:
                 self._being_saved -= piece.nbytes
@@ -261,9 +245,9 @@ class RangeCache:
         Where the forecast does not know, they are as many as it has been idle for, so that of such
         pieces the least recently used goes first.
         """
-        if self._forecast is None or (named := self._named.get(piece.key)) is None:
+        if self._forecast is None or (url := self._urls.get(piece.key)) is None:
             return idle
-        wait = self._forecast.wait(named.url, piece.begin, named.size)
+        wait = self._forecast.wait(url, piece.begin, piece.size)
         return idle if wait is None else wait
 
     def _name_expected(self) -> None:
@@ -271,4 +255,4 @@ class RangeCache:
         objects, self._unnamed = self._unnamed, ()
         for info in objects:
             if info.etag is not None:
-                self.key_of(info.url, info.etag, info.size)
+                self.key_of(info.url, info.etag)

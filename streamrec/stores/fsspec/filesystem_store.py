@@ -16,7 +16,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.base import ObjectInfo, PiecewiseBody, check_pin, check_range
+from streamrec.stores.base import ObjectInfo, check_pin, check_range
 from streamrec.stores.foreign_errors import translated as translated_by_type
 from streamrec.stores.fsspec.filesystem_calls import FilesystemCalls, filesystem_class
 from streamrec.stores.fsspec.filesystem_info import size_of, version_of
@@ -35,7 +35,7 @@ MAX_KNOWN = 8192
 """Number of objects whose size and version are remembered."""
 
 
-class FilesystemBody(PiecewiseBody):
+class FilesystemBody:
     """A range read piece by piece; the last piece is returned only after a check of the version."""
 
     def __init__(self, store: FilesystemStore, info: ObjectInfo, start: int, stop: int) -> None:
@@ -45,16 +45,17 @@ class FilesystemBody(PiecewiseBody):
         self._stop = stop
         self._ready = memoryview(b"")
 
-    async def readinto(self, view: memoryview) -> int:
-        """Copy bytes of the current piece, or of the next one; see :class:`RangeBody`."""
-        if view and not self._ready and self._at < self._stop:
-            stop = min(self._at + PIECE_BYTES, self._stop)
-            data = await self._store.read(self.info, self._at, stop, last=stop == self._stop)
-            self._at, self._ready = stop, memoryview(data)
-        count = min(len(view), len(self._ready))
-        view[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
+        """Copy bytes of the current piece, and of the next ones; see :class:`RangeBody`."""
+        while view and (self._ready or self._at < self._stop):
+            if not self._ready:
+                stop = min(self._at + PIECE_BYTES, self._stop)
+                data = await self._store.read(self.info, self._at, stop, last=stop == self._stop)
+                self._at, self._ready = stop, memoryview(data)
+            count = min(len(view), len(self._ready))
+            view[:count] = self._ready[:count]
+            self._ready, view = self._ready[count:], view[count:]
+            on_received(count)
 
 
 class FilesystemStore:

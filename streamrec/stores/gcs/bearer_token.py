@@ -1,9 +1,8 @@
-"""The bearer token of Google's credentials, renewed before it expires."""
+"""The bearer token of Google's credentials, renewed when it has expired or is refused."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +11,17 @@ from google.auth.credentials import TokenState
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import Request
 
-from streamrec.errors import AccessDenied, StoreError, StoreUnavailable
+from streamrec.errors import AccessDenied, StoreUnavailable
 from streamrec.stores.base import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["BearerToken"]
 
 TOKEN_SECONDS = 10.0
 """Timeout of a request for a token, in seconds. google-auth's default is two minutes, which cannot
 be interrupted."""
-PAUSE = 10.0
-"""Seconds between attempts to renew a token that is still valid."""
 
 
 class BearerToken:
@@ -32,62 +29,41 @@ class BearerToken:
 
     Args:
         credentials: google-auth's credentials; ``None``: anonymous.
-        clock: Returns seconds, monotonic.
     """
 
-    def __init__(self, credentials: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, credentials: Any) -> None:
         self._credentials = credentials
-        self._clock = clock
         self._renewing = asyncio.Lock()
-        self._wait_until = 0.0
 
     def __repr__(self) -> str:
         kind = type(self._credentials).__name__ if self._credentials else "anonymous"
         return f"<BearerToken {kind}>"
 
-    async def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to send now; ``url`` is for errors.
+    async def headers(
+        self, url: str, refused: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        """Return the headers to send now, with a new token if the old one does not serve.
+
+        Args:
+            url: The object, for errors.
+            refused: Headers that the store has refused.
 
         Raises:
             AccessDenied: The credentials are not valid any more.
             StoreUnavailable: The server that renews them cannot be reached.
         """
-        if self._is_due():
-            async with self._renewing:
-                if self._is_due():  # another task may have renewed it meanwhile
-                    await self._renew_in_time(url)
-        return self._applied()
-
-    async def renew(self, url: str, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return headers to send in place of those that the store refused; ``None``: no others."""
         if self._credentials is None:
-            return None
-        async with self._renewing:
-            if self._applied() == refused:
+            return {}
+        async with self._renewing:  # another task may have renewed the token meanwhile
+            invalid = self._credentials.token_state is TokenState.INVALID
+            if invalid or (refused and refused == self._applied()):
                 await self._refresh(url)
             return self._applied()
 
     def _applied(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        if self._credentials is not None:
-            self._credentials.apply(headers)
+        self._credentials.apply(headers)
         return headers
-
-    def _is_due(self) -> bool:
-        # A token is stale 225 s before its end: a machine's metadata server returns the old one
-        # until 240 s before.
-        state = self._credentials and self._credentials.token_state
-        is_stale = state is TokenState.STALE and self._clock() >= self._wait_until
-        return is_stale or state is TokenState.INVALID
-
-    async def _renew_in_time(self, url: str) -> None:
-        try:
-            await self._refresh(url)
-        except StoreError:
-            if self._credentials.token_state is TokenState.INVALID:
-                raise
-        # If it failed, or the new token expires as soon, the token is used until the next attempt.
-        self._wait_until = self._clock() + PAUSE
 
     async def _refresh(self, url: str) -> None:
         try:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from streamrec.errors import ConfigError, ObjectNotFound, StoreMisbehaved
-from streamrec.stores.base import ObjectInfo, check_range, in_thread
+from streamrec.stores.base import ObjectInfo, check_range, in_thread, split_bucket
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
 from streamrec.stores.http.transport import OPTIONS, transport_of
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamrec.stores.http.http_body import HttpBody
 
-__all__ = ["GCSStore", "split_url"]
+__all__ = ["GCSStore"]
 
 _T = TypeVar("_T")
 
@@ -39,8 +38,6 @@ _AS_STORED = {"Accept-Encoding": "gzip"}
 """Header without which GCS decompresses gzip-encoded objects and ignores the range.
 https://cloud.google.com/storage/docs/transcoding"""
 
-_URL = re.compile(r"(?si:gc?s://([^/]+)(?:/(.*))?)")
-
 
 class GCSStore:
     """The store of Google Cloud Storage; an object's version is its generation.
@@ -48,7 +45,6 @@ class GCSStore:
     Args:
         storage_options: gcsfs's: ``token``, ``project``, ``endpoint_url``, ``requester_pays``, …;
             and those of :mod:`streamrec.stores.http.transport`.
-        ahead: Number of connections to open during the first listing.
         sleep: Waits that many seconds before a page of a listing is requested again.
     """
 
@@ -56,13 +52,11 @@ class GCSStore:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        ahead: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         given = dict(storage_options or {})
         self._transport = transport_of(given)
         self._options = {name: given[name] for name in given if name not in OPTIONS}
-        self._ahead = ahead
         self._sleep = sleep
         self._opening = asyncio.Lock()
         self._client: RangeClient | None = None
@@ -76,9 +70,9 @@ class GCSStore:
         with closing(await self._open(url, start, stop, etag)) as body:
             yield body
 
-    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
-        bucket, name = split_url(prefix)
+        bucket, name = split_bucket(prefix)
         if name is None:
             raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         head = prefix[: len(prefix) - len(name)]
@@ -92,9 +86,7 @@ class GCSStore:
             known = bool(page.objects) and page.objects[0].url == after
             return page._replace(objects=page.objects[known:])
 
-        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
-            async for info in listing:
-                yield info
+        return walk(fetch, prefix, self._sleep)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -124,10 +116,10 @@ class GCSStore:
         self._endpoint = found.base.removesuffix("/storage/v1/").rstrip("/")
         self._payer = _payer(found)
         # No redirects: another host must not see the token.
-        return RangeClient(follow=False, transport=self._transport, ahead=self._ahead)
+        return RangeClient(follow=False, transport=self._transport)
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, name = split_url(url)
+        bucket, name = split_bucket(url)
         if not name:
             raise ConfigError(f"{url}: this names no object; write gs://bucket/object")
 
@@ -164,17 +156,14 @@ class GCSStore:
     ) -> _T:
         """Send a request, and once more with a new token if the store refuses the old one."""
         client = await self._connect()
-        headers = await self._bearer.headers(url)
-        try:
-            return await send(client, headers)
-        except Expired as expired:
-            renewed = await self._bearer.renew(url, headers)
-            if renewed is None:
-                raise plain(expired) from None
-        try:
-            return await send(client, renewed)
-        except Expired as expired:
-            raise plain(expired) from None
+        headers: Mapping[str, str] | None = None
+        while True:
+            refused, headers = headers, await self._bearer.headers(url, headers)
+            try:
+                return await send(client, headers)
+            except Expired as error:
+                if refused is not None or not headers:  # no headers: anonymous
+                    raise plain(error) from None
 
     def _media(self, bucket: str, name: str, **query: str) -> str:
         """Return the address of an object's content."""
@@ -184,18 +173,6 @@ class GCSStore:
 
     def _address(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._endpoint}{path}?{urlencode({**query, **self._payer}, quote_via=quote)}"
-
-
-def split_url(url: str) -> tuple[str, str | None]:
-    """Split a URL into the bucket and the object's name; ``None`` if no slash follows the bucket.
-
-    Raises:
-        ConfigError: The URL names no bucket.
-    """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise ConfigError(f"{url}: this names no bucket; write gs://bucket/object")
-    return found[1], found[2]
 
 
 def _payer(filesystem: GCSFileSystem) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.request import getproxies_environment
 
 import aiohttp
@@ -19,9 +19,8 @@ from streamrec.errors import (
     StoreUnavailable,
 )
 from streamrec.masking import masked
-from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean, same_version
+from streamrec.stores.base import ObjectInfo, check_pin, check_range, did_you_mean
 from streamrec.stores.foreign_errors import meaning_of
-from streamrec.stores.http.connections import EagerConnector
 from streamrec.stores.http.http_body import HttpBody, give_back
 from streamrec.stores.http.range_requests import (
     RangeRequest,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["HttpStore", "RangeClient"]
 
 CONNECT_SECONDS = 10.0
+DNS_SECONDS = 300
 READ_SECONDS = 60.0
 """Seconds that a server may send nothing in the middle of a response."""
 DOCUMENT_SECONDS = 15.0
@@ -56,20 +56,11 @@ class RangeClient:
         follow: ``True`` follows redirects. Signed URLs are valid for one host, so their client
             does not; it raises :class:`~streamrec.stores.refusals.WrongRegion` and ``Expired``.
         transport: Certificates and proxy.
-        ahead: Number of connections to open together with that of a document, if one is read
-            before any range.
     """
 
-    def __init__(
-        self,
-        *,
-        follow: bool = True,
-        transport: Transport | None = None,
-        ahead: int = 0,
-    ) -> None:
+    def __init__(self, *, follow: bool = True, transport: Transport | None = None) -> None:
         self._follow = follow
         self._transport = transport or Transport()
-        self._ahead = ahead
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: RangeRequest) -> HttpBody:
@@ -99,8 +90,6 @@ class RangeClient:
             StoreError: Any store error, retryable or not.
         """
         request = RangeRequest(url, address, 0, 0)
-        if self._session is None:
-            self._connect(self._ahead)
         try:
             async with asyncio.timeout(DOCUMENT_SECONDS):
                 return await self._read_document(request, headers or {})
@@ -127,7 +116,6 @@ class RangeClient:
         """Close every connection."""
         session, self._session = self._session, None
         if session is not None:
-            await self._connector.stop()
             await session.close()
 
     async def _read_head(
@@ -156,11 +144,10 @@ class RangeClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise meaning_of(request.url, error) from None
 
-    def _connect(self, ahead: int = 0) -> aiohttp.ClientSession:
+    def _connect(self) -> aiohttp.ClientSession:
         """Make the session, at the first request, since it belongs to the running loop."""
-        self._connector = EagerConnector(ahead)
         self._session = aiohttp.ClientSession(
-            connector=self._connector,
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_SECONDS),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 connect=CONNECT_SECONDS,
@@ -222,17 +209,12 @@ class RangeClient:
         if not isinstance(error, ObjectChanged) or request.etag is None:
             return error
         found = request.version(response.headers) or (await self._current_info(request)).etag
-        if found is not None and same_version(found, request.etag):
-            return StoreMisbehaved(
-                f"the store refuses version {found}, although it is the current one (412); check "
-                "that the store supports If-Match",
-                url=error.url,
-            )
-        try:
-            check_pin(request.url, request.etag, found)
-        except ObjectChanged as changed:
-            return changed
-        return error
+        check_pin(request.url, request.etag, found)
+        return StoreMisbehaved(
+            f"the store refuses version {found}, although it is the current one (412); check "
+            "that the store supports If-Match",
+            url=error.url,
+        )
 
 
 class HttpStore:
@@ -258,18 +240,12 @@ class HttpStore:
         with closing(await self._client.open(request)) as body:
             yield body
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        recursive: bool = True,  # noqa: ARG002 - the protocol's signature
-    ) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> NoReturn:  # noqa: ARG002 - the protocol's signature
         """Raise ConfigError, since http has no listings."""
         raise ConfigError(
             f"{masked(prefix)}: http cannot list objects; name each shard, or use a range "
             "such as shard-{00000..00127}.tfrecord, or name@128"
         )
-        yield  # makes this an async generator, like the other stores' method
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -14,14 +14,14 @@ from streamrec.stores.s3.s3_options import sdk_options, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
 
 __all__ = ["Call", "Presigner", "SignedUrl", "get_object", "list_objects"]
 
 AWS_HOST = ".amazonaws.com"
-LIFETIME = 3600.0
-"""Seconds for which a signature is valid, unless the credentials expire before."""
+LIFETIME = 3600
+"""Seconds for which a signature is valid, unless the credentials expire before. It is made anew at
+half of that, or when the store refuses it."""
 MAX_KEPT = 8192
 """Most signed URLs to keep, of 0.5 KB each; signing one takes 0.2 ms."""
 
@@ -71,7 +71,7 @@ class SignedUrl(NamedTuple):
 
     address: str
     renew_at: float
-    """The time to sign again, at half of its lifetime; seconds since 1970."""
+    """The time to sign again; seconds since 1970."""
     headers: Mapping[str, str]
     """The signed headers, which must be sent: requester pays, the key of an encrypted object."""
     era: int
@@ -171,17 +171,16 @@ class Presigner:
 
     async def _sign(self, call: Call) -> SignedUrl:
         client, era = await self._ready(), self._era
-        lifetime = await self._lifetime()
         address: str = await client.generate_presigned_url(
             call.method,
             # Made for each call, because botocore changes them.
             Params=self._filesystem._get_s3_method_kwargs(  # noqa: SLF001 - as its own calls do
                 getattr(client, call.method), **call.parameters
             ),
-            ExpiresIn=int(lifetime),
+            ExpiresIn=LIFETIME,
         )
         headers = self._headers.get(client.meta.method_to_api_mapping[call.method], {})
-        return SignedUrl(address, self._clock() + lifetime / 2, headers, era)
+        return SignedUrl(address, self._clock() + LIFETIME / 2, headers, era)
 
     async def _ready(self) -> Any:
         """Return botocore's client, and make it first where there is none."""
@@ -197,20 +196,6 @@ class Presigner:
         """Keep the ``x-amz-`` headers that botocore signs, since the URL does not hold them."""
         names = [name for name in request.headers if name.lower().startswith("x-amz-")]
         self._headers[operation_name] = {name: request.headers[name] for name in names}
-
-    async def _lifetime(self) -> float:
-        """Return a signature's lifetime in seconds; it expires with its credentials."""
-        filesystem = self._filesystem
-        if filesystem.anon or filesystem.key or "aws_access_key_id" in filesystem.client_kwargs:
-            return LIFETIME
-        credentials = await filesystem.session.get_credentials()
-        if credentials is None:
-            return LIFETIME  # signing will raise NoCredentialsError
-        await credentials.get_frozen_credentials()  # renews them if they are about to expire
-        expiry: datetime | None = getattr(credentials, "_expiry_time", None)
-        if expiry is None:
-            return LIFETIME
-        return max(1.0, min(LIFETIME, expiry.timestamp() - self._clock()))
 
 
 def _use_own_region(client: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError
@@ -23,7 +24,6 @@ from streamrec.stores.http.transport import AUTHORITIES, OPTIONS, Transport, tra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from streamrec.errors import StreamrecError
 
@@ -50,19 +50,14 @@ _MULTI_REGION = re.compile(r"arn:[^:]*:s3::")
 _SETTING_ERRORS = (TypeError, ValueError, KeyError)
 
 
-def translated(url: str) -> AbstractContextManager[None]:
-    """Return a context that raises streamrec's errors in place of those of s3fs and botocore.
-
-    Args:
-        url: The object, prefix or bucket, for messages.
-    """
-    return translated_by_name(url, _meaning)
-
-
 def _meaning(url: str, error: Exception) -> StreamrecError:
     if isinstance(error, _SETTING_ERRORS) and not isinstance(error, BotoCoreError):
         return ConfigError(f"storage_options: {_option_error(error)}")
     return meaning_of(url, error)
+
+
+translated = partial(translated_by_name, meaning=_meaning)
+"""A context that raises streamrec's errors in place of those of s3fs and botocore, for a URL."""
 
 
 def _option_error(error: Exception) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import AccessDenied, ConfigError, StoreError
-from streamrec.stores.base import check_range
+from streamrec.stores.base import check_range, split_bucket
 from streamrec.stores.fsspec.filesystem_store import FilesystemBody, FilesystemStore
 from streamrec.stores.http.http_store import RangeClient
 from streamrec.stores.http.range_requests import RangeRequest
@@ -38,13 +37,11 @@ if TYPE_CHECKING:
     from streamrec.stores.pages import Page
     from streamrec.stores.s3.presign import Call, SignedUrl
 
-__all__ = ["S3Store", "split_url"]
+__all__ = ["S3Store"]
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-
-_URL = re.compile(r"(?si:s3a?://(arn:[^/]*:accesspoint[:/][^/]+|[^/]+)(?:/(.*))?)")
 
 
 class S3Store:
@@ -54,7 +51,6 @@ class S3Store:
         storage_options: s3fs's: ``key``, ``secret``, ``token``, ``profile``, ``anon``,
             ``endpoint_url``, ``requester_pays``, ``client_kwargs``, ``config_kwargs``, …; and
             ``verify``, ``ca_bundle``, ``proxy``, as for http.
-        ahead: Number of connections to open during the first listing.
         clock: Returns seconds since 1970.
         sleep: Waits that many seconds before a page of a listing is requested again.
     """
@@ -63,7 +59,6 @@ class S3Store:
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        ahead: int = 0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -77,8 +72,7 @@ class S3Store:
         self._warned_of: set[str] = set()
         """The buckets for which the log has said that they are read through s3fs."""
         # No redirects: the signature is not valid for another host.
-        transport = s3_transport(self._options)
-        self._client = RangeClient(follow=False, transport=transport, ahead=ahead)
+        self._client = RangeClient(follow=False, transport=s3_transport(self._options))
 
     @asynccontextmanager
     async def open_range(
@@ -86,7 +80,7 @@ class S3Store:
     ) -> AsyncIterator[HttpBody | FilesystemBody]:
         """Read a range; see :class:`Store`."""
         check_range(start, stop)
-        s3fs_store = self._fall_back(split_url(url)[0], self._options)
+        s3fs_store = self._fall_back(split_bucket(url)[0], self._options)
         if s3fs_store is not None:
             async with s3fs_store.open_range(url, start, stop, etag=etag) as slow:
                 yield slow
@@ -94,16 +88,14 @@ class S3Store:
         with closing(await self._open(url, start, stop, etag)) as body:
             yield body
 
-    async def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
+    def list(self, prefix: str, *, recursive: bool = True) -> AsyncIterator[ObjectInfo]:
         """List a bucket, page by page; see :class:`Store`."""
-        bucket, key = split_url(prefix)
+        bucket, key = split_bucket(prefix)
         if key is None:
             raise ConfigError(f"{prefix}: a bucket cannot be a pattern; name the bucket in full")
         s3fs_store = self._fall_back(bucket, {})  # listed names hold no versions
         if s3fs_store is not None:
-            async for info in s3fs_store.list(prefix, recursive=recursive):
-                yield info
-            return
+            return s3fs_store.list(prefix, recursive=recursive)
         head, delimiter = prefix[: len(prefix) - len(key)], "" if recursive else "/"
 
         async def fetch(after: str, token: str) -> Page:
@@ -111,9 +103,7 @@ class S3Store:
             call = list_objects(bucket, key, delimiter, token, begin)
             return await self._page(prefix, head, call)
 
-        async with aclosing(walk(fetch, prefix, self._sleep)) as listing:
-            async for info in listing:
-                yield info
+        return walk(fetch, prefix, self._sleep)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -150,9 +140,9 @@ class S3Store:
         return self._signers[region]
 
     async def _open(self, url: str, start: int, stop: int, etag: str | None) -> HttpBody:
-        bucket, key = split_url(url)
+        bucket, key = split_bucket(url)
         if not key:
-            raise ConfigError(f"{url}: this names no object; write s3://bucket/key")
+            raise ConfigError(f"{url}: this names no object; write s3://bucket/object")
 
         async def get(signed: SignedUrl) -> HttpBody:
             request = RangeRequest(url, signed.address, start, stop, etag, signed.headers)
@@ -192,15 +182,3 @@ class S3Store:
                 await signer.renew(signed)
             elif kind is AccessDenied:
                 signer.forget(call)
-
-
-def split_url(url: str) -> tuple[str, str | None]:
-    """Split a URL into bucket (or access point's ARN) and key; ``None`` if no slash follows.
-
-    Raises:
-        ConfigError: The URL names no bucket.
-    """
-    found = _URL.fullmatch(url)
-    if not found:
-        raise ConfigError(f"{url}: this names no bucket; write s3://bucket/key")
-    return found[1], found[2]

@@ -11,7 +11,7 @@ from blockbuster import blockbuster_ctx
 
 from streamrec.devstore import DevStore, Fault
 from streamrec.errors import ObjectChanged, StoreUnavailable
-from streamrec.stores.base import ObjectInfo, PiecewiseBody
+from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.pieces import PIECE
@@ -30,24 +30,24 @@ from tests.stores.conformance import (
 from tests.support import asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
-    from streamrec.stores.cache.shelf import Shelf
+    from streamrec.stores.cache.range_cache import Shelf
 
 SIZE = 64 << 20
 
 
-class Given(PiecewiseBody):
+class Given:
     """A body of bytes that are there."""
 
     def __init__(self, info: ObjectInfo, data: bytes) -> None:
         self.info = info
         self._data = memoryview(data)
 
-    async def readinto(self, view: memoryview) -> int:
+    async def fill(self, view: memoryview, on_received: Callable[[int], None]) -> None:
         count = min(len(view), len(self._data))
         view[:count], self._data = self._data[:count], self._data[count:]
-        return count
+        on_received(count)
 
 
 @asynccontextmanager

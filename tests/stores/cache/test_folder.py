@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.stores.cache.folder import ABANDONED, FOOTER, REGION, Folder
-from streamrec.stores.cache.pieces import Facts, Piece
+from streamrec.stores.cache.pieces import Piece
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +18,13 @@ pytestmark = pytest.mark.both_kernels
 
 KEY = "0123456789abcdef" * 2
 DATA = bytes(range(256)) * 4
-PIECE = Piece(KEY, 512, 512 + len(DATA))
-FACTS = Facts(5000, "gzip")
+PIECE = Piece(KEY, 512, 512 + len(DATA), 5000, "gzip")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     made = Folder(tmp_path / "cache")
-    made.save(PIECE, memoryview(DATA), FACTS)
+    made.save(PIECE, memoryview(DATA))
     return made
 
 
@@ -39,7 +39,6 @@ def load(folder: Folder, piece: Piece) -> bytes | None:
 
 def test_what_is_kept_is_found(folder: Folder, tmp_path: Path) -> None:
     assert load(folder, PIECE) == DATA
-    assert folder.facts(PIECE) == FACTS
     assert [entry.piece for entry in folder.entries()] == [PIECE]
     assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
     assert oct(files(tmp_path)[0].stat().st_mode)[-3:] == "600"
@@ -55,8 +54,8 @@ def test_pieces_of_a_range(folder: Folder, start: int, stop: int, found: bool) -
 
 
 def test_a_range_over_several_regions(folder: Folder) -> None:
-    far = Piece(KEY, REGION, REGION + 4)
-    folder.save(far, memoryview(b"1234"), FACTS)
+    far = Piece(KEY, REGION, REGION + 4, 2 * REGION)
+    folder.save(far, memoryview(b"1234"))
     assert sorted(folder.pieces(KEY, 0, REGION + 1)) == [PIECE, far]
     assert folder.pieces(KEY, REGION, REGION + 1) == [far]
 
@@ -67,7 +66,7 @@ def test_no_damage_gives_a_wrong_byte(
 ) -> None:
     root = tmp_path_factory.mktemp("damage")
     folder = Folder(root)
-    folder.save(PIECE, memoryview(DATA), FACTS)
+    folder.save(PIECE, memoryview(DATA))
     (file,) = files(root)
     content = bytearray(file.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
@@ -87,10 +86,11 @@ def test_a_file_that_is_too_long_or_of_another_name_is_damaged(
     content = file.read_bytes()
     assert len(content) == len(DATA) + FOOTER
     file.write_bytes(content + b"x")
-    assert folder.facts(PIECE) is None
-    other = Piece(KEY, PIECE.begin + 1, PIECE.end + 1)
-    folder.save(other, memoryview(DATA), FACTS)
-    file.with_name(f"{other.begin:x}-{other.end:x}").write_bytes(content)
+    assert load(folder, PIECE) is None
+    other = PIECE._replace(size=5001)
+    folder.save(other, memoryview(DATA))
+    (name,) = files(tmp_path)
+    name.write_bytes(content)
     assert load(folder, other) is None
 
 
@@ -98,9 +98,8 @@ def test_missing_pieces_are_misses(folder: Folder) -> None:
     folder.remove(PIECE)
     folder.remove(PIECE)
     assert load(folder, PIECE) is None
-    assert folder.facts(PIECE) is None
     assert folder.entries() == []
-    folder.save(PIECE, memoryview(DATA), FACTS)
+    folder.save(PIECE, memoryview(DATA))
     assert load(folder, PIECE) == DATA
 
 
@@ -114,7 +113,7 @@ def test_reading_sets_the_time_of_use(folder: Folder, tmp_path: Path) -> None:
 
 def test_what_a_killed_writer_left_goes_in_time(folder: Folder, tmp_path: Path) -> None:
     (file,) = files(tmp_path)
-    part = file.with_name(f".200-600.{KEY}")
+    part = file.with_name(f".200-600-1388.gzip.{KEY}")
     other = file.with_name("notes.txt")
     part.write_bytes(b"half")
     other.write_bytes(b"not ours")
@@ -131,14 +130,17 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(tmp_path: Path) 
     (tmp_path / "file").write_bytes(b"")
     folder = Folder(tmp_path / "file" / "cache")
     with pytest.raises(OSError, match="Not a directory"):
-        folder.save(PIECE, memoryview(DATA), FACTS)
+        folder.save(PIECE, memoryview(DATA))
     assert folder.pieces(KEY, 0, 5000) == []
     assert folder.entries() == []
     assert folder.free() > 0
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    with pytest.raises(UnicodeEncodeError):
-        folder.save(PIECE, memoryview(DATA), Facts(5000, "\ud800"))
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        Folder(tmp_path).save(PIECE, memoryview(DATA))
     assert files(tmp_path) == []

@@ -50,7 +50,7 @@ SPANS = st.tuples(st.integers(0, 30), st.integers(1, 10))
 def test_a_range_is_covered_by_pieces_and_gaps(
     spans: list[tuple[int, int]], start: int, length: int
 ) -> None:
-    pieces = [Piece("k", begin, begin + size) for begin, size in spans]
+    pieces = [Piece("k", begin, begin + size, 50) for begin, size in spans]
     at, stop = start, start + length
     while at < stop:
         piece = piece_at(pieces, at)

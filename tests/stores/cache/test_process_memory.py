@@ -1,21 +1,19 @@
 from __future__ import annotations
 
-from streamrec.stores.cache.pieces import Facts, Piece
+from streamrec.stores.cache.pieces import Entry, Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
-from streamrec.stores.cache.shelf import Entry
 
-FACTS = Facts(100, "")
-PIECE = Piece("k", 10, 14)
+PIECE = Piece("k", 10, 14, 100)
 
 
 def test_a_copy_is_kept_until_it_is_removed() -> None:
     times = iter([1.0, 2.0])
     shelf = ProcessMemory(100, lambda: next(times))
     data = bytearray(b"1234")
-    shelf.save(PIECE, memoryview(data), FACTS)
+    shelf.save(PIECE, memoryview(data))
     data[:] = b"xxxx"
     assert shelf.entries() == [Entry(PIECE, 1.0)]
-    assert (shelf.free(), shelf.facts(PIECE)) == (96, FACTS)
+    assert shelf.free() == 96
     view = memoryview(bytearray(4))
     assert shelf.load(PIECE, view)
     assert bytes(view) == b"1234"
@@ -25,5 +23,4 @@ def test_a_copy_is_kept_until_it_is_removed() -> None:
     shelf.remove(PIECE)
     shelf.remove(PIECE)
     assert not shelf.load(PIECE, view)
-    assert shelf.facts(PIECE) is None
     assert shelf.entries() == []

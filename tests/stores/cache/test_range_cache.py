@@ -13,24 +13,23 @@ from streamrec.plan.order import ShardOrder
 from streamrec.plan.ranges import RangeRequest
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.cache.folder import Folder
-from streamrec.stores.cache.pieces import Facts, Piece
+from streamrec.stores.cache.pieces import Entry, Piece
 from streamrec.stores.cache.process_memory import ProcessMemory
 from streamrec.stores.cache.range_cache import SLACK, RangeCache, to_remove
-from streamrec.stores.cache.shelf import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FACTS = Facts(1 << 20, "")
+WHOLE = 1 << 20
 
 
 def piece(number: int, size: int = 100, key: str = "0" * 32) -> Piece:
-    return Piece(key, number * size, (number + 1) * size)
+    return Piece(key, number * size, (number + 1) * size, WHOLE)
 
 
 def keep(cache: RangeCache, one: Piece) -> None:
-    cache.keep(one, memoryview(bytes(one.nbytes)), FACTS)
+    cache.keep(one, memoryview(bytes(one.nbytes)))
 
 
 def used(shelf: Folder | ProcessMemory) -> int:
@@ -83,20 +82,20 @@ def test_pieces_inside_another_one_are_not_kept_twice() -> None:
     shelf = ProcessMemory(0)
     cache = RangeCache(shelf, 10_000)
     for begin, end in [(0, 50), (50, 100), (0, 100), (20, 80), (90, 110)]:
-        keep(cache, Piece("k", begin, end))
+        keep(cache, Piece("k", begin, end, WHOLE))
     assert sorted(entry.piece for entry in shelf.entries()) == [
-        Piece("k", 0, 100),
-        Piece("k", 90, 110),
+        Piece("k", 0, 100, WHOLE),
+        Piece("k", 90, 110, WHOLE),
     ]
 
 
 def test_a_part_of_a_piece_is_read() -> None:
     cache = RangeCache(ProcessMemory(0), 10_000)
-    cache.keep(Piece("k", 10, 20), memoryview(b"0123456789"), FACTS)
+    cache.keep(Piece("k", 10, 20, WHOLE), memoryview(b"0123456789"))
     view = memoryview(bytearray(3))
-    assert cache.load(Piece("k", 10, 20), 14, view)
+    assert cache.load(Piece("k", 10, 20, WHOLE), 14, view)
     assert bytes(view) == b"456"
-    assert not cache.load(Piece("k", 20, 30), 24, view)
+    assert not cache.load(Piece("k", 20, 30, WHOLE), 24, view)
 
 
 class Full(ProcessMemory):
@@ -104,7 +103,7 @@ class Full(ProcessMemory):
         super().__init__(0)
         self._error = error
 
-    def save(self, piece: Piece, data: memoryview, facts: Facts) -> None:
+    def save(self, piece: Piece, data: memoryview) -> None:
         raise self._error
 
 
@@ -153,8 +152,8 @@ def hits(order: ShardOrder, size: int, *, forecasts: bool) -> float:
     found = reads = 0
     for lane, request, turn in trace(order):
         forecast.reached(lane, request, whole)
-        key = cache.key_of(URLS[request.extent.shard], "1", whole)
-        one = Piece(key, request.start, request.stop)
+        key = cache.key_of(URLS[request.extent.shard], "1")
+        one = Piece(key, request.start, request.stop, whole)
         hit = cache.load(one, one.begin, memoryview(bytearray(100)))
         if not hit:
             keep(cache, one)

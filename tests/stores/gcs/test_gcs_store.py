@@ -25,8 +25,7 @@ from streamrec.errors import (
     StoreMisbehaved,
     StoreUnavailable,
 )
-from streamrec.stores.gcs import bearer_token
-from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page, split_url
+from streamrec.stores.gcs.gcs_store import GCSStore, _parse_page
 from streamrec.stores.refusals import code_of, refusal
 from tests.stores.conformance import (
     DATA,
@@ -267,16 +266,15 @@ class TestToken:
     @asynchronous
     async def test_a_token_that_expires_in_the_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [1e9]
-        monkeypatch.setattr(bearer_token, "PAUSE", 0.0)
         monkeypatch.setattr(
             _helpers, "utcnow", lambda: datetime.fromtimestamp(now[0], UTC).replace(tzinfo=None)
         )
         async with issued_bench(now=lambda: now[0]) as (store, devstore):
             devstore.put("bucket/x", DATA)
-            for later in (0, 3000, 3374, 3376, 10_000):
+            for later in (0, 3000, 3599, 3601, 10_000):
                 now[0] = 1e9 + later
                 await read(store, "gs://bucket/x", 0, 10)
-            assert len(devstore.tokens) == 3  # renewed 225 s before its end
+            assert len(devstore.tokens) == 3
             assert {each.status for each in devstore.statistics.records} == {206}
 
     @pytest.mark.parametrize("status", [403, 404])
@@ -392,7 +390,7 @@ async def test_unreachable_endpoint() -> None:
             await listed(store, "gs://bucket/")
 
 
-@pytest.mark.parametrize("url", ["gs://", "gs:///x", "gs://bucket", "gs://bucket/", "s3://a/b"])
+@pytest.mark.parametrize("url", ["gs://", "gs:///x", "gs://bucket", "gs://bucket/"])
 @asynchronous
 async def test_url_without_an_object(url: str) -> None:
     async with opened({"token": "anon"}) as store:
@@ -421,18 +419,6 @@ async def test_buckets_are_named_in_full() -> None:
     async with opened({"token": "anon"}) as store:
         with pytest.raises(ConfigError, match="in full"):
             await listed(store, "gs://buck")
-
-
-@pytest.mark.parametrize(
-    ("url", "parts"),
-    [
-        ("gs://bucket/a/b?c#d", ("bucket", "a/b?c#d")),
-        ("GCS://bucket//a\nb", ("bucket", "/a\nb")),
-        ("gs://bucket", ("bucket", None)),
-    ],
-)
-def test_split_url(url: str, parts: tuple[str, str | None]) -> None:
-    assert split_url(url) == parts
 
 
 @pytest.mark.parametrize("fault", [{"status": 401}, {"status": 403}, {"refuse": True}])

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -125,33 +125,6 @@ async def test_no_credentials() -> None:
         with pytest.raises(AccessDenied) as caught:
             await presigner.sign("s3://bucket/key", get_object("bucket", "key"))
     assert caught.value.url == "s3://bucket/key"
-
-
-@asynchronous
-async def test_no_longer_than_the_credentials_live(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expiry = datetime.now(UTC) + timedelta(minutes=20)
-    answer = {
-        "Version": 1,
-        "AccessKeyId": "test",
-        "SecretAccessKey": "testsecret",
-        "SessionToken": "token",
-        "Expiration": expiry.isoformat(),
-    }
-    (tmp_path / "answer.json").write_text(json.dumps(answer))
-    script = tmp_path / "fetch.py"
-    script.write_text(f"print(open({str(tmp_path / 'answer.json')!r}).read())")
-    config = tmp_path / "config"
-    config.write_text(f"[default]\ncredential_process = {sys.executable} {script}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    clock = Clock()
-    async with opened({"endpoint_url": "http://127.0.0.1:1"}, clock=clock) as presigner:
-        signed, _ = await presigner.sign("", get_object("bucket", "key"))
-    query = query_of(signed.address)
-    assert query["X-Amz-Security-Token"] == "token"
-    assert 1100 < int(query["X-Amz-Expires"]) <= 1200
-    assert 550 < signed.renew_at - clock.now <= 600
 
 
 @asynchronous
