@@ -202,12 +202,13 @@ static bool read_features(struct measuring *self, const uint8_t *at, const uint8
     while (at < end) {
         struct sr_field field;
         const uint8_t *next = read_likely_entry(self, at, end);
-        if (SR_UNLIKELY(!next)) {
-            self->field = at;
-            if (!(next = sr_read_field(at, end, SR_IN_MAP, &field))) return false;
-            if (field.tag == SR_ITEM && !read_feature_entry(self, field.value, next)) return false;
+        if (SR_LIKELY(next)) {
+            at = next;
+            continue;
         }
-        at = next;
+        self->field = at;
+        if (!(at = sr_read_field(at, end, SR_IN_MAP, &field))) return false;
+        if (field.tag == SR_ITEM && !read_feature_entry(self, field.value, at)) return false;
     }
     return true;
 }

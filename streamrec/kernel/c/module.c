@@ -13,20 +13,21 @@
 /* Below so many bytes a thread switch costs more than the work. */
 enum { WORTH_RELEASING = 1 << 15 };
 
-/* Rows of records: (buffers, buffer_index, offsets, lengths). */
+/* Rows of records: (buffers, buffer_index, offsets, lengths); and all buffers of the call. */
 struct held_rows {
+    struct views views;
     struct sr_rows rows;
     struct sr_buffer *buffers;
     int64_t size;
 };
 
-static bool hold_buffers(struct views *views, struct held_rows *held, PyObject *buffers) {
+static bool hold_buffers(struct held_rows *held, PyObject *buffers) {
     const Py_ssize_t count = PyTuple_Size(buffers);
     held->buffers = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *held->buffers);
     if (!held->buffers) return fail(PyExc_MemoryError, "no memory for the buffers' addresses");
     for (Py_ssize_t k = 0; k < count; k++) {
         struct sr_buffer *buffer = &held->buffers[k];
-        buffer->data = view(views, PyTuple_GetItem(buffers, k), 1, READ, &buffer->size);
+        buffer->data = view(&held->views, PyTuple_GetItem(buffers, k), 1, READ, &buffer->size);
     }
     held->rows.buffers = held->buffers;
     held->rows.buffer_count = count;
@@ -55,19 +56,19 @@ static bool check_rows(struct held_rows *held) {
     return held->size >= 0 || fail(PyExc_OverflowError, "the rows together are longer than int64 counts");
 }
 
-static bool hold_rows(struct views *views, struct held_rows *held, PyObject *object) {
+/* Hold rows, with room for `more` buffers; to release in any case. */
+static bool hold_rows(struct held_rows *held, PyObject *object, Py_ssize_t more) {
+    enum { ARRAYS = 3 };
     PyObject *buffers, *index, *offsets, *lengths;
-    held->buffers = NULL;
-    if (!PyArg_ParseTuple(object, "O!OOO", &PyTuple_Type, &buffers, &index, &offsets, &lengths)) return false;
-    return hold_buffers(views, held, buffers) && hold_arrays(views, &held->rows, index, offsets, lengths) &&
-           check_rows(held);
+    *held = (struct held_rows){.size = 0};
+    return PyArg_ParseTuple(object, "O!OOO", &PyTuple_Type, &buffers, &index, &offsets, &lengths) &&
+           views_init(&held->views, PyTuple_Size(buffers) + ARRAYS + more) && hold_buffers(held, buffers) &&
+           hold_arrays(&held->views, &held->rows, index, offsets, lengths) && check_rows(held);
 }
 
-/* How many buffers the object that describes rows has; an error is found later. */
-static Py_ssize_t buffers_of(PyObject *object) {
-    enum { ARRAYS = 3 };
-    if (!PyTuple_Check(object) || PyTuple_Size(object) < 1 || !PyTuple_Check(PyTuple_GetItem(object, 0))) return 0;
-    return PyTuple_Size(PyTuple_GetItem(object, 0)) + ARRAYS;
+static void release_rows(struct held_rows *held) {
+    PyMem_Free(held->buffers);
+    views_release(&held->views);
 }
 
 static PyObject *py_crc32c(PyObject *module, PyObject *args) {
@@ -115,51 +116,37 @@ static PyObject *py_scan(PyObject *module, PyObject *args) {
     return result;
 }
 
-static PyObject *py_frame(PyObject *module, PyObject *args) {
-    (void)module;
-    PyObject *rows, *out;
-    struct views views;
+/* Copy the payloads of rows, and say where they begin; or, without offsets, write their frames. */
+static PyObject *copy_rows(PyObject *object, PyObject *out, PyObject *offsets) {
     struct held_rows held;
-    int64_t size = 0;
-    if (!PyArg_ParseTuple(args, "OO", &rows, &out)) return NULL;
-    if (!views_init(&views, buffers_of(rows) + 1)) return NULL;
-    if (hold_rows(&views, &held, rows)) {
-        uint8_t *frames = view(&views, out, 1, WRITE, &size);
-        if (!PyErr_Occurred() && size != held.size + held.rows.count * (SR_HEADER + SR_FOOTER))
-            fail(PyExc_ValueError, "the frames take another number of bytes");
+    int64_t size = 0, count = 0;
+    if (hold_rows(&held, object, 2)) {
+        const int64_t framing = offsets ? 0 : held.rows.count * (SR_HEADER + SR_FOOTER);
+        uint8_t *values = view(&held.views, out, 1, WRITE, &size);
+        int64_t *begins = offsets ? view(&held.views, offsets, 8, WRITE, &count) : NULL;
+        if (!PyErr_Occurred() && (size != held.size + framing || (offsets && count != held.rows.count + 1)))
+            fail(PyExc_ValueError, "the rows take another number of bytes or offsets");
         if (!PyErr_Occurred()) {
             Py_BEGIN_ALLOW_THREADS;
-            sr_frame_rows(&held.rows, frames);
+            if (offsets) sr_gather(&held.rows, values, begins);
+            else sr_frame_rows(&held.rows, values);
             Py_END_ALLOW_THREADS;
         }
     }
-    PyMem_Free(held.buffers);
-    views_release(&views);
+    release_rows(&held);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *py_frame(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *rows, *out;
+    return PyArg_ParseTuple(args, "OO", &rows, &out) ? copy_rows(rows, out, NULL) : NULL;
 }
 
 static PyObject *py_gather(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *rows, *values, *offsets;
-    struct views views;
-    struct held_rows held;
-    int64_t size = 0, count = 0;
-    if (!PyArg_ParseTuple(args, "OOO", &rows, &values, &offsets)) return NULL;
-    if (!views_init(&views, buffers_of(rows) + 2)) return NULL;
-    if (hold_rows(&views, &held, rows)) {
-        uint8_t *out = view(&views, values, 1, WRITE, &size);
-        int64_t *out_offsets = view(&views, offsets, 8, WRITE, &count);
-        if (!PyErr_Occurred() && (size != held.size || count != held.rows.count + 1))
-            fail(PyExc_ValueError, "the payloads take another number of bytes or offsets");
-        if (!PyErr_Occurred()) {
-            Py_BEGIN_ALLOW_THREADS;
-            sr_gather(&held.rows, out, out_offsets);
-            Py_END_ALLOW_THREADS;
-        }
-    }
-    PyMem_Free(held.buffers);
-    views_release(&views);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *rows, *out, *offsets;
+    return PyArg_ParseTuple(args, "OOO", &rows, &out, &offsets) ? copy_rows(rows, out, offsets) : NULL;
 }
 
 /* A schema, and the objects whose memory it refers to. */
@@ -259,7 +246,6 @@ static PyObject *py_schema(PyObject *module, PyObject *args) {
 
 /* What measuring and filling have in common. */
 struct parsing {
-    struct views views;
     struct held_rows held;
     const struct sr_schema *schema;
     struct sr_column *columns;
@@ -268,23 +254,27 @@ struct parsing {
 
 enum { BUFFERS_A_COLUMN = 4 };
 
-static bool begin_parsing(struct parsing *self, PyObject *capsule, PyObject *rows, PyObject *memory) {
-    *self = (struct parsing){.memory = memory};
+/* Take (schema, rows, memory), each column's memory by `take`; to end in any case. */
+static bool begin_parsing(struct parsing *self, PyObject *args, bool (*take)(struct parsing *, uint32_t)) {
+    PyObject *capsule, *rows;
+    *self = (struct parsing){.memory = NULL};
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &self->memory)) return false;
     const struct held_schema *held = PyCapsule_GetPointer(capsule, SCHEMA);
     if (!held) return false;
     self->schema = &held->schema;
-    const Py_ssize_t count = self->schema->features + self->schema->lists;
-    if (!PyTuple_Check(memory) || PyTuple_Size(memory) != count) return fail(PyExc_ValueError, "not a tuple a plan");
+    const uint32_t count = self->schema->features + self->schema->lists;
+    if (!PyTuple_Check(self->memory) || PyTuple_Size(self->memory) != count)
+        return fail(PyExc_ValueError, "not a tuple a plan");
     self->columns = calloc((size_t)count + 1, sizeof *self->columns);
     if (!self->columns) return fail(PyExc_MemoryError, "no memory for the columns' addresses");
-    return views_init(&self->views, buffers_of(rows) + BUFFERS_A_COLUMN * count) &&
-           hold_rows(&self->views, &self->held, rows);
+    bool done = hold_rows(&self->held, rows, (Py_ssize_t)BUFFERS_A_COLUMN * count);
+    for (uint32_t number = 0; number < count && done; number++) done = take(self, number);
+    return done;
 }
 
 static void end_parsing(struct parsing *self) {
     free(self->columns);
-    PyMem_Free(self->held.buffers);
-    if (self->views.all) views_release(&self->views);
+    release_rows(&self->held);
 }
 
 /* See that a buffer that was given has room for so many items, which is so many a row. */
@@ -302,9 +292,9 @@ static bool take_memory_to_measure(struct parsing *self, uint32_t number) {
     struct sr_column *column = &self->columns[number];
     int64_t value_bytes, split_count, span_count;
     if (!PyArg_ParseTuple(PyTuple_GetItem(self->memory, number), "OOO", &values, &splits, &spans)) return false;
-    column->values = view_if_any(&self->views, values, 1, &value_bytes);
-    column->splits = view_if_any(&self->views, splits, 8, &split_count);
-    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    column->values = view_if_any(&self->held.views, values, 1, &value_bytes);
+    column->splits = view_if_any(&self->held.views, splits, 8, &split_count);
+    column->spans = view_if_any(&self->held.views, spans, 4, &span_count);
     if (PyErr_Occurred()) return false;
     const bool is_direct = sr_is_direct(plan);
     if (is_direct ? column->splits || column->spans || (plan->may_lack && !column->values) : !column->spans)
@@ -312,12 +302,6 @@ static bool take_memory_to_measure(struct parsing *self, uint32_t number) {
     if (column->values && (uintptr_t)column->values % 8) return fail(PyExc_ValueError, "a column's memory is not aligned");
     return (!column->values || has_room(self, value_bytes, plan->count * width_of(plan), 0)) &&
            (!column->splits || has_room(self, split_count, 1, 1)) && (!column->spans || has_room(self, span_count, 2, 0));
-}
-
-static bool take_all(struct parsing *self, bool (*take)(struct parsing *, uint32_t)) {
-    for (uint32_t number = 0; number < self->schema->features + self->schema->lists; number++)
-        if (!take(self, number)) return false;
-    return true;
 }
 
 static PyObject *sizes_of(const struct parsing *self) {
@@ -343,10 +327,9 @@ static PyObject *result_of_measuring(const struct parsing *self, struct sr_findi
 /* measure(schema, rows, memory): (fault, row, plan, offset, ((values, bytes, steps), ...)) */
 static PyObject *py_measure(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *rows, *memory, *result = NULL;
+    PyObject *result = NULL;
     struct parsing self;
-    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
-    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_measure)) {
+    if (begin_parsing(&self, args, take_memory_to_measure)) {
         struct sr_finding finding;
         Py_BEGIN_ALLOW_THREADS;
         finding = sr_measure(self.schema, &self.held.rows, self.columns);
@@ -365,10 +348,10 @@ static bool take_memory_to_fill(struct parsing *self, uint32_t number) {
     int64_t value_bytes, end_count, span_count;
     if (memory == Py_None) return true;
     if (!PyArg_ParseTuple(memory, "OOOO", &values, &ends, &step_ends, &spans)) return false;
-    column->sink.values = view_if_any(&self->views, values, 1, &value_bytes);
-    column->sink.ends = view_if_any(&self->views, ends, 8, &end_count);
-    column->step_ends = view_if_any(&self->views, step_ends, 8, &column->steps);
-    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    column->sink.values = view_if_any(&self->held.views, values, 1, &value_bytes);
+    column->sink.ends = view_if_any(&self->held.views, ends, 8, &end_count);
+    column->step_ends = view_if_any(&self->held.views, step_ends, 8, &column->steps);
+    column->spans = view_if_any(&self->held.views, spans, 4, &span_count);
     if (PyErr_Occurred()) return false;
     if (!column->spans || ((uintptr_t)column->sink.values | (uintptr_t)value_bytes) % width)
         return fail(PyExc_ValueError, "a column lacks memory, or it is not aligned");
@@ -380,10 +363,9 @@ static bool take_memory_to_fill(struct parsing *self, uint32_t number) {
 /* fill(schema, rows, memory): whether the rows were still those that were measured */
 static PyObject *py_fill(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *rows, *memory, *result = NULL;
+    PyObject *result = NULL;
     struct parsing self;
-    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
-    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_fill)) {
+    if (begin_parsing(&self, args, take_memory_to_fill)) {
         bool filled;
         Py_BEGIN_ALLOW_THREADS;
         filled = sr_fill(self.schema, &self.held.rows, self.columns);
