@@ -201,11 +201,8 @@ static inline const uint8_t *read_likely_entry(struct measuring *self, const uin
 static bool read_features(struct measuring *self, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
         struct sr_field field;
-        const uint8_t *next = read_likely_entry(self, at, end);
-        if (SR_LIKELY(next)) {
-            at = next;
-            continue;
-        }
+        for (const uint8_t *next; (next = read_likely_entry(self, at, end));) at = next;
+        if (at == end) break;
         self->field = at;
         if (!(at = sr_read_field(at, end, SR_IN_MAP, &field))) return false;
         if (field.tag == SR_ITEM && !read_feature_entry(self, field.value, at)) return false;
@@ -320,29 +317,24 @@ static struct sr_finding measure_row(struct measuring *self, const struct sr_row
 
 static bool make_room(struct measuring *self, const struct sr_schema *schema) {
     const size_t count = (size_t)schema->features + schema->lists + 1;
-    self->states = malloc(count);
-    self->all_present = malloc(count);
+    self->states = malloc(2 * count);
     self->found = malloc(count * sizeof *self->found);
     self->filled = malloc(count * sizeof *self->filled);
-    self->likely = malloc(count * sizeof *self->likely);
-    self->successors = malloc(count * sizeof *self->successors);
-    if (!self->states || !self->all_present || !self->found || !self->filled || !self->likely || !self->successors)
-        return false;
-    memset(self->all_present, PRESENT, count);
+    self->likely = calloc(count, sizeof *self->likely);
+    self->successors = calloc(count, sizeof *self->successors);
+    if (!self->states || !self->found || !self->filled || !self->likely || !self->successors) return false;
+    self->all_present = memset(self->states + count, PRESENT, count);
     for (uint32_t number = 0; number + 1 < count; number++)
         if (!sr_is_direct(&schema->plans[number])) self->filled[self->filled_count++] = number;
-    for (uint32_t number = 0; number < count; number++) self->successors[number] = number + 1;
-    self->successors[schema->features] = 0;
-    const struct sr_plan none = {.kind = SR_VARLEN};
-    for (uint32_t number = 0; number < schema->features; number++)
+    for (uint32_t number = 0; number < schema->features; number++) {
         self->likely[number] = sr_likely_form(&schema->plans[number], &schema->feature_names.names[number]);
-    self->likely[schema->features] = sr_likely_form(&none, &schema->feature_names.names[schema->features]);
+        self->successors[number] = number + 1;
+    }
     return true;
 }
 
 static void free_room(struct measuring *self) {
     free(self->states);
-    free(self->all_present);
     free(self->found);
     free(self->filled);
     free(self->likely);

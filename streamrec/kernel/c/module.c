@@ -173,19 +173,18 @@ static int width_of(const struct sr_plan *plan) {
 }
 
 static bool is_valid(const struct sr_plan *plan, Py_ssize_t ends_size) {
-    if (plan->kind > SR_STEPS || plan->type < SR_STRINGS || plan->type > SR_INTS || plan->count < 0) return false;
+    if (plan->kind > SR_STEPS || plan->type < SR_STRINGS || plan->type > SR_INTS) return false;
     if (plan->kind == SR_RAW && plan->type != SR_STRINGS) return false;
-    if (plan->count > INT64_MAX / 8) return false;
-    const int64_t count = plan->kind == SR_FIXED || plan->kind == SR_RAW ? plan->count : 0;
-    if (count != plan->count) return false;
-    if (!plan->may_lack || count != plan->count) return true;
+    if (plan->count < 0 || plan->count > INT64_MAX / 8) return false;
+    if (plan->count && plan->kind != SR_FIXED && plan->kind != SR_RAW) return false;
+    if (!plan->may_lack) return true;
     if (plan->kind == SR_FIXED && plan->type == SR_STRINGS) {
         int64_t before = 0;
         for (int64_t k = 0; k < ends_size / 8; before = plan->ends[k++])
             if (plan->ends[k] < before) return false;
-        return ends_size == 8 * count && before == plan->values_size;
+        return ends_size == 8 * plan->count && before == plan->values_size;
     }
-    return plan->values_size == count * width_of(plan);
+    return plan->values_size == plan->count * width_of(plan);
 }
 
 /* One plan: (name, kind, type, count, may_lack, default values, ends of the default's strings). */
