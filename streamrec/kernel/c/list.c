@@ -38,19 +38,17 @@ bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, i
     return true;
 }
 
-static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
-    if (sink->ends == sink->ends_end || size > sink->values_end - sink->values) return false;
-    sr_copy(sink->values, at, size);
-    sink->values += size;
-    sink->bytes += size;
-    *sink->ends++ = sink->bytes;
-    return true;
-}
-
-static bool put_floats(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+static bool put_bytes(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
     if (size > sink->values_end - sink->values) return false;
     sr_copy(sink->values, at, size);
     sink->values += size;
+    return true;
+}
+
+static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    if (sink->ends == sink->ends_end || !put_bytes(sink, at, size)) return false;
+    sink->bytes += size;
+    *sink->ends++ = sink->bytes;
     return true;
 }
 
@@ -63,7 +61,7 @@ static bool put_ints(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
 
 static bool put_packed(enum sr_type type, struct sr_sink *sink, const uint8_t *at, uint32_t size) {
     if (type == SR_INTS) return put_ints(sink, at, size);
-    return type == SR_FLOATS ? put_floats(sink, at, size) : put_string(sink, at, size);
+    return type == SR_FLOATS ? put_bytes(sink, at, size) : put_string(sink, at, size);
 }
 
 bool sr_decode_list(enum sr_type type, const uint8_t *at, const uint8_t *end, struct sr_sink *sink) {
