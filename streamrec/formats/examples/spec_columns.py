@@ -198,13 +198,9 @@ def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
     values = column.values
     if isinstance(values, BytesColumn):
         return _padded_strings(values, lengths, longest, default or b"")
-    assert isinstance(values, np.ndarray)
-    shape = (len(lengths), longest, *values.shape[1:])
-    if len(values) == len(lengths) * longest:
-        return values.reshape(shape)
-    dense = np.full(shape, 0 if default is None else default, values.dtype)
-    dense[np.arange(longest) < lengths[:, None]] = values
-    return dense
+    if isinstance(values, np.ndarray) and len(values) == len(lengths) * longest:
+        return values.reshape(len(lengths), longest, *values.shape[1:])
+    return column.to_dense(default)
 
 
 def _padded_strings(
