@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Self
@@ -71,11 +72,10 @@ class Index:
     """The entries of all shards, found by name."""
 
     entries: tuple[ShardEntry, ...]
-    _places: dict[str, int] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Make the lookup from names to entries."""
-        object.__setattr__(self, "_places", {e.name: i for i, e in enumerate(self.entries)})
+    @cached_property
+    def _by_name(self) -> dict[str, ShardEntry]:
+        return {entry.name: entry for entry in self.entries}
 
     def __repr__(self) -> str:
         return f"<Index of {len(self.entries)} shards, {self.records} records>"
@@ -87,8 +87,7 @@ class Index:
 
     def get(self, name: str) -> ShardEntry | None:
         """Return the entry of the shard with this name; ``None`` if there is none."""
-        place = self._places.get(name)
-        return None if place is None else self.entries[place]
+        return self._by_name.get(name)
 
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
