@@ -188,7 +188,7 @@ static bool is_valid(const struct sr_plan *plan, Py_ssize_t ends_size) {
 }
 
 /* One plan: (name, kind, type, count, may_lack, default values, ends of the default's strings). */
-static bool read_plan(PyObject *object, struct sr_plan *plan, const uint8_t **name, uint32_t *name_size) {
+static bool read_plan(PyObject *object, struct sr_plan *plan, struct sr_names *names) {
     const char *text, *values, *ends;
     Py_ssize_t text_size, values_size, ends_size;
     int kind, type, may_lack;
@@ -198,28 +198,23 @@ static bool read_plan(PyObject *object, struct sr_plan *plan, const uint8_t **na
         return false;
     *plan = (struct sr_plan){(enum sr_kind)kind, (enum sr_type)type, count, may_lack, (const uint8_t *)values, values_size,
                              (const int64_t *)(const void *)ends};
-    *name = (const uint8_t *)text;
-    *name_size = (uint32_t)text_size;
     if (text_size > INT32_MAX || !is_valid(plan, ends_size)) return fail(PyExc_ValueError, "a plan contradicts itself");
+    sr_names_add(names, (const uint8_t *)text, (uint32_t)text_size);
     return true;
 }
 
 static bool fill_schema(struct sr_schema *schema, PyObject *plans) {
     const uint32_t count = schema->features + schema->lists;
-    const uint8_t **names = calloc((size_t)count + 1, sizeof *names);
-    uint32_t *sizes = calloc((size_t)count + 1, sizeof *sizes);
     schema->plans = calloc((size_t)count + 1, sizeof *schema->plans);
-    bool done = names && sizes && schema->plans;
+    bool done = schema->plans && sr_names_init(&schema->feature_names, schema->features) &&
+                sr_names_init(&schema->list_names, schema->lists);
+    if (!done) PyErr_NoMemory();
     for (uint32_t k = 0; k < count && done; k++) {
-        done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], &names[k], &sizes[k]);
-        if (done && (schema->plans[k].kind == SR_STEPS) != (k >= schema->features))
+        const bool of_lists = k >= schema->features;
+        done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], of_lists ? &schema->list_names : &schema->feature_names);
+        if (done && (schema->plans[k].kind == SR_STEPS) != of_lists)
             done = fail(PyExc_ValueError, "a plan contradicts itself: only a feature list has steps");
     }
-    done = done && sr_names_init(&schema->feature_names, names, sizes, schema->features) &&
-           sr_names_init(&schema->list_names, names + schema->features, sizes + schema->features, schema->lists);
-    free(names);
-    free(sizes);
-    if (!done && !PyErr_Occurred()) PyErr_NoMemory();
     return done;
 }
 
