@@ -32,8 +32,8 @@ bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, i
     while (at < end) {
         struct sr_field field;
         if (!(at = sr_read_field(at, end, room, &field))) return false;
-        sum->values += is_one_number(type, field.tag);
-        if (field.tag == PACKED && !add_packed(type, field.value, (uint32_t)(at - field.value), sum)) return false;
+        if (field.tag != PACKED) sum->values += is_one_number(type, field.tag);
+        else if (!add_packed(type, field.value, (uint32_t)(at - field.value), sum)) return false;
     }
     return true;
 }

@@ -79,7 +79,7 @@ struct sr_field {
 static inline const uint8_t *sr_read_field(const uint8_t *at, const uint8_t *end, int room, struct sr_field *field) {
     uint32_t size = 0;
     if (!(field->value = sr_read_tag(at, end, &field->tag))) return NULL;
-    if ((field->tag & 7) != SR_DELIMITED) return sr_skip(field->value, end, field->tag, room);
+    if (SR_UNLIKELY((field->tag & 7) != SR_DELIMITED)) return sr_skip(field->value, end, field->tag, room);
     field->value = sr_read_size(field->value, end, &size);
     return field->value ? field->value + size : NULL;
 }
