@@ -203,7 +203,9 @@ class Ragged(_Shown):
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)
         dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
         taken = places < lengths[:, None]
-        dense[taken] = values[(self.row_splits[:-1, None] - first + places)[taken]]
+        if width is not None:
+            values = values[(self.row_splits[:-1, None] - first + places)[taken]]
+        dense[taken] = values
         return dense
 
 

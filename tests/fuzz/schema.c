@@ -103,9 +103,12 @@ static void take_catalogued(struct drawn_schema *drawn, struct input *input, boo
 static void refer(struct drawn_schema *drawn) {
     struct sr_schema *schema = &drawn->schema;
     schema->plans = drawn->plans;
-    CHECK(sr_names_init(&schema->feature_names, drawn->names, drawn->name_sizes, schema->features));
-    CHECK(sr_names_init(&schema->list_names, drawn->names + schema->features, drawn->name_sizes + schema->features,
-                        schema->lists));
+    CHECK(sr_names_init(&schema->feature_names, schema->features));
+    CHECK(sr_names_init(&schema->list_names, schema->lists));
+    for (uint32_t k = 0; k < schema->features + schema->lists; k++) {
+        struct sr_names *names = k < schema->features ? &schema->feature_names : &schema->list_names;
+        sr_names_add(names, drawn->names[k], drawn->name_sizes[k]);
+    }
 }
 
 void draw_schema(struct drawn_schema *drawn, struct input *input, bool is_sequence) {

@@ -21,9 +21,7 @@ def test_what_runs_is_named() -> None:
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 def test_every_function_of_the_contract_is_there(module: object) -> None:
-    exported = set(kernel.__all__) - {"implementation"}
-    assert exported == set(reference.__all__)
-    assert exported <= set(dir(module))
+    assert set(kernel.__all__) - {"implementation"} <= set(dir(module))
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)

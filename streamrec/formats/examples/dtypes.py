@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -110,25 +110,15 @@ class Overflow(Exception):
         self.value = value
 
 
-class Range(NamedTuple):
-    """The finite values of a dtype, from the least to the greatest."""
-
-    least: Any
-    greatest: Any
-
-    def __str__(self) -> str:
-        return f"{self.least} to {self.greatest}"
-
-
-def range_of(name: str) -> Range:
+def range_of(name: str) -> tuple[Any, Any]:
     """Return the least and the greatest finite number of a dtype."""
     if name == "bool":
-        return Range(0, 1)
+        return 0, 1
     if HELD_AS[name] is DataType.INT64:
         integers = np.iinfo(name)
-        return Range(int(integers.min), int(integers.max))
+        return int(integers.min), int(integers.max)
     greatest = _GREATEST_BFLOAT16 if name == "bfloat16" else float(np.finfo(name).max)
-    return Range(-greatest, greatest)
+    return -greatest, greatest
 
 
 _GREATEST_BFLOAT16 = float.fromhex("0x1.fep127")

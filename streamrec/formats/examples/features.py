@@ -24,7 +24,7 @@ from streamrec.formats.examples.descriptions import (
 from streamrec.formats.examples.example import Example, SequenceExample
 from streamrec.formats.examples.faults import DTYPES, ColumnFault, UrlOf, explain, malformed
 from streamrec.formats.examples.needs import Needs, Share, one_by_one
-from streamrec.formats.examples.spec_columns import compile_spec, compile_steps
+from streamrec.formats.examples.spec_columns import compile_spec
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -32,7 +32,7 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
     as_specs,
 )
-from streamrec.kernel.contract import KernelFault, fresh
+from streamrec.kernel.contract import KernelFault, Kind, fresh
 from streamrec.values.columns import Bytes, BytesColumn, Column
 from streamrec.values.records import RecordRows
 
@@ -99,10 +99,12 @@ class FeatureParser:
             specs = SequenceFeatures(as_specs(features), {})
         needs, steps = Needs(allocate, share), Needs(allocate, share)
         self._context = {
-            name: compile_spec(name, spec, needs, pad=pad) for name, spec in specs.context.items()
+            name: compile_spec(name, spec, needs, Kind.VARLEN, pad=pad)
+            for name, spec in specs.context.items()
         }
         self._sequence = {
-            name: compile_steps(name, spec, steps, pad=pad) for name, spec in specs.sequence.items()
+            name: compile_spec(name, spec, steps, Kind.STEPS, pad=pad)
+            for name, spec in specs.sequence.items()
         }
         self._lengths = {
             name: steps.numbers[name]

@@ -108,10 +108,11 @@ def column_of(plan: ColumnPlan, dtype: str, needs: Needs, shape: tuple[int, ...]
         try:
             return _narrow(get(columns), dtype)
         except Overflow as overflow:
+            least, greatest = range_of(dtype)
             raise ColumnFault(
                 overflow.index,
                 name,
-                f"the record holds {overflow.value}, but {dtype} is {range_of(dtype)}; "
+                f"the record holds {overflow.value}, but {dtype} is {least} to {greatest}; "
                 f"give the spec the dtype {HELD_AS[dtype].value!r}",
             ) from None
 

@@ -32,58 +32,40 @@ if TYPE_CHECKING:
 
     from streamrec.values.columns import Column
 
-__all__ = ["as_items", "compile_spec", "compile_steps", "padded"]
+__all__ = ["as_items", "compile_spec", "padded"]
 
 
-def compile_spec(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
-    """Return a function that makes the column of an Example's (or a context's) spec.
+def compile_spec(name: str, spec: FeatureSpec, needs: Needs, kind: Kind, *, pad: bool) -> Make:
+    """Return a function that makes the column of a spec.
 
     Args:
         name: The spec's name.
         spec: The spec.
         needs: Receives the columns that the kernel has to parse for it.
+        kind: ``VARLEN``: of an Example's or a context's features; ``STEPS``: of feature lists.
         pad: Give :class:`FixedLenSequenceFeature` as an array; else as rows of their own length.
 
     Raises:
         ConfigError: The spec is wrong, or contradicts another spec.
     """
-    if isinstance(spec, FixedLenFeature):
-        return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
+    of_lists = kind is Kind.STEPS
     if isinstance(spec, VarLenFeature):
-        return values_of(name, spec.dtype, needs, Kind.VARLEN)
+        return values_of(name, spec.dtype, needs, kind)
+    if isinstance(spec, RaggedFeature):
+        return compile_ragged(name, spec, needs, kind)
     if isinstance(spec, FixedLenSequenceFeature):
-        return _sequence(name, spec, needs, pad)
+        return (_steps if of_lists else _sequence)(name, spec, needs, pad)
+    if isinstance(spec, Image):
+        return compile_image(name, spec, needs, Kind.STEPS if of_lists else Kind.FIXED)
+    if of_lists:
+        raise ConfigError(
+            f"feature {name!r} is a feature list, which cannot be read by a "
+            f"{type(spec).__name__}; use FixedLenSequenceFeature, VarLenFeature, RaggedFeature or "
+            "Image"
+        )
     if isinstance(spec, SparseFeature):
         return compile_sparse(spec, needs)
-    if isinstance(spec, Image):
-        return compile_image(name, spec, needs, Kind.FIXED)
-    return compile_ragged(name, spec, needs, Kind.VARLEN)
-
-
-def compile_steps(name: str, spec: FeatureSpec, needs: Needs, *, pad: bool = True) -> Make:
-    """Return a function that makes the column of a spec of a SequenceExample's feature lists.
-
-    Args:
-        name: The spec's name.
-        spec: The spec.
-        needs: Receives the columns that the kernel has to parse for it.
-        pad: As in :func:`compile_spec`.
-
-    Raises:
-        ConfigError: The spec is wrong, or contradicts another spec.
-    """
-    if isinstance(spec, VarLenFeature):
-        return values_of(name, spec.dtype, needs, Kind.STEPS)
-    if isinstance(spec, RaggedFeature):
-        return compile_ragged(name, spec, needs, Kind.STEPS)
-    if isinstance(spec, FixedLenSequenceFeature):
-        return _steps(name, spec, needs, pad)
-    if isinstance(spec, Image):
-        return compile_image(name, spec, needs, Kind.STEPS)
-    raise ConfigError(
-        f"feature {name!r} is a feature list, which cannot be read by a {type(spec).__name__}; use "
-        "FixedLenSequenceFeature, VarLenFeature, RaggedFeature or Image"
-    )
+    return _raw(name, spec, needs) if spec.raw else _fixed(name, spec, needs)
 
 
 def _fixed(name: str, spec: FixedLenFeature, needs: Needs) -> Make:
@@ -198,13 +180,9 @@ def padded(column: Ragged, default: Any) -> npt.NDArray[Any] | BytesColumn:
     values = column.values
     if isinstance(values, BytesColumn):
         return _padded_strings(values, lengths, longest, default or b"")
-    assert isinstance(values, np.ndarray)
-    shape = (len(lengths), longest, *values.shape[1:])
-    if len(values) == len(lengths) * longest:
-        return values.reshape(shape)
-    dense = np.full(shape, 0 if default is None else default, values.dtype)
-    dense[np.arange(longest) < lengths[:, None]] = values
-    return dense
+    if isinstance(values, np.ndarray) and len(values) == len(lengths) * longest:
+        return values.reshape(len(lengths), longest, *values.shape[1:])
+    return column.to_dense(default)
 
 
 def _padded_strings(

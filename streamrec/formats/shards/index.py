@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Self
@@ -71,11 +72,10 @@ class Index:
     """The entries of all shards, found by name."""
 
     entries: tuple[ShardEntry, ...]
-    _places: dict[str, int] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Make the lookup from names to entries."""
-        object.__setattr__(self, "_places", {e.name: i for i, e in enumerate(self.entries)})
+    @cached_property
+    def _by_name(self) -> dict[str, ShardEntry]:
+        return {entry.name: entry for entry in self.entries}
 
     def __repr__(self) -> str:
         return f"<Index of {len(self.entries)} shards, {self.records} records>"
@@ -87,21 +87,19 @@ class Index:
 
     def get(self, name: str) -> ShardEntry | None:
         """Return the entry of the shard with this name; ``None`` if there is none."""
-        place = self._places.get(name)
-        return None if place is None else self.entries[place]
+        return self._by_name.get(name)
 
     def chunks(self) -> Chunks:
         """Return all chunks, in the order of the entries."""
-        counts = [len(entry.begins) for entry in self.entries]
-        ends = _following([e.begins for e in self.entries], [e.size for e in self.entries])
-        after = _following([e.first_records for e in self.entries], self._counts())
-        first = _joined(entry.first_records for entry in self.entries)
+        entries = self.entries
+        counts = [len(entry.begins) for entry in entries]
+        begins = _joined(entry.begins for entry in entries)
         return Chunks(
             np.repeat(np.arange(len(counts), dtype=np.int64), counts),
-            _joined(entry.begins for entry in self.entries),
-            ends,
-            first,
-            after - first,
+            begins,
+            begins + _joined(np.diff(entry.begins, append=entry.size) for entry in entries),
+            _joined(entry.first_records for entry in entries),
+            _joined(np.diff(entry.first_records, append=entry.records) for entry in entries),
         )
 
     def digest(self) -> str:
@@ -285,16 +283,6 @@ def _check_entry(entry: ShardEntry) -> None:
 
 def _joined(columns: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(np.asarray(c, np.int64) for c in columns)])
-
-
-def _following(
-    columns: Iterable[Sequence[int] | npt.NDArray[np.int64]], ends: Iterable[int]
-) -> npt.NDArray[np.int64]:
-    """Replace each element by the next one of its column, and the last one by the column's end."""
-    return _joined(
-        np.append(np.asarray(column, np.int64)[1:], end) if len(column) else []
-        for column, end in zip(columns, ends, strict=True)
-    )
 
 
 def _digest(body: bytes) -> bytes:

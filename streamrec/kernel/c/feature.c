@@ -17,16 +17,11 @@ static void begin_list(struct sr_feature *feature, enum sr_type type) {
 
 bool sr_measure_feature(const uint8_t *at, const uint8_t *end, int room, struct sr_feature *feature) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (!is_list(tag)) {
-            if (!(at = sr_skip(at, end, tag, room))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        begin_list(feature, tag >> 3);
-        if (!sr_measure_list(feature->type, at, at + size, room - 1, &feature->size)) return false;
-        at += size;
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, room, &field))) return false;
+        if (!is_list(field.tag)) continue;
+        begin_list(feature, field.tag >> 3);
+        if (!sr_measure_list(feature->type, field.value, at, room - 1, &feature->size)) return false;
     }
     return true;
 }
@@ -34,15 +29,9 @@ bool sr_measure_feature(const uint8_t *at, const uint8_t *end, int room, struct 
 bool sr_decode_feature(const uint8_t *at, const uint8_t *end, enum sr_type type, int64_t *skip,
                        struct sr_sink *sink) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (!is_list(tag)) {
-            if (!(at = sr_skip(at, end, tag, SR_DEEPEST))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if ((*skip)-- <= 0 && !sr_decode_list(type, at, at + size, sink)) return false;
-        at += size;
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, SR_DEEPEST, &field))) return false;
+        if (is_list(field.tag) && (*skip)-- <= 0 && !sr_decode_list(type, field.value, at, sink)) return false;
     }
     return true;
 }
@@ -52,51 +41,38 @@ enum { KEY = SR_TAG(1, SR_DELIMITED), VALUE = SR_TAG(2, SR_DELIMITED) };
 bool sr_read_entry(const uint8_t *at, const uint8_t *end, int room, struct sr_entry *entry) {
     *entry = (struct sr_entry){at, 0, false}; /* without a key it is "" */
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag != KEY && tag != VALUE) {
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, room, &field))) return false;
+        if (field.tag == KEY) {
+            entry->key = field.value;
+            entry->key_size = (uint32_t)(at - field.value);
+            if (!sr_is_utf8(entry->key, entry->key_size)) return false;
+        } else if (field.tag != VALUE) {
             entry->is_odd = true;
-            if (!(at = sr_skip(at, end, tag, room))) return false;
-            continue;
         }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (tag == KEY) {
-            if (!sr_is_utf8(at, size)) return false;
-            entry->key = at;
-            entry->key_size = size;
-        }
-        at += size;
     }
     return true;
 }
 
-const uint8_t *sr_next_value(const uint8_t *at, const uint8_t *end, const uint8_t **value, uint32_t *size) {
-    *value = NULL;
-    while (at < end) {
-        uint32_t tag = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return end;
-        if (tag == VALUE) {
-            if (!(*value = sr_read_size(at, end, size))) return end;
-            return *value + *size;
-        }
-        if (!(at = sr_skip(at, end, tag, SR_DEEPEST))) return end;
+const uint8_t *sr_next_value(const uint8_t *at, const uint8_t *end, const uint8_t **value) {
+    while (at && at < end) {
+        struct sr_field field;
+        at = sr_read_field(at, end, SR_DEEPEST, &field);
+        *value = field.value;
+        if (at && field.tag == VALUE) return at;
     }
-    return end;
+    return NULL;
 }
 
 bool sr_measure_entry(const uint8_t *at, const uint8_t *end, struct sr_feature *feature) {
-    const uint8_t *value;
-    uint32_t size = 0;
-    while (at = sr_next_value(at, end, &value, &size), value)
-        if (!sr_measure_feature(value, value + size, SR_IN_VALUE, feature)) return false;
+    for (const uint8_t *value; (at = sr_next_value(at, end, &value));)
+        if (!sr_measure_feature(value, at, SR_IN_VALUE, feature)) return false;
     return true;
 }
 
 bool sr_decode_entry(const uint8_t *at, const uint8_t *end, const struct sr_feature *feature, struct sr_sink *sink) {
-    const uint8_t *value;
-    uint32_t size = 0;
     int64_t skip = feature->first;
-    while (at = sr_next_value(at, end, &value, &size), value)
-        if (!sr_decode_feature(value, value + size, feature->type, &skip, sink)) return false;
+    for (const uint8_t *value; (at = sr_next_value(at, end, &value));)
+        if (!sr_decode_feature(value, at, feature->type, &skip, sink)) return false;
     return true;
 }

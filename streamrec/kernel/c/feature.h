@@ -36,9 +36,9 @@ struct sr_entry {
 
 bool sr_read_entry(const uint8_t *at, const uint8_t *end, int room, struct sr_entry *entry);
 
-/* The value of an entry from `at` on, to call until it sets `*value` to NULL; `at` goes on. The
+/* The next value of an entry from `at` on, and returned, where it ends; NULL where there is none. The
    entry was read before. */
-const uint8_t *sr_next_value(const uint8_t *at, const uint8_t *end, const uint8_t **value, uint32_t *size);
+const uint8_t *sr_next_value(const uint8_t *at, const uint8_t *end, const uint8_t **value);
 
 /* The same for all parts of the Feature in an entry that was read before. */
 bool sr_measure_entry(const uint8_t *at, const uint8_t *end, struct sr_feature *feature);

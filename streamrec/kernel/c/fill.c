@@ -25,16 +25,11 @@ static bool fill_step(struct sr_column *column, enum sr_type type, const uint8_t
 static bool fill_steps(struct sr_column *column, const struct sr_sink *begin, enum sr_type type, const uint8_t *at,
                        const uint8_t *end) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag != SR_ITEM) {
-            if (!(at = sr_skip(at, end, tag, SR_IN_VALUE))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (column->steps-- <= 0 || !fill_step(column, type, at, at + size)) return false;
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, SR_IN_VALUE, &field))) return false;
+        if (field.tag != SR_ITEM) continue;
+        if (column->steps-- <= 0 || !fill_step(column, type, field.value, at)) return false;
         *column->step_ends++ = values_in(column, type, begin);
-        at += size;
     }
     return true;
 }
@@ -48,10 +43,8 @@ static bool fill_entry(struct sr_column *column, enum sr_type type, const uint8_
 
 static bool fill_list_entry(struct sr_column *column, const struct sr_sink *begin, enum sr_type type, const uint8_t *at,
                             const uint8_t *end) {
-    const uint8_t *value;
-    uint32_t size = 0;
-    while (at = sr_next_value(at, end, &value, &size), value)
-        if (!fill_steps(column, begin, type, value, value + size)) return false;
+    for (const uint8_t *value; (at = sr_next_value(at, end, &value));)
+        if (!fill_steps(column, begin, type, value, at)) return false;
     return true;
 }
 

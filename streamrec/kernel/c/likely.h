@@ -22,7 +22,7 @@ struct sr_likely {
 enum { SR_BEFORE_NAME = 4, SR_AFTER_NAME = 6, SR_READ_AHEAD = 8 };
 
 static inline struct sr_likely sr_likely_form(const struct sr_plan *plan, const struct sr_name *name) {
-    struct sr_likely likely = {0, 0, 0, 0, name->text, 0};
+    struct sr_likely likely = {.name = name->text};
     if (plan->kind != SR_FIXED || plan->type == SR_STRINGS || name->size == 0 || name->size > 100) return likely;
     uint8_t head[8] = {0};
     memcpy(head, name->text, name->size < 8 ? name->size : 8);

@@ -30,33 +30,25 @@ static bool is_one_number(enum sr_type type, uint32_t tag) {
 
 bool sr_measure_list(enum sr_type type, const uint8_t *at, const uint8_t *end, int room, struct sr_size *sum) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag == PACKED) {
-            at = sr_read_size(at, end, &size);
-            if (!at || !add_packed(type, at, size, sum)) return false;
-            at += size;
-        } else {
-            sum->values += is_one_number(type, tag);
-            if (!(at = sr_skip(at, end, tag, room))) return false;
-        }
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, room, &field))) return false;
+        if (field.tag != PACKED) sum->values += is_one_number(type, field.tag);
+        else if (!add_packed(type, field.value, (uint32_t)(at - field.value), sum)) return false;
     }
     return true;
 }
 
-static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
-    if (sink->ends == sink->ends_end || size > sink->values_end - sink->values) return false;
-    sr_copy(sink->values, at, size);
-    sink->values += size;
-    sink->bytes += size;
-    *sink->ends++ = sink->bytes;
-    return true;
-}
-
-static bool put_floats(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+static bool put_bytes(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
     if (size > sink->values_end - sink->values) return false;
     sr_copy(sink->values, at, size);
     sink->values += size;
+    return true;
+}
+
+static bool put_string(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
+    if (sink->ends == sink->ends_end || !put_bytes(sink, at, size)) return false;
+    sink->bytes += size;
+    *sink->ends++ = sink->bytes;
     return true;
 }
 
@@ -69,22 +61,15 @@ static bool put_ints(struct sr_sink *sink, const uint8_t *at, uint32_t size) {
 
 static bool put_packed(enum sr_type type, struct sr_sink *sink, const uint8_t *at, uint32_t size) {
     if (type == SR_INTS) return put_ints(sink, at, size);
-    return type == SR_FLOATS ? put_floats(sink, at, size) : put_string(sink, at, size);
+    return type == SR_FLOATS ? put_bytes(sink, at, size) : put_string(sink, at, size);
 }
 
 bool sr_decode_list(enum sr_type type, const uint8_t *at, const uint8_t *end, struct sr_sink *sink) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag == PACKED) {
-            at = sr_read_size(at, end, &size);
-            if (!at || !put_packed(type, sink, at, size)) return false;
-            at += size;
-            continue;
-        }
-        const uint8_t *value = at;
-        if (!(at = sr_skip(at, end, tag, SR_DEEPEST))) return false;
-        if (is_one_number(type, tag) && !put_packed(type, sink, value, (uint32_t)(at - value))) return false;
+        struct sr_field field;
+        if (!(at = sr_read_field(at, end, SR_DEEPEST, &field))) return false;
+        if (field.tag != PACKED && !is_one_number(type, field.tag)) continue;
+        if (!put_packed(type, sink, field.value, (uint32_t)(at - field.value))) return false;
     }
     return true;
 }

@@ -46,11 +46,9 @@ static int64_t row_size(const struct sr_plan *plan) {
 }
 
 /* The common form of a list: its values in one piece, which is all of it. Returns where it begins. */
-static inline const uint8_t *single_piece(const uint8_t *at, const uint8_t *end, uint32_t *size) {
-    uint32_t tag = 0;
-    if (!(at = sr_read_tag(at, end, &tag)) || tag != SR_TAG(1, SR_DELIMITED)) return NULL;
-    at = sr_read_size(at, end, size);
-    return at && *size == end - at ? at : NULL;
+static inline const uint8_t *single_piece(const uint8_t *at, const uint8_t *end) {
+    struct sr_field field;
+    return sr_read_field(at, end, 0, &field) == end && field.tag == SR_TAG(1, SR_DELIMITED) ? field.value : NULL;
 }
 
 /* A varint that takes up exactly the bytes before `end`, of a record in which a word may be read. */
@@ -71,8 +69,8 @@ static bool decode_ints(const struct measuring *self, const uint8_t *at, uint32_
 /* Decode a list in its common form to its place; false where it has another one, or does not fit. */
 static inline bool decode_directly(const struct measuring *self, uint32_t number, const uint8_t *at, const uint8_t *end) {
     const struct sr_plan *plan = &self->schema->plans[number];
-    uint32_t size = 0;
-    if (!self->columns[number].values || !(at = single_piece(at, end, &size))) return false;
+    if (!self->columns[number].values || !(at = single_piece(at, end))) return false;
+    const uint32_t size = (uint32_t)(end - at);
     uint8_t *out = slot(self, number, row_size(plan));
     if (plan->type == SR_INTS) return decode_ints(self, at, size, plan->count, (int64_t *)(void *)out);
     if ((int64_t)size != row_size(plan)) return false;
@@ -202,21 +200,12 @@ static inline const uint8_t *read_likely_entry(struct measuring *self, const uin
 
 static bool read_features(struct measuring *self, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
-        const uint8_t *next = read_likely_entry(self, at, end);
-        if (SR_LIKELY(next)) {
-            at = next;
-            continue;
-        }
+        struct sr_field field;
+        for (const uint8_t *next; (next = read_likely_entry(self, at, end));) at = next;
+        if (at == end) break;
         self->field = at;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (SR_UNLIKELY(tag != SR_ITEM)) {
-            if (!(at = sr_skip(at, end, tag, SR_IN_MAP))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (!read_feature_entry(self, at, at + size)) return false;
-        at += size;
+        if (!(at = sr_read_field(at, end, SR_IN_MAP, &field))) return false;
+        if (field.tag == SR_ITEM && !read_feature_entry(self, field.value, at)) return false;
     }
     return true;
 }
@@ -224,20 +213,15 @@ static bool read_features(struct measuring *self, const uint8_t *at, const uint8
 /* Add the steps of one FeatureList of a plan of that type; SR_NO_LIST: of no plan. */
 static bool measure_steps(const uint8_t *at, const uint8_t *end, enum sr_type type, struct found *found, uint8_t *state) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
+        struct sr_field field;
         struct sr_feature step = {SR_NO_LIST, {0, 0}, 0, 0};
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag != SR_ITEM) {
-            if (!(at = sr_skip(at, end, tag, SR_IN_VALUE))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (!sr_measure_feature(at, at + size, SR_IN_VALUE - 1, &step)) return false;
+        if (!(at = sr_read_field(at, end, SR_IN_VALUE, &field))) return false;
+        if (field.tag != SR_ITEM) continue;
+        if (!sr_measure_feature(field.value, at, SR_IN_VALUE - 1, &step)) return false;
         if (step.type != type && step.type != SR_NO_LIST) *state = SR_WRONG_KIND;
         found->steps++;
         found->size.values += step.size.values;
         found->size.bytes += step.size.bytes;
-        at += size;
     }
     return true;
 }
@@ -250,10 +234,8 @@ static bool read_list_entry(struct measuring *self, const uint8_t *at, const uin
     struct found found = {span_of(self, at, end, SR_IS_ENTRY), {0, 0}, 0};
     const enum sr_type type = number < 0 ? SR_NO_LIST : schema->plans[schema->features + number].type;
     uint8_t state = PRESENT;
-    const uint8_t *value;
-    uint32_t size = 0;
-    while (at = sr_next_value(at, end, &value, &size), value)
-        if (!measure_steps(value, value + size, type, &found, &state)) return false;
+    for (const uint8_t *value; (at = sr_next_value(at, end, &value));)
+        if (!measure_steps(value, at, type, &found, &state)) return false;
     if (number >= 0) {
         self->found[schema->features + number] = found;
         self->states[schema->features + number] = state;
@@ -263,16 +245,10 @@ static bool read_list_entry(struct measuring *self, const uint8_t *at, const uin
 
 static bool read_lists(struct measuring *self, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
-        uint32_t tag = 0, size = 0;
+        struct sr_field field;
         self->field = at;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        if (tag != SR_ITEM) {
-            if (!(at = sr_skip(at, end, tag, SR_IN_MAP))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (!read_list_entry(self, at, at + size)) return false;
-        at += size;
+        if (!(at = sr_read_field(at, end, SR_IN_MAP, &field))) return false;
+        if (field.tag == SR_ITEM && !read_list_entry(self, field.value, at)) return false;
     }
     return true;
 }
@@ -280,17 +256,12 @@ static bool read_lists(struct measuring *self, const uint8_t *at, const uint8_t 
 static bool read_record(struct measuring *self) {
     const uint8_t *at = self->record, *end = self->record_end;
     while (at < end) {
-        uint32_t tag = 0, size = 0;
+        struct sr_field field;
         self->field = at;
-        if (!(at = sr_read_tag(at, end, &tag))) return false;
-        const bool is_lists = tag == FEATURE_LISTS && self->schema->is_sequence;
-        if (tag != FEATURES && !is_lists) {
-            if (!(at = sr_skip(at, end, tag, SR_IN_RECORD))) return false;
-            continue;
-        }
-        if (!(at = sr_read_size(at, end, &size))) return false;
-        if (!(is_lists ? read_lists : read_features)(self, at, at + size)) return false;
-        at += size;
+        if (!(at = sr_read_field(at, end, SR_IN_RECORD, &field))) return false;
+        if (field.tag == FEATURES && !read_features(self, field.value, at)) return false;
+        const bool is_lists = field.tag == FEATURE_LISTS && self->schema->is_sequence;
+        if (is_lists && !read_lists(self, field.value, at)) return false;
     }
     return true;
 }
@@ -346,29 +317,24 @@ static struct sr_finding measure_row(struct measuring *self, const struct sr_row
 
 static bool make_room(struct measuring *self, const struct sr_schema *schema) {
     const size_t count = (size_t)schema->features + schema->lists + 1;
-    self->states = malloc(count);
-    self->all_present = malloc(count);
+    self->states = malloc(2 * count);
     self->found = malloc(count * sizeof *self->found);
     self->filled = malloc(count * sizeof *self->filled);
-    self->likely = malloc(count * sizeof *self->likely);
-    self->successors = malloc(count * sizeof *self->successors);
-    if (!self->states || !self->all_present || !self->found || !self->filled || !self->likely || !self->successors)
-        return false;
-    memset(self->all_present, PRESENT, count);
+    self->likely = calloc(count, sizeof *self->likely);
+    self->successors = calloc(count, sizeof *self->successors);
+    if (!self->states || !self->found || !self->filled || !self->likely || !self->successors) return false;
+    self->all_present = memset(self->states + count, PRESENT, count);
     for (uint32_t number = 0; number + 1 < count; number++)
         if (!sr_is_direct(&schema->plans[number])) self->filled[self->filled_count++] = number;
-    for (uint32_t number = 0; number < count; number++) self->successors[number] = number + 1;
-    self->successors[schema->features] = 0;
-    const struct sr_plan none = {.kind = SR_VARLEN};
-    for (uint32_t number = 0; number < schema->features; number++)
+    for (uint32_t number = 0; number < schema->features; number++) {
         self->likely[number] = sr_likely_form(&schema->plans[number], &schema->feature_names.names[number]);
-    self->likely[schema->features] = sr_likely_form(&none, &schema->feature_names.names[schema->features]);
+        self->successors[number] = number + 1;
+    }
     return true;
 }
 
 static void free_room(struct measuring *self) {
     free(self->states);
-    free(self->all_present);
     free(self->found);
     free(self->filled);
     free(self->likely);

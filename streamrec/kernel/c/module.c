@@ -13,20 +13,21 @@
 /* Below so many bytes a thread switch costs more than the work. */
 enum { WORTH_RELEASING = 1 << 15 };
 
-/* Rows of records: (buffers, buffer_index, offsets, lengths). */
+/* Rows of records: (buffers, buffer_index, offsets, lengths); and all buffers of the call. */
 struct held_rows {
+    struct views views;
     struct sr_rows rows;
     struct sr_buffer *buffers;
     int64_t size;
 };
 
-static bool hold_buffers(struct views *views, struct held_rows *held, PyObject *buffers) {
+static bool hold_buffers(struct held_rows *held, PyObject *buffers) {
     const Py_ssize_t count = PyTuple_Size(buffers);
     held->buffers = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *held->buffers);
     if (!held->buffers) return fail(PyExc_MemoryError, "no memory for the buffers' addresses");
     for (Py_ssize_t k = 0; k < count; k++) {
         struct sr_buffer *buffer = &held->buffers[k];
-        buffer->data = view(views, PyTuple_GetItem(buffers, k), 1, READ, &buffer->size);
+        buffer->data = view(&held->views, PyTuple_GetItem(buffers, k), 1, READ, &buffer->size);
     }
     held->rows.buffers = held->buffers;
     held->rows.buffer_count = count;
@@ -55,19 +56,19 @@ static bool check_rows(struct held_rows *held) {
     return held->size >= 0 || fail(PyExc_OverflowError, "the rows together are longer than int64 counts");
 }
 
-static bool hold_rows(struct views *views, struct held_rows *held, PyObject *object) {
+/* Hold rows, with room for `more` buffers; to release in any case. */
+static bool hold_rows(struct held_rows *held, PyObject *object, Py_ssize_t more) {
+    enum { ARRAYS = 3 };
     PyObject *buffers, *index, *offsets, *lengths;
-    held->buffers = NULL;
-    if (!PyArg_ParseTuple(object, "O!OOO", &PyTuple_Type, &buffers, &index, &offsets, &lengths)) return false;
-    return hold_buffers(views, held, buffers) && hold_arrays(views, &held->rows, index, offsets, lengths) &&
-           check_rows(held);
+    *held = (struct held_rows){.size = 0};
+    return PyArg_ParseTuple(object, "O!OOO", &PyTuple_Type, &buffers, &index, &offsets, &lengths) &&
+           views_init(&held->views, PyTuple_Size(buffers) + ARRAYS + more) && hold_buffers(held, buffers) &&
+           hold_arrays(&held->views, &held->rows, index, offsets, lengths) && check_rows(held);
 }
 
-/* How many buffers the object that describes rows has; an error is found later. */
-static Py_ssize_t buffers_of(PyObject *object) {
-    enum { ARRAYS = 3 };
-    if (!PyTuple_Check(object) || PyTuple_Size(object) < 1 || !PyTuple_Check(PyTuple_GetItem(object, 0))) return 0;
-    return PyTuple_Size(PyTuple_GetItem(object, 0)) + ARRAYS;
+static void release_rows(struct held_rows *held) {
+    PyMem_Free(held->buffers);
+    views_release(&held->views);
 }
 
 static PyObject *py_crc32c(PyObject *module, PyObject *args) {
@@ -121,65 +122,48 @@ static PyObject *py_corrupt_row(PyObject *module, PyObject *args) {
     PyObject *rows;
     long long large;
     int64_t corrupt = -1;
-    struct views views;
     struct held_rows held;
     if (!PyArg_ParseTuple(args, "OL", &rows, &large)) return NULL;
-    if (!views_init(&views, buffers_of(rows))) return NULL;
-    if (hold_rows(&views, &held, rows) && sr_large_row(&held.rows, 0, large) >= 0) {
+    if (hold_rows(&held, rows, 0) && sr_large_row(&held.rows, 0, large) >= 0) {
         Py_BEGIN_ALLOW_THREADS;
         corrupt = sr_corrupt_row(&held.rows, large);
         Py_END_ALLOW_THREADS;
     }
-    PyMem_Free(held.buffers);
-    views_release(&views);
+    release_rows(&held);
     return PyErr_Occurred() ? NULL : PyLong_FromLongLong(corrupt);
+}
+
+/* Copy the payloads of rows, and say where they begin; or, without offsets, write their frames. */
+static PyObject *copy_rows(PyObject *object, PyObject *out, PyObject *offsets) {
+    struct held_rows held;
+    int64_t size = 0, count = 0;
+    if (hold_rows(&held, object, 2)) {
+        const int64_t framing = offsets ? 0 : held.rows.count * (SR_HEADER + SR_FOOTER);
+        uint8_t *values = view(&held.views, out, 1, WRITE, &size);
+        int64_t *begins = offsets ? view(&held.views, offsets, 8, WRITE, &count) : NULL;
+        if (!PyErr_Occurred() && (size != held.size + framing || (offsets && count != held.rows.count + 1)))
+            fail(PyExc_ValueError, "the rows take another number of bytes or offsets");
+        if (!PyErr_Occurred()) {
+            Py_BEGIN_ALLOW_THREADS;
+            if (offsets) sr_gather(&held.rows, values, begins);
+            else sr_frame_rows(&held.rows, values);
+            Py_END_ALLOW_THREADS;
+        }
+    }
+    release_rows(&held);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *py_frame(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *rows, *out;
-    struct views views;
-    struct held_rows held;
-    int64_t size = 0;
-    if (!PyArg_ParseTuple(args, "OO", &rows, &out)) return NULL;
-    if (!views_init(&views, buffers_of(rows) + 1)) return NULL;
-    if (hold_rows(&views, &held, rows)) {
-        uint8_t *frames = view(&views, out, 1, WRITE, &size);
-        if (!PyErr_Occurred() && size != held.size + held.rows.count * (SR_HEADER + SR_FOOTER))
-            fail(PyExc_ValueError, "the frames take another number of bytes");
-        if (!PyErr_Occurred()) {
-            Py_BEGIN_ALLOW_THREADS;
-            sr_frame_rows(&held.rows, frames);
-            Py_END_ALLOW_THREADS;
-        }
-    }
-    PyMem_Free(held.buffers);
-    views_release(&views);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    return PyArg_ParseTuple(args, "OO", &rows, &out) ? copy_rows(rows, out, NULL) : NULL;
 }
 
 static PyObject *py_gather(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *rows, *values, *offsets;
-    struct views views;
-    struct held_rows held;
-    int64_t size = 0, count = 0;
-    if (!PyArg_ParseTuple(args, "OOO", &rows, &values, &offsets)) return NULL;
-    if (!views_init(&views, buffers_of(rows) + 2)) return NULL;
-    if (hold_rows(&views, &held, rows)) {
-        uint8_t *out = view(&views, values, 1, WRITE, &size);
-        int64_t *out_offsets = view(&views, offsets, 8, WRITE, &count);
-        if (!PyErr_Occurred() && (size != held.size || count != held.rows.count + 1))
-            fail(PyExc_ValueError, "the payloads take another number of bytes or offsets");
-        if (!PyErr_Occurred()) {
-            Py_BEGIN_ALLOW_THREADS;
-            sr_gather(&held.rows, out, out_offsets);
-            Py_END_ALLOW_THREADS;
-        }
-    }
-    PyMem_Free(held.buffers);
-    views_release(&views);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *rows, *out, *offsets;
+    return PyArg_ParseTuple(args, "OOO", &rows, &out, &offsets) ? copy_rows(rows, out, offsets) : NULL;
 }
 
 /* A schema, and the objects whose memory it refers to. */
@@ -206,23 +190,22 @@ static int width_of(const struct sr_plan *plan) {
 }
 
 static bool is_valid(const struct sr_plan *plan, Py_ssize_t ends_size) {
-    if (plan->kind > SR_STEPS || plan->type < SR_STRINGS || plan->type > SR_INTS || plan->count < 0) return false;
+    if (plan->kind > SR_STEPS || plan->type < SR_STRINGS || plan->type > SR_INTS) return false;
     if (plan->kind == SR_RAW && plan->type != SR_STRINGS) return false;
-    if (plan->count > INT64_MAX / 8) return false;
-    const int64_t count = plan->kind == SR_FIXED || plan->kind == SR_RAW ? plan->count : 0;
-    if (count != plan->count) return false;
-    if (!plan->may_lack || count != plan->count) return true;
+    if (plan->count < 0 || plan->count > INT64_MAX / 8) return false;
+    if (plan->count && plan->kind != SR_FIXED && plan->kind != SR_RAW) return false;
+    if (!plan->may_lack) return true;
     if (plan->kind == SR_FIXED && plan->type == SR_STRINGS) {
         int64_t before = 0;
         for (int64_t k = 0; k < ends_size / 8; before = plan->ends[k++])
             if (plan->ends[k] < before) return false;
-        return ends_size == 8 * count && before == plan->values_size;
+        return ends_size == 8 * plan->count && before == plan->values_size;
     }
-    return plan->values_size == count * width_of(plan);
+    return plan->values_size == plan->count * width_of(plan);
 }
 
 /* One plan: (name, kind, type, count, may_lack, default values, ends of the default's strings). */
-static bool read_plan(PyObject *object, struct sr_plan *plan, const uint8_t **name, uint32_t *name_size) {
+static bool read_plan(PyObject *object, struct sr_plan *plan, struct sr_names *names) {
     const char *text, *values, *ends;
     Py_ssize_t text_size, values_size, ends_size;
     int kind, type, may_lack;
@@ -232,28 +215,23 @@ static bool read_plan(PyObject *object, struct sr_plan *plan, const uint8_t **na
         return false;
     *plan = (struct sr_plan){(enum sr_kind)kind, (enum sr_type)type, count, may_lack, (const uint8_t *)values, values_size,
                              (const int64_t *)(const void *)ends};
-    *name = (const uint8_t *)text;
-    *name_size = (uint32_t)text_size;
     if (text_size > INT32_MAX || !is_valid(plan, ends_size)) return fail(PyExc_ValueError, "a plan contradicts itself");
+    sr_names_add(names, (const uint8_t *)text, (uint32_t)text_size);
     return true;
 }
 
 static bool fill_schema(struct sr_schema *schema, PyObject *plans) {
     const uint32_t count = schema->features + schema->lists;
-    const uint8_t **names = calloc((size_t)count + 1, sizeof *names);
-    uint32_t *sizes = calloc((size_t)count + 1, sizeof *sizes);
     schema->plans = calloc((size_t)count + 1, sizeof *schema->plans);
-    bool done = names && sizes && schema->plans;
+    bool done = schema->plans && sr_names_init(&schema->feature_names, schema->features) &&
+                sr_names_init(&schema->list_names, schema->lists);
+    if (!done) PyErr_NoMemory();
     for (uint32_t k = 0; k < count && done; k++) {
-        done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], &names[k], &sizes[k]);
-        if (done && (schema->plans[k].kind == SR_STEPS) != (k >= schema->features))
+        const bool of_lists = k >= schema->features;
+        done = read_plan(PyTuple_GetItem(plans, k), &schema->plans[k], of_lists ? &schema->list_names : &schema->feature_names);
+        if (done && (schema->plans[k].kind == SR_STEPS) != of_lists)
             done = fail(PyExc_ValueError, "a plan contradicts itself: only a feature list has steps");
     }
-    done = done && sr_names_init(&schema->feature_names, names, sizes, schema->features) &&
-           sr_names_init(&schema->list_names, names + schema->features, sizes + schema->features, schema->lists);
-    free(names);
-    free(sizes);
-    if (!done && !PyErr_Occurred()) PyErr_NoMemory();
     return done;
 }
 
@@ -279,7 +257,6 @@ static PyObject *py_schema(PyObject *module, PyObject *args) {
 
 /* What measuring and filling have in common. */
 struct parsing {
-    struct views views;
     struct held_rows held;
     const struct sr_schema *schema;
     struct sr_column *columns;
@@ -288,23 +265,27 @@ struct parsing {
 
 enum { BUFFERS_A_COLUMN = 4 };
 
-static bool begin_parsing(struct parsing *self, PyObject *capsule, PyObject *rows, PyObject *memory) {
-    *self = (struct parsing){.memory = memory};
+/* Take (schema, rows, memory), each column's memory by `take`; to end in any case. */
+static bool begin_parsing(struct parsing *self, PyObject *args, bool (*take)(struct parsing *, uint32_t)) {
+    PyObject *capsule, *rows;
+    *self = (struct parsing){.memory = NULL};
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &self->memory)) return false;
     const struct held_schema *held = PyCapsule_GetPointer(capsule, SCHEMA);
     if (!held) return false;
     self->schema = &held->schema;
-    const Py_ssize_t count = self->schema->features + self->schema->lists;
-    if (!PyTuple_Check(memory) || PyTuple_Size(memory) != count) return fail(PyExc_ValueError, "not a tuple a plan");
+    const uint32_t count = self->schema->features + self->schema->lists;
+    if (!PyTuple_Check(self->memory) || PyTuple_Size(self->memory) != count)
+        return fail(PyExc_ValueError, "not a tuple a plan");
     self->columns = calloc((size_t)count + 1, sizeof *self->columns);
     if (!self->columns) return fail(PyExc_MemoryError, "no memory for the columns' addresses");
-    return views_init(&self->views, buffers_of(rows) + BUFFERS_A_COLUMN * count) &&
-           hold_rows(&self->views, &self->held, rows);
+    bool done = hold_rows(&self->held, rows, (Py_ssize_t)BUFFERS_A_COLUMN * count);
+    for (uint32_t number = 0; number < count && done; number++) done = take(self, number);
+    return done;
 }
 
 static void end_parsing(struct parsing *self) {
     free(self->columns);
-    PyMem_Free(self->held.buffers);
-    if (self->views.all) views_release(&self->views);
+    release_rows(&self->held);
 }
 
 /* See that a buffer that was given has room for so many items, which is so many a row. */
@@ -322,9 +303,9 @@ static bool take_memory_to_measure(struct parsing *self, uint32_t number) {
     struct sr_column *column = &self->columns[number];
     int64_t value_bytes, split_count, span_count;
     if (!PyArg_ParseTuple(PyTuple_GetItem(self->memory, number), "OOO", &values, &splits, &spans)) return false;
-    column->values = view_if_any(&self->views, values, 1, &value_bytes);
-    column->splits = view_if_any(&self->views, splits, 8, &split_count);
-    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    column->values = view_if_any(&self->held.views, values, 1, &value_bytes);
+    column->splits = view_if_any(&self->held.views, splits, 8, &split_count);
+    column->spans = view_if_any(&self->held.views, spans, 4, &span_count);
     if (PyErr_Occurred()) return false;
     const bool is_direct = sr_is_direct(plan);
     if (is_direct ? column->splits || column->spans || (plan->may_lack && !column->values) : !column->spans)
@@ -332,12 +313,6 @@ static bool take_memory_to_measure(struct parsing *self, uint32_t number) {
     if (column->values && (uintptr_t)column->values % 8) return fail(PyExc_ValueError, "a column's memory is not aligned");
     return (!column->values || has_room(self, value_bytes, plan->count * width_of(plan), 0)) &&
            (!column->splits || has_room(self, split_count, 1, 1)) && (!column->spans || has_room(self, span_count, 2, 0));
-}
-
-static bool take_all(struct parsing *self, bool (*take)(struct parsing *, uint32_t)) {
-    for (uint32_t number = 0; number < self->schema->features + self->schema->lists; number++)
-        if (!take(self, number)) return false;
-    return true;
 }
 
 static PyObject *sizes_of(const struct parsing *self) {
@@ -363,10 +338,9 @@ static PyObject *result_of_measuring(const struct parsing *self, struct sr_findi
 /* measure(schema, rows, memory): (fault, row, plan, offset, ((values, bytes, steps), ...)) */
 static PyObject *py_measure(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *rows, *memory, *result = NULL;
+    PyObject *result = NULL;
     struct parsing self;
-    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
-    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_measure)) {
+    if (begin_parsing(&self, args, take_memory_to_measure)) {
         struct sr_finding finding;
         Py_BEGIN_ALLOW_THREADS;
         finding = sr_measure(self.schema, &self.held.rows, self.columns);
@@ -385,10 +359,10 @@ static bool take_memory_to_fill(struct parsing *self, uint32_t number) {
     int64_t value_bytes, end_count, span_count;
     if (memory == Py_None) return true;
     if (!PyArg_ParseTuple(memory, "OOOO", &values, &ends, &step_ends, &spans)) return false;
-    column->sink.values = view_if_any(&self->views, values, 1, &value_bytes);
-    column->sink.ends = view_if_any(&self->views, ends, 8, &end_count);
-    column->step_ends = view_if_any(&self->views, step_ends, 8, &column->steps);
-    column->spans = view_if_any(&self->views, spans, 4, &span_count);
+    column->sink.values = view_if_any(&self->held.views, values, 1, &value_bytes);
+    column->sink.ends = view_if_any(&self->held.views, ends, 8, &end_count);
+    column->step_ends = view_if_any(&self->held.views, step_ends, 8, &column->steps);
+    column->spans = view_if_any(&self->held.views, spans, 4, &span_count);
     if (PyErr_Occurred()) return false;
     if (!column->spans || ((uintptr_t)column->sink.values | (uintptr_t)value_bytes) % width)
         return fail(PyExc_ValueError, "a column lacks memory, or it is not aligned");
@@ -400,10 +374,9 @@ static bool take_memory_to_fill(struct parsing *self, uint32_t number) {
 /* fill(schema, rows, memory): whether the rows were still those that were measured */
 static PyObject *py_fill(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *rows, *memory, *result = NULL;
+    PyObject *result = NULL;
     struct parsing self;
-    if (!PyArg_ParseTuple(args, "OOO", &capsule, &rows, &memory)) return NULL;
-    if (begin_parsing(&self, capsule, rows, memory) && take_all(&self, take_memory_to_fill)) {
+    if (begin_parsing(&self, args, take_memory_to_fill)) {
         bool filled;
         Py_BEGIN_ALLOW_THREADS;
         filled = sr_fill(self.schema, &self.held.rows, self.columns);

@@ -30,25 +30,21 @@ static inline uint32_t slot_of(const struct sr_names *names, const struct sr_nam
     return (uint32_t)(mixed >> 32) & names->mask;
 }
 
-static void insert(struct sr_names *names, uint32_t number) {
-    uint32_t slot = slot_of(names, &names->names[number]);
-    while (names->table[slot]) slot = (slot + 1) & names->mask;
-    names->table[slot] = number + 1;
+bool sr_names_init(struct sr_names *names, uint32_t most) {
+    uint32_t slots = 4;
+    while (slots < 4 * (uint64_t)most) slots *= 2;
+    names->names = calloc((size_t)most + 1, sizeof *names->names);
+    names->table = calloc(slots, sizeof *names->table);
+    names->mask = slots - 1;
+    return names->names && names->table;
 }
 
-bool sr_names_init(struct sr_names *names, const uint8_t *const *texts, const uint32_t *sizes, uint32_t count) {
-    uint32_t slots = 4;
-    while (slots < 4 * (uint64_t)count) slots *= 2;
-    names->names = calloc((size_t)count + 1, sizeof *names->names);
-    names->table = calloc(slots, sizeof *names->table);
-    if (!names->names || !names->table) return false;
-    names->count = count;
-    names->mask = slots - 1;
-    for (uint32_t k = 0; k < count; k++) {
-        names->names[k] = (struct sr_name){texts[k], sizes[k], head_of(texts[k], sizes[k]), tail_of(texts[k], sizes[k])};
-        insert(names, k);
-    }
-    return true;
+void sr_names_add(struct sr_names *names, const uint8_t *text, uint32_t size) {
+    struct sr_name *name = &names->names[names->count++];
+    *name = (struct sr_name){text, size, head_of(text, size), tail_of(text, size)};
+    uint32_t slot = slot_of(names, name);
+    while (names->table[slot]) slot = (slot + 1) & names->mask;
+    names->table[slot] = names->count;
 }
 
 void sr_names_free(struct sr_names *names) {

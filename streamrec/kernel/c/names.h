@@ -17,8 +17,10 @@ struct sr_names {
     uint32_t mask;
 };
 
-/* Names that outlive the table; whether there was memory for it. */
-bool sr_names_init(struct sr_names *names, const uint8_t *const *texts, const uint32_t *sizes, uint32_t count);
+/* Make room in a table of zeros for so many names; whether there was memory for it. */
+bool sr_names_init(struct sr_names *names, uint32_t most);
+/* Add the next name, whose text outlives the table. */
+void sr_names_add(struct sr_names *names, const uint8_t *text, uint32_t size);
 void sr_names_free(struct sr_names *names);
 
 /* The number of the name, or -1. It is looked for at `likely` first. */

@@ -67,8 +67,22 @@ static inline const uint8_t *sr_read_size(const uint8_t *at, const uint8_t *end,
     return value <= (uint64_t)(end - at) && value <= INT32_MAX ? at : NULL;
 }
 
-/* Past the value of an unknown field, within which `room` groups may be nested. */
+/* Past the value behind a tag, within which `room` groups may be nested. */
 const uint8_t *sr_skip(const uint8_t *at, const uint8_t *end, uint32_t tag, int room);
+
+struct sr_field {
+    uint32_t tag;
+    const uint8_t *value; /* of SR_DELIMITED the bytes behind the size; it ends where the field does */
+};
+
+/* Read a field and go past it; `room` as in sr_skip. */
+static inline const uint8_t *sr_read_field(const uint8_t *at, const uint8_t *end, int room, struct sr_field *field) {
+    uint32_t size = 0;
+    if (!(field->value = sr_read_tag(at, end, &field->tag))) return NULL;
+    if (SR_UNLIKELY((field->tag & 7) != SR_DELIMITED)) return sr_skip(field->value, end, field->tag, room);
+    field->value = sr_read_size(field->value, end, &size);
+    return field->value ? field->value + size : NULL;
+}
 
 bool sr_is_utf8(const uint8_t *at, size_t size);
 

@@ -7,22 +7,10 @@ Importing it raises ``ImportError`` where the extension was not built. The C sou
 
 from __future__ import annotations
 
-from streamrec.kernel.native.examples import Parser
-from streamrec.kernel.native.frames import (
-    corrupt_row,
-    crc32c,
-    frame_records,
-    masked_crc32c,
-    scan_frames,
-)
-from streamrec.kernel.native.rows import gather
-
-__all__ = [
-    "Parser",
-    "corrupt_row",
-    "crc32c",
-    "frame_records",
-    "gather",
-    "masked_crc32c",
-    "scan_frames",
-]
+from streamrec.kernel.native.examples import Parser as Parser
+from streamrec.kernel.native.frames import corrupt_row as corrupt_row
+from streamrec.kernel.native.frames import crc32c as crc32c
+from streamrec.kernel.native.frames import frame_records as frame_records
+from streamrec.kernel.native.frames import masked_crc32c as masked_crc32c
+from streamrec.kernel.native.frames import scan_frames as scan_frames
+from streamrec.kernel.native.rows import gather as gather

@@ -18,17 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.values.columns import Column, Indices
+    from streamrec.values.columns import Column, Indices, Values
 
-__all__ = [
-    "Filled",
-    "Measured",
-    "MeasuredColumn",
-    "PreallocatedColumn",
-    "Size",
-    "column_of",
-    "memory",
-]
+__all__ = ["Filled", "Measured", "PlannedColumn", "Size", "memory"]
 
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
 _KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
@@ -50,90 +42,70 @@ Filled: TypeAlias = "tuple[npt.NDArray[Any], Indices | None, Indices | None, npt
 """A column's memory for filling: values, ends of strings, ends of steps, spans of the values."""
 
 
-class PreallocatedColumn:
-    """A column with the same size in every row, whose memory is allocated before measuring."""
+class PlannedColumn:
+    """The column of a plan.
+
+    One with the same size in every row has its memory before measuring, which decodes it. The
+    others have theirs once measuring has found their sizes.
+    """
 
     def __init__(self, plan: ColumnPlan) -> None:
         self.plan = plan
-        self._shape = plan.shape
         self._dtype = _DTYPES[plan.dtype]
+        self._is_fixed = plan.kind is Kind.FIXED
+        self._has_place = plan.kind is Kind.RAW or (
+            self._is_fixed and plan.dtype is not DataType.BYTES
+        )
         self._least = plan.count if plan.default is None else 0
 
     def described(self) -> tuple[Any, ...]:
-        """Return the plan in the form that the extension takes."""
-        default: Any = self.plan.default
-        if default is None:
-            return _described(self.plan, b"")
-        is_raw = self.plan.kind is Kind.RAW
-        return _described(
-            self.plan, default[0] if is_raw else np.array(default, self._dtype).tobytes()
-        )
+        """Return (name, kind, type, count, may lack, the default's values, its strings' ends)."""
+        plan, ends = self.plan, b""
+        default: Any = plan.default or ()
+        if plan.dtype is DataType.BYTES:
+            ends = np.cumsum([len(string) for string in default], dtype=np.int64).tobytes()
+            values = b"".join(default)
+        else:
+            values = np.array(default, self._dtype).tobytes()
+        count = plan.count if plan.kind in (Kind.FIXED, Kind.RAW) else 0
+        kind, dtype = _KINDS[plan.kind], _TYPES[plan.dtype]
+        return plan.name.encode(), kind, dtype, count, plan.default is not None, values, ends
 
     def measured(self, rows: int, size: int, allocate: Allocate) -> Measured:
-        """Allocate the column, unless records of ``size`` bytes cannot hold so many values."""
-        # Without the memory, measuring still finds the row that lacks values, and reports it.
+        """Allocate the memory for measuring records of ``size`` bytes in all."""
+        if not self._has_place:
+            splits = None if self._is_fixed else _offsets(rows)
+            return None, splits, np.empty(2 * rows, np.uint32)
+        # Where the records cannot hold so many values, measuring finds the row that lacks them
+        # without the memory, and reports it.
         if rows * self._least > size:
             return None, None, None
-        return memory((rows, *self._shape), self._dtype, allocate), None, None
+        return memory((rows, *self.plan.shape), self._dtype, allocate), None, None
 
-    def filled(self, _measured: Measured, _size: Size, _allocate: Allocate) -> None:
-        """Return ``None``: measuring has decoded everything."""
-
-    def column(self, measured: Measured, _filled: None) -> Column:
-        """Return the memory, which is the column."""
-        assert measured[0] is not None
-        return measured[0]
-
-
-class MeasuredColumn:
-    """A column whose memory is allocated once measuring has found its size."""
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self.plan = plan
-        self._has_splits = plan.kind is not Kind.FIXED
-        self._dtype = _DTYPES[plan.dtype]
-
-    def described(self) -> tuple[Any, ...]:
-        """Return the plan in the form that the extension takes."""
-        strings = self.plan.default or ()
-        ends = np.cumsum([len(string) for string in strings], dtype=np.int64)  # type: ignore[arg-type]
-        return _described(self.plan, b"".join(strings), ends.tobytes())  # type: ignore[arg-type]
-
-    def measured(self, rows: int, _size: int, _allocate: Allocate) -> Measured:
-        """Allocate memory for the row splits and the spans of the rows' values."""
-        splits = _offsets(rows) if self._has_splits else None
-        return None, splits, np.empty(2 * rows, np.uint32)
-
-    def filled(self, measured: Measured, size: Size, allocate: Allocate) -> Filled:
-        """Allocate memory of exactly the measured size."""
+    def filled(self, measured: Measured, size: Size, allocate: Allocate) -> Filled | None:
+        """Allocate memory of exactly the measured size; ``None`` where all is decoded already."""
         values, octets, steps = size
         spans = measured[2]
-        assert spans is not None
+        if spans is None:
+            return None
         step_ends = _offsets(steps)[1:] if self.plan.kind is Kind.STEPS else None
         if self.plan.dtype is DataType.BYTES:
             return memory((octets,), self._dtype, allocate), _offsets(values)[1:], step_ends, spans
         return memory((values,), self._dtype, allocate), None, step_ends, spans
 
-    def column(self, measured: Measured, filled: Filled) -> Column:
+    def column(self, measured: Measured, filled: Filled | None) -> Column:
         """Put the memory together as a column of the plan's kind."""
-        numbers, ends, step_ends, _ = filled
-        values: npt.NDArray[Any] | BytesColumn = numbers
+        numbers, splits, _ = measured
+        if filled is None:
+            assert numbers is not None
+            return numbers
+        values: Values
+        values, ends, step_ends, _ = filled
         if ends is not None:
-            values = BytesColumn(numbers, _whole(ends), self.plan.shape)
-        if not self._has_splits:
-            return values
-        splits = measured[1]
-        assert splits is not None
+            values = BytesColumn(values, _whole(ends), self.plan.shape)
         if step_ends is not None:
-            return Ragged(Ragged(values, _whole(step_ends)), splits)
-        return Ragged(values, splits)
-
-
-def column_of(plan: ColumnPlan) -> PreallocatedColumn | MeasuredColumn:
-    """Create the column of a plan."""
-    has_place = plan.kind is Kind.RAW
-    has_place |= plan.kind is Kind.FIXED and plan.dtype is not DataType.BYTES
-    return PreallocatedColumn(plan) if has_place else MeasuredColumn(plan)
+            values = Ragged(values, _whole(step_ends))
+        return values if splits is None else Ragged(values, splits)
 
 
 def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> npt.NDArray[Any]:
@@ -142,21 +114,6 @@ def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> 
     if size < LARGE:
         return np.empty(shape, dtype)
     return allocate(size).view(dtype).reshape(shape)
-
-
-def _described(plan: ColumnPlan, default: bytes, ends: bytes = b"") -> tuple[Any, ...]:
-    """Return (name, kind, type, count, may lack, the default's values, its strings' ends)."""
-    count = plan.count if plan.kind in (Kind.FIXED, Kind.RAW) else 0
-    may_lack = plan.default is not None
-    return (
-        plan.name.encode(),
-        _KINDS[plan.kind],
-        _TYPES[plan.dtype],
-        count,
-        may_lack,
-        default,
-        ends,
-    )
 
 
 def _offsets(count: int) -> Indices:

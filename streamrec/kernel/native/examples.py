@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.kernel import _native
 from streamrec.kernel.contract import ColumnPlan, Fault, KernelFault, fresh
-from streamrec.kernel.native.columns import column_of
+from streamrec.kernel.native.columns import PlannedColumn
 from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Parser:
         allocate: Allocate = fresh,
     ) -> None:
         self._allocate = allocate
-        self._columns = [column_of(plan) for plan in (*plans, *(lists or ()))]
+        self._columns = [PlannedColumn(plan) for plan in (*plans, *(lists or ()))]
         described = tuple(column.described() for column in self._columns)
         self._schema = _native.schema(described, len(plans), lists is not None)
 
@@ -58,7 +58,7 @@ class Parser:
                 "the memory of the records changed during the parse; write to it only afterwards"
             )
         wholes = zip(columns, measured, filled, strict=True)
-        return [column.column(first, then) for column, first, then in wholes]  # type: ignore[arg-type]
+        return [column.column(first, then) for column, first, then in wholes]
 
     def _measure(self, held: Held, memory: tuple[Measured, ...]) -> tuple[Size, ...]:
         fault, row, plan, offset, sizes = _native.measure(self._schema, held, memory)

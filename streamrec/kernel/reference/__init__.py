@@ -6,22 +6,10 @@ Python's part is per record, never per byte.
 
 from __future__ import annotations
 
-from streamrec.kernel.reference.examples import Parser
-from streamrec.kernel.reference.frames import (
-    corrupt_row,
-    crc32c,
-    frame_records,
-    masked_crc32c,
-    scan_frames,
-)
-from streamrec.kernel.reference.rows import gather
-
-__all__ = [
-    "Parser",
-    "corrupt_row",
-    "crc32c",
-    "frame_records",
-    "gather",
-    "masked_crc32c",
-    "scan_frames",
-]
+from streamrec.kernel.reference.examples import Parser as Parser
+from streamrec.kernel.reference.frames import corrupt_row as corrupt_row
+from streamrec.kernel.reference.frames import crc32c as crc32c
+from streamrec.kernel.reference.frames import frame_records as frame_records
+from streamrec.kernel.reference.frames import masked_crc32c as masked_crc32c
+from streamrec.kernel.reference.frames import scan_frames as scan_frames
+from streamrec.kernel.reference.rows import gather as gather
