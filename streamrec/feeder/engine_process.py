@@ -15,21 +15,19 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import streamrec.pipeline.dataset  # noqa: F401 - imported before there are settings
 from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
+from streamrec.feeder.datasets import opened
 from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.service import open_dataset, opened
 from streamrec.feeder.shared import Outbox
 from streamrec.flow.bridge import new_event_loop
+from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from streamrec.feeder.service import DatasetHandle
 
 __all__ = ["main", "serve"]
 
@@ -92,10 +90,10 @@ async def _open(
     settings: dict[str, Any],
     objects: Sequence[Sequence[Any]] | None,
     functions: Mapping[str, str],
-) -> DatasetHandle:
+) -> Dataset:
     loaded = {name: unpickled(name, data) for name, data in functions.items()}
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
-    return await open_dataset(validate(DatasetSettings, settings | loaded), found)
+    return await Dataset.open(validate(DatasetSettings, settings | loaded), found)
 
 
 async def _watch(parent: int) -> None:

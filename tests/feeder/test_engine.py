@@ -21,12 +21,12 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder import engine_process as child
 from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.messages import Credit, Subscribe
 from streamrec.wire.protocol import Role
 from tests.cancellation import cancel_in_every_turn
@@ -156,7 +156,7 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
     async def opened(*_: object) -> FakeDataset:
         return dataset
 
-    monkeypatch.setattr(child, "open_dataset", opened)
+    monkeypatch.setattr(Dataset, "open", opened)
     ours, theirs = socket.socketpair()
     serving = asyncio.create_task(serve(theirs, {"source": "double"}, None))
     with ours:
@@ -359,7 +359,7 @@ async def test_cancelled_in_every_turn_it_closes_the_dataset(
     async def opener(*_: object) -> SlowlyClosedDataset:
         return dataset
 
-    monkeypatch.setattr(child, "open_dataset", opener)
+    monkeypatch.setattr(Dataset, "open", opener)
     ours, theirs = socket.socketpair()
     with ours:
         await cancel_in_every_turn(serve(theirs, {"source": "double"}, None), 5)

@@ -42,7 +42,6 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.feeder.service import DatasetHandle
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
@@ -189,7 +188,7 @@ def feeder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFeeder]:
         "mixed": {**mixed, "epochs": None},
         "buckets": {"length_buckets": 2, "shuffle_window": "1KiB"},
     }
-    opened: list[DatasetHandle] = []
+    opened: list[Dataset] = []
     with served({}) as running:
         for name, more in kinds.items():
             settings = DatasetSettings.model_validate({**common, **more})
