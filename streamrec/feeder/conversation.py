@@ -8,20 +8,19 @@ import hmac
 import json
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamrec.config import ends
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
     FeederLost,
     FeederRefused,
-    RemoteProtocolError,
     StreamrecError,
 )
 from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.watch import Watch
+from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.position import VERSION
@@ -126,7 +125,8 @@ class Conversation:
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
-        settings = json.dumps(_described(dataset, batch_size, hello.world_size))
+        facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size)
+        settings = json.dumps(facts)
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
         self._linger = self._feeder.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
@@ -135,7 +135,7 @@ class Conversation:
                 rank=subscribe.rank,
                 world_size=hello.world_size,
                 batch_size=batch_size,
-                position=_position(subscribe.position),
+                position=_position(subscribe),
                 allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
             )
             # Reading ahead takes memory: a client that gives no credit takes none.
@@ -252,25 +252,12 @@ def _common_version(hello: Hello) -> int:
     return max(common)
 
 
-def _position(data: bytes) -> ResumePoint | None:
-    if not data:
+def _position(subscribe: Subscribe) -> ResumePoint | None:
+    if not subscribe.position:
         return None
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        raise RemoteProtocolError("the position of SUBSCRIBE is not JSON") from None
-    return read_resume_point(value)
+    return read_resume_point(mapping_of(subscribe.position, "the position of SUBSCRIBE"))
 
 
-def _described(dataset: Dataset, batch_size: int | None, world_size: int) -> dict[str, Any]:
+def _names(dataset: Dataset) -> list[str] | None:
     size = sum(len(url) + 4 for url in dataset.shards)
-    return {
-        "batch_size": batch_size,
-        "lanes": dataset.lanes,
-        "shard_count": len(dataset.shards),
-        "shards": [masked(url) for url in dataset.shards] if size <= MOST_NAMES else None,
-        "features": dataset.settings.features,
-        "length": dataset.length(batch_size, world_size),
-        "surplus": dataset.surplus(batch_size, world_size),
-        **ends(dataset.settings),
-    }
+    return [masked(url) for url in dataset.shards] if size <= MOST_NAMES else None

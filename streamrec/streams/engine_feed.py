@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["call_engine", "open_engine"]
 
+PATIENCE = 300.0
+"""Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
+
 
 def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> BlockingFeed:
     """Start an engine process, and return its feed at once; the process waits for ``begin``.
@@ -33,8 +36,11 @@ def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> Blocking
     """
     engine = Engine.start(order)
     try:
-        return BlockingFeed.of_engine(
-            engine,
+        return BlockingFeed.call(
+            engine.socket,
+            patience=PATIENCE,
+            engine=engine,
+            inbox=engine.inbox,
             rank=rank.rank,
             world_size=rank.world_size,
             batch_size=settings.batch_size,
@@ -52,9 +58,5 @@ def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) ->
         StreamrecError: The dataset cannot be opened, or the position does not fit it.
     """
     feed = call_engine(settings, rank, order_for(settings))
-    try:
-        feed.begin(position)
-    except BaseException:
-        feed.close()
-        raise
+    feed.begin(position)
     return feed

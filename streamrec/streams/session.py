@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config import ends
+from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
@@ -46,7 +46,7 @@ class LoopSession:
         self._batch_size = dataset.settings.batch_size
         self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
         """Everything that determines the order of the batches."""
-        self.settings = _facts(dataset, rank)
+        self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
         self._run = self._start(position)
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
@@ -123,19 +123,6 @@ class LoopSession:
                 self._run = self._start(self._run.position)
         finally:
             await self._dataset.aclose()
-
-
-def _facts(dataset: Dataset, rank: Rank) -> dict[str, Any]:
-    settings = dataset.settings
-    return {
-        "batch_size": settings.batch_size,
-        "lanes": dataset.lanes,
-        "shards": list(dataset.shards),
-        "features": settings.features,
-        "length": dataset.length(settings.batch_size, rank.world_size),
-        "surplus": dataset.surplus(settings.batch_size, rank.world_size),
-        **ends(settings),
-    }
 
 
 def close_in(

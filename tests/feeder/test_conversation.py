@@ -127,7 +127,7 @@ async def test_a_position_that_is_no_json(position: bytes) -> None:
             await feed.receive()
         feed.over = False
         feed._connection.post(Subscribe(0, position))
-        with pytest.raises(RemoteProtocolError, match="SUBSCRIBE is not JSON"):
+        with pytest.raises(RemoteProtocolError, match="the position of SUBSCRIBE cannot be read"):
             await feed.receive()
 
 

@@ -55,7 +55,7 @@ def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> Da
 
 
 def fed(engine: Engine, position: State | None = None, **options: Any) -> BlockingFeed:
-    feed = BlockingFeed.of_engine(engine, **options)
+    feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox, **options)
     feed.begin(position)
     return feed
 
@@ -314,7 +314,7 @@ from streamrec.config import DatasetSettings
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 engine = Engine.start(order_for(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None)))
-feed = BlockingFeed.of_engine(engine)
+feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox)
 feed.begin(None)
 feed.receive()
 holder = 0
