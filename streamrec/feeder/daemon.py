@@ -8,11 +8,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 from streamrec.feeder import status
 from streamrec.feeder.datasets import opened
-from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
 from streamrec.flow.bridge import new_event_loop
 from streamrec.pipeline.dataset import Dataset
@@ -75,13 +72,9 @@ def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) 
 async def _listen(
     settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
 ) -> Bound:
-    registry = CollectorRegistry()
-    registry.register(FeederCollector(feeder))
     page = None
     if settings.server.status is not None:
-        page = await stack.enter_async_context(
-            status.serving(settings.server.status, feeder, registry)
-        )
+        page = await stack.enter_async_context(status.serving(settings.server.status, feeder))
     return Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
 
 

@@ -198,7 +198,7 @@ class Stream(Stateful, Generic[Item]):
         elif session is not None:
             session.close()
 
-    # -- facts --------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """Return the number of batches (or single records) that a run gives this rank.

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.both_kernels
 
 
+DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": {}}
+"""An order for a dataset that a test opens in its own way."""
+
+
 def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> DatasetSettings:
     source = write_shards(path, shards=3, records=records, size=size)
     return DatasetSettings.model_validate({"source": source, "batch_size": 4, **more})
@@ -158,7 +162,7 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Dataset, "open", opened)
     ours, theirs = socket.socketpair()
-    serving = asyncio.create_task(serve(theirs, {"source": "double"}, None))
+    serving = asyncio.create_task(serve(theirs, DOUBLE, None))
     with ours:
         trainer = Scripted(ours, Role.CLIENT)
         await asyncio.sleep(A_WEEK)
@@ -362,7 +366,7 @@ async def test_cancelled_in_every_turn_it_closes_the_dataset(
     monkeypatch.setattr(Dataset, "open", opener)
     ours, theirs = socket.socketpair()
     with ours:
-        await cancel_in_every_turn(serve(theirs, {"source": "double"}, None), 5)
+        await cancel_in_every_turn(serve(theirs, DOUBLE, None), 5)
     assert dataset.closed
 
 
