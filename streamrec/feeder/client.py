@@ -158,12 +158,6 @@ class AsyncFeed(_Feed):
         self._connection.abort()
         await self._connection.wait_closed()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def _next(self) -> Message:
         """Return the next message of the stream, unless the feeder is lost or stalls."""
         until = asyncio.get_running_loop().time() + self._stall_timeout
@@ -289,12 +283,6 @@ class BlockingFeed(_Feed):
         self._connection.abort()
         if self._engine is not None:
             self._engine.close(at_once=not self.has_begun)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _next(self) -> Message:
         since = monotonic()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = ["Silence"]
 
@@ -32,8 +35,13 @@ class Silence:
         self.heard()
         return self
 
-    async def __aexit__(self, *raised: object) -> None:
-        await self._limit.__aexit__(*raised)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._limit.__aexit__(kind, error, traceback)
 
     def heard(self) -> None:
         """Start the silence anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrec.errors import BatchOutOfOrder
 from streamrec.streams import ranks
@@ -11,14 +11,11 @@ from streamrec.streams.cursor import Cursor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from typing_extensions import TypeVar
-
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, PlainSession
-
-    T = TypeVar("T")
-
 __all__ = ["Stateful"]
+
+T = TypeVar("T")
 
 
 class Stateful:

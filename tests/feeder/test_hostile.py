@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -252,7 +253,7 @@ def states(feeder: ServedFeeder) -> dict[str, Position]:
     """Return a position of each dataset, after its first batch."""
     bound, found = feeder.listen("tcp://127.0.0.1:0"), {}
     for name in NAMES:
-        with BlockingFeed.open(f"{bound}/{name}") as feed:
+        with closing(BlockingFeed.open(f"{bound}/{name}")) as feed:
             found[name] = feed.receive().next_position
     return found
 

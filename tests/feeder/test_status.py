@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import aclosing
 
 import aiohttp
 import pytest
@@ -46,7 +47,7 @@ async def test_a_full_feeder_says_so() -> None:
         where = await feeder.listen("tcp://127.0.0.1:0")
         async with status.serving("127.0.0.1:0", feeder) as bound:
             assert await get(bound, "/readyz") == (200, "ok\n")
-            async with await AsyncFeed.open(f"{where}/train"):
+            async with aclosing(await AsyncFeed.open(f"{where}/train")):
                 code, text = await get(bound, "/readyz")
             assert code == 503
             assert "serves 1 clients already" in text
