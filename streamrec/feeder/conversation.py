@@ -144,7 +144,7 @@ class Conversation:
             subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
-        self._drop("idle")
+        self._feeder.statistics.dropped["idle"] += 1
         reason = (
             f"the client gave no sign of life for {self._settings.idle_timeout:.3g} s and lost its "
             "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
@@ -157,11 +157,8 @@ class Conversation:
             async with asyncio.timeout(self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
-            self._drop("handshake")
+            self._feeder.statistics.dropped["handshake"] += 1
             raise FeederLost(f"no {what} came in time") from None
-
-    def _drop(self, reason: str) -> None:
-        self._feeder.statistics.dropped[reason] += 1
 
     async def _first_subscription(self) -> Subscribe:
         subscribe = await self._receive(Subscribe)
