@@ -290,7 +290,7 @@ class TestHandshake:
             await eventually(lambda: feeder.admission.clients == 1)
             opening.set_result(FakeDataset())
             assert feeder.obstacle is None
-            async with await client as feed:
+            async with aclosing(await client) as feed:
                 await feed.receive()
 
     @on_both_loops
