@@ -347,7 +347,7 @@ def test_every_metric_and_path_is_listed() -> None:
     there = set(re.findall(r"# TYPE (\S+)", generate_latest(registry).decode()))
     listed = rows(section(REFERENCE / "metrics.md", "## Health and metrics"))
     assert listed.keys() == there
-    routes = status.application(feeder, registry).router.resources()
+    routes = status.application(feeder).router.resources()
     for path in (route.canonical for route in routes):
         assert f"| `{path}` |" in (REFERENCE / "metrics.md").read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamrec.feeder.client import BlockingFeed
@@ -19,7 +20,7 @@ BATCHES = 3
 
 
 def take_and_close(port: int) -> None:
-    with _feed(port) as feed:
+    with closing(_feed(port)) as feed:
         _take(feed)
 
 

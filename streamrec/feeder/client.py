@@ -34,8 +34,6 @@ ENGINE_DATASET = "stream"
 """The name of the only dataset behind a ready-made socket."""
 PATIENCE = 60.0
 """Seconds without a sign of life after which a feeder counts as lost."""
-ENGINE_PATIENCE = 300.0
-"""Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
 LOOK_EVERY = 1.0
 """Seconds between two looks whether a slow batch still arrives."""
 
@@ -160,12 +158,6 @@ class AsyncFeed(_Feed):
         self._connection.abort()
         await self._connection.wait_closed()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     async def _next(self) -> Message:
         """Return the next message of the stream, unless the feeder is lost or stalls."""
         until = asyncio.get_running_loop().time() + self._stall_timeout
@@ -211,11 +203,7 @@ class BlockingFeed(_Feed):
     def open(cls, address: str | socket.socket, **arguments: Any) -> Self:
         """Connect and subscribe; arguments as of :meth:`call`, errors as of `AsyncFeed.open`."""
         self = cls.call(address, **arguments)
-        try:
-            self.begin()
-        except BaseException:
-            self.close()
-            raise
+        self.begin()
         return self
 
     @classmethod
@@ -252,24 +240,13 @@ class BlockingFeed(_Feed):
         self._connection.post_if_possible(self.hello)
         return self
 
-    @classmethod
-    def of_engine(cls, engine: Engine, **options: Unpack[Options]) -> Self:
-        """Announce a subscription to an engine process, which ends with the feed.
-
-        Args:
-            engine: The process; it serves one feed.
-            options: Those of the subscription.
-        """
-        options["inbox"] = engine.inbox
-        return cls.call(engine.socket, patience=ENGINE_PATIENCE, engine=engine, **options)
-
     @property
     def answers(self) -> bool:
         """True once something has come from the feeder, or the connection has ended."""
         return self._connection.readable
 
     def begin(self, position: State | None = None) -> None:
-        """Wait for the answer to the call, and subscribe.
+        """Wait for the answer to the call, and subscribe; a failure closes the feed.
 
         Args:
             position: The place to go on at; ``None``: the one that the call named.
@@ -279,13 +256,17 @@ class BlockingFeed(_Feed):
             FeederRefused: The feeder does not serve this client or dataset.
             StateError: The position or the fingerprint does not fit what it serves.
         """
+        self._check_receivable()
         self.seek(position)
         try:
             self.welcome(self._next())
             self.subscribe()
+            self.has_begun = True
         except StreamrecError as error:
             raise self._fail(error) from None
-        self.has_begun = True
+        finally:
+            if not self.has_begun:
+                self.close()
 
     def receive(self) -> Batch:
         """Return the next batch; errors as of :meth:`AsyncFeed.receive`."""
@@ -302,12 +283,6 @@ class BlockingFeed(_Feed):
         self._connection.abort()
         if self._engine is not None:
             self._engine.close(at_once=not self.has_begun)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _next(self) -> Message:
         since = monotonic()

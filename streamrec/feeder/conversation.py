@@ -8,20 +8,19 @@ import hmac
 import json
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamrec.config import ends
 from streamrec.errors import (
     ConfigError,
     FeederDraining,
     FeederLost,
     FeederRefused,
-    RemoteProtocolError,
     StreamrecError,
 )
 from streamrec.feeder import payload
 from streamrec.feeder.connection import LINGER
 from streamrec.feeder.watch import Watch
+from streamrec.feeder.welcome import facts_of, mapping_of
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.position import VERSION
@@ -33,13 +32,14 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from contextlib import AbstractAsyncContextManager
     from typing import TypeVar
 
     from pydantic import SecretStr
 
     from streamrec.feeder.connection import AsyncConnection
-    from streamrec.feeder.service import DatasetHandle, RunHandle, Service
+    from streamrec.feeder.server import Feeder
+    from streamrec.pipeline.dataset import Dataset
+    from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.values.batch import Batch
     from streamrec.wire.messages import BatchMessage, Message
@@ -62,17 +62,17 @@ class Conversation:
     """A conversation with one client.
 
     Args:
-        service: The feeder's datasets, settings and statistics.
+        feeder: The feeder, which has the datasets, the settings and the statistics.
         connection: The connection to the client.
     """
 
-    def __init__(self, service: Service, connection: AsyncConnection) -> None:
-        self._service = service
+    def __init__(self, feeder: Feeder, connection: AsyncConnection) -> None:
+        self._feeder = feeder
         self._connection = connection
-        if service.outbox is not None:
-            connection.on_release = service.outbox.free
-        self._settings = service.settings
-        self._linger = service.settings.handshake_timeout
+        if feeder.outbox is not None:
+            connection.on_release = feeder.outbox.free
+        self._settings = feeder.settings
+        self._linger = feeder.settings.handshake_timeout
         """Seconds that the client has to read the last message, and to disconnect."""
         self._told_at = float("-inf")
 
@@ -115,27 +115,28 @@ class Conversation:
         hello = await self._in_time("HELLO", self._receive(Hello))
         _check_token(self._settings.token, hello.token)
         version = _common_version(hello)
-        self._service.admit(self._connection)
+        self._feeder.admit(self._connection)
         with Watch(self._connection, self._settings.idle_timeout, self._idle):
             await self._stream(hello, version)
 
     async def _stream(self, hello: Hello, version: int) -> None:
-        dataset = await self._service.dataset(hello.dataset)
+        dataset = await self._feeder.dataset(hello.dataset)
         batch_size = hello.batch_size or dataset.settings.batch_size
         if not hello.world_size:
             raise ConfigError("world_size 0 has no ranks; it counts from 1")
         fingerprint = json.dumps(dataset.fingerprint(batch_size, hello.world_size).to_dict())
-        settings = json.dumps(_described(dataset, batch_size, hello.world_size))
+        facts = facts_of(dataset, _names(dataset), batch_size, hello.world_size)
+        settings = json.dumps(facts)
         await self._connection.send(Welcome(version, fingerprint.encode(), settings.encode()))
-        self._linger = self._service.linger
+        self._linger = self._feeder.linger
         subscribe = await self._in_time("SUBSCRIBE and CREDIT", self._first_subscription())
         while True:
             run = dataset.run(
                 rank=subscribe.rank,
                 world_size=hello.world_size,
                 batch_size=batch_size,
-                position=_position(subscribe.position),
-                allocate=None if self._service.outbox is None else self._service.outbox.allocate,
+                position=_position(subscribe),
+                allocate=None if self._feeder.outbox is None else self._feeder.outbox.allocate,
             )
             # Reading ahead takes memory: a client that gives no credit takes none.
             await self._waiting("credit", self._connection.wait_for_credit())
@@ -143,7 +144,7 @@ class Conversation:
             subscribe = await self._receive(Subscribe)
 
     def _idle(self) -> None:
-        self._drop("idle")
+        self._feeder.statistics.dropped["idle"] += 1
         reason = (
             f"the client gave no sign of life for {self._settings.idle_timeout:.3g} s and lost its "
             "place; connect again with the position, or raise idle_timeout in the feeder's [server]"
@@ -156,11 +157,8 @@ class Conversation:
             async with asyncio.timeout(self._settings.handshake_timeout):
                 return await event
         except TimeoutError:
-            self._drop("handshake")
+            self._feeder.statistics.dropped["handshake"] += 1
             raise FeederLost(f"no {what} came in time") from None
-
-    def _drop(self, reason: str) -> None:
-        self._service.statistics.dropped[reason] += 1
 
     async def _first_subscription(self) -> Subscribe:
         subscribe = await self._receive(Subscribe)
@@ -173,7 +171,7 @@ class Conversation:
         assert isinstance(message, kind)
         return message
 
-    async def _one_run(self, run: AbstractAsyncContextManager[RunHandle], dataset: str) -> None:
+    async def _one_run(self, run: Run, dataset: str) -> None:
         async with run as batches:
             try:
                 await self._send_all(batches, dataset)
@@ -182,7 +180,7 @@ class Conversation:
             end = End(json.dumps(batches.position.to_dict()).encode())
         await self._connection.send(end)
 
-    async def _send_all(self, batches: RunHandle, dataset: str) -> None:
+    async def _send_all(self, batches: Run, dataset: str) -> None:
         with contextlib.suppress(EndOfStream):
             while True:
                 await self._waiting("credit", self._connection.wait_for_credit())
@@ -191,12 +189,12 @@ class Conversation:
                 if asyncio.get_running_loop().time() >= self._told_at + TELL_EVERY:
                     self._tell(batches)
                 outgoing = (
-                    message if self._service.outbox is None else self._service.outbox.put(message)
+                    message if self._feeder.outbox is None else self._feeder.outbox.put(message)
                 )
                 await self._waiting("socket", self._connection.send(outgoing))
                 self._count(dataset, batch, message)
 
-    def _tell(self, batches: RunHandle) -> None:
+    def _tell(self, batches: Run) -> None:
         """Send the run's counters along; in front of a batch, the end, or what went wrong."""
         self._told_at = asyncio.get_running_loop().time()
         counters = batches.statistics()
@@ -209,10 +207,10 @@ class Conversation:
         try:
             return await event
         finally:
-            self._service.statistics.waited[reason] += clock() - began
+            self._feeder.statistics.waited[reason] += clock() - began
 
     def _count(self, dataset: str, batch: Batch, message: BatchMessage) -> None:
-        statistics = self._service.statistics
+        statistics = self._feeder.statistics
         statistics.batches[dataset] += 1
         statistics.records[dataset] += len(batch)
         statistics.bytes[dataset] += frame_size(len(message.metadata), message.payload_size)
@@ -221,7 +219,7 @@ class Conversation:
         if not isinstance(error, StreamrecError):
             log.error("serving a client failed", exc_info=error)
         fields = to_fields(error)
-        self._service.statistics.faults[fields["type"]] += 1
+        self._feeder.statistics.faults[fields["type"]] += 1
         retryable = isinstance(error, StreamrecError) and error.retryable
         self._say(Fault(json.dumps(fields, default=str).encode(), retryable))
 
@@ -251,25 +249,12 @@ def _common_version(hello: Hello) -> int:
     return max(common)
 
 
-def _position(data: bytes) -> ResumePoint | None:
-    if not data:
+def _position(subscribe: Subscribe) -> ResumePoint | None:
+    if not subscribe.position:
         return None
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        raise RemoteProtocolError("the position of SUBSCRIBE is not JSON") from None
-    return read_resume_point(value)
+    return read_resume_point(mapping_of(subscribe.position, "the position of SUBSCRIBE"))
 
 
-def _described(dataset: DatasetHandle, batch_size: int | None, world_size: int) -> dict[str, Any]:
+def _names(dataset: Dataset) -> list[str] | None:
     size = sum(len(url) + 4 for url in dataset.shards)
-    return {
-        "batch_size": batch_size,
-        "lanes": dataset.lanes,
-        "shard_count": len(dataset.shards),
-        "shards": [masked(url) for url in dataset.shards] if size <= MOST_NAMES else None,
-        "features": dataset.settings.features,
-        "length": dataset.length(batch_size, world_size),
-        "surplus": dataset.surplus(batch_size, world_size),
-        **ends(dataset.settings),
-    }
+    return [masked(url) for url in dataset.shards] if size <= MOST_NAMES else None

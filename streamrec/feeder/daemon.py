@@ -8,19 +8,16 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 from streamrec.feeder import status
-from streamrec.feeder.metrics import FeederCollector
+from streamrec.feeder.datasets import opened
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.service import open_dataset, opened
 from streamrec.flow.bridge import new_event_loop
+from streamrec.pipeline.dataset import Dataset
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from streamrec.config import DaemonSettings, DatasetSettings
-    from streamrec.feeder.service import DatasetHandle
 
 __all__ = ["Bound", "run", "serve"]
 
@@ -39,7 +36,7 @@ async def serve(
     settings: DaemonSettings,
     *,
     ready: Callable[[Bound], None] | None = None,
-    opener: Callable[[DatasetSettings], Awaitable[DatasetHandle]] = open_dataset,
+    opener: Callable[[DatasetSettings], Awaitable[Dataset]] = Dataset.open,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal cuts everything at once.
 
@@ -75,13 +72,9 @@ def run(settings: DaemonSettings, ready: Callable[[Bound], None] | None = None) 
 async def _listen(
     settings: DaemonSettings, feeder: Feeder, stack: contextlib.AsyncExitStack
 ) -> Bound:
-    registry = CollectorRegistry()
-    registry.register(FeederCollector(feeder))
     page = None
     if settings.server.status is not None:
-        page = await stack.enter_async_context(
-            status.serving(settings.server.status, feeder, registry)
-        )
+        page = await stack.enter_async_context(status.serving(settings.server.status, feeder))
     return Bound([str(await feeder.listen(where)) for where in settings.server.listen], page)
 
 

@@ -12,30 +12,23 @@ import os
 import signal
 import socket
 import sys
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import streamrec.pipeline.dataset  # noqa: F401 - imported before there are settings
 from streamrec.config import DaemonSettings, DatasetSettings, validate
 from streamrec.feeder.client import ENGINE_DATASET
+from streamrec.feeder.datasets import opened
 from streamrec.feeder.sent_functions import unpickled
 from streamrec.feeder.server import Feeder
-from streamrec.feeder.service import open_dataset, opened
 from streamrec.feeder.shared import Outbox
 from streamrec.flow.bridge import new_event_loop
+from streamrec.pipeline.dataset import Dataset
 from streamrec.stores.base import ObjectInfo
 from streamrec.stores.open import import_store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from streamrec.feeder.service import DatasetHandle
 
 __all__ = ["main", "serve"]
 
 FOR_EVER = 1e7
 """Seconds that this process waits for its parent, whatever that does; it dies with it anyway."""
-NO_FUNCTIONS: Mapping[str, str] = MappingProxyType({})
 LOOK_EVERY = 0.25
 """Seconds between two looks whether the parent lives."""
 
@@ -59,43 +52,31 @@ async def _live(parent: int, sock: socket.socket, memory: int | None) -> None:
         told = json.loads(order)
         # The user's functions are found where the parent finds them, behind everything else.
         sys.path += [place for place in told["path"] if place not in sys.path]
-        outbox = None if memory is None else Outbox(memory, told["shared"])
-        await serve(sock, told["settings"], outbox, told["objects"], told["functions"])
+        await serve(sock, told, None if memory is None else Outbox(memory, told["shared"]))
     watching.cancel()
 
 
-async def serve(
-    sock: socket.socket,
-    settings: dict[str, Any],
-    outbox: Outbox | None,
-    objects: Sequence[Sequence[Any]] | None = None,
-    functions: Mapping[str, str] = NO_FUNCTIONS,
-) -> None:
+async def serve(sock: socket.socket, order: dict[str, Any], outbox: Outbox | None) -> None:
     """Serve one connection, as long as it lives.
 
     Args:
         sock: Connected.
-        settings: Those of the dataset, as plain data.
+        order: What to read, as ``engine.order_for`` has written it.
         outbox: The memory that is shared with the parent.
-        objects: The shards that the parent has listed, as the fields of ``ObjectInfo``.
-        functions: The pickles of the user's functions that cannot be imported, by setting.
     """
     patient = DaemonSettings.Server(handshake_timeout=FOR_EVER, idle_timeout=FOR_EVER)
     async with (
-        opened({ENGINE_DATASET: _open(settings, objects, functions)}) as datasets,
+        opened({ENGINE_DATASET: _open(order)}) as datasets,
         Feeder(dict(datasets), patient, linger=FOR_EVER, outbox=outbox) as feeder,
     ):
         await feeder.serve_socket(sock)
 
 
-async def _open(
-    settings: dict[str, Any],
-    objects: Sequence[Sequence[Any]] | None,
-    functions: Mapping[str, str],
-) -> DatasetHandle:
-    loaded = {name: unpickled(name, data) for name, data in functions.items()}
+async def _open(order: dict[str, Any]) -> Dataset:
+    loaded = {name: unpickled(name, data) for name, data in order["functions"].items()}
+    objects = order["objects"]
     found = None if objects is None else [ObjectInfo(*fields) for fields in objects]
-    return await open_dataset(validate(DatasetSettings, settings | loaded), found)
+    return await Dataset.open(validate(DatasetSettings, order["settings"] | loaded), found)
 
 
 async def _watch(parent: int) -> None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Listener", "address_of", "bind", "remote_host"]
 
 BACKLOG = 512
-TOGETHER = 32
-"""Connections accepted in one turn of the loop."""
 PAUSE = 1.0
 """Seconds without accepting, where the system has no more files to give."""
 
@@ -71,14 +69,13 @@ class Listener:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(TOGETHER):
-            try:
-                connection, _ = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._wait_for_files(error)
-                return
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass
+        except OSError as error:
+            self._wait_for_files(error)
+        else:
             self._accepted(connection)
 
     def _wait_for_files(self, error: OSError) -> None:

@@ -291,18 +291,12 @@ class _Reader:
             self._buffer, begin = self._rest.popleft(), 0
         _check(size <= len(self._buffer) - begin, "an array of {} bytes is not there", size)
         self._begin = begin + size
-        return _view(self._buffer, begin, kind, shape)
-
-
-def _view(
-    memory: memoryview, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, begin)
-    if dtype == np.bool_:
-        _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
-    if sys.byteorder == "big":  # NumPy's computations want the machine's own order
-        array.byteswap(inplace=True)
-    return array
+        array: npt.NDArray[Any] = np.ndarray(shape, kind, self._buffer, begin)
+        if kind == np.bool_:
+            _check(bool((array.view(np.uint8) <= 1).all()), "a bool is neither 0 nor 1")
+        if sys.byteorder == "big":  # NumPy's computations want the machine's own order
+            array.byteswap(inplace=True)
+        return array
 
 
 def _decode_column(proto: Any, rows: int, reader: _Reader) -> Column:

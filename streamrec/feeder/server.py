@@ -9,32 +9,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from streamrec.errors import FeederDraining
+from streamrec.config import DaemonSettings
+from streamrec.errors import FeederDraining, FeederRefused
 from streamrec.feeder.address import Address, check_exposure
+from streamrec.feeder.admission import Admission
 from streamrec.feeder.connection import AsyncConnection
 from streamrec.feeder.conversation import Conversation
 from streamrec.feeder.listener import Listener, bind, remote_host
-from streamrec.feeder.service import Service
+from streamrec.feeder.statistics import Statistics
 from streamrec.wire.protocol import Connection, Role
 
 if TYPE_CHECKING:
     import socket
+
+    from streamrec.feeder.shared import Outbox
+    from streamrec.pipeline.dataset import Dataset
 
 __all__ = ["Feeder"]
 
 log = logging.getLogger("streamrec.feeder")
 
 
-class Feeder(Service):
-    """A service that is open to clients; an asynchronous context manager that closes everything.
+@dataclass(eq=False, repr=False)
+class Feeder:
+    """A feeder that is open to clients; an asynchronous context manager that closes everything."""
 
-    Its arguments are the datasets, the settings, ``linger`` and ``outbox`` of a :class:`Service`.
-    """
+    datasets: dict[str, Dataset | Awaitable[Dataset]]
+    """By name; a future that is not done yet lets its clients wait."""
+    settings: DaemonSettings.Server = field(default_factory=DaemonSettings.Server)
+    """The token that clients must present, the limits and the timeouts."""
+    linger: float = 300.0
+    """Seconds that a client has to read why its stream has ended, and to disconnect."""
+    outbox: Outbox | None = None
+    """Memory that is shared with the only client."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.admission: Admission[AsyncConnection] = Admission(self.settings)
+        self.statistics = Statistics()
         self.draining = False
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +66,33 @@ class Feeder(Service):
             return "the feeder is draining"
         if any(listener.lacks_files for listener in self._listeners):
             return "no file is left for another connection; raise the limit of open files"
-        return super().obstacle
+        if not all(map(_is_open, self.datasets.values())):
+            return "datasets are being opened"
+        return self.admission.full
+
+    def admit(self, connection: AsyncConnection) -> None:
+        """Count one who has said HELLO as a client.
+
+        Raises:
+            FeederDraining: There is no room for it here.
+        """
+        refusal = self.admission.admit(connection)
+        if refusal is not None:
+            self.statistics.dropped["full"] += 1
+            raise FeederDraining(refusal)
+
+    async def dataset(self, name: str) -> Dataset:
+        """Return a dataset, once it is open.
+
+        Raises:
+            FeederRefused: There is none of this name.
+            StreamrecError: It cannot be opened.
+        """
+        handle = self.datasets.get(name)
+        if handle is None:
+            names = ", ".join(sorted(self.datasets))
+            raise FeederRefused(f"there is no dataset {name!r} here; there are: {names}")
+        return await asyncio.shield(handle) if isinstance(handle, Awaitable) else handle
 
     async def listen(self, where: str) -> Address:
         """Accept connections.
@@ -143,3 +184,9 @@ class Feeder(Service):
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+
+
+def _is_open(value: Dataset | Awaitable[Dataset]) -> bool:
+    if not asyncio.isfuture(value):
+        return True
+    return value.done() and not value.cancelled() and value.exception() is None

@@ -10,24 +10,25 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from streamrec.errors import ConfigError
 from streamrec.feeder.address import host_and_port
+from streamrec.feeder.metrics import FeederCollector
 from streamrec.flow.cleanup import finish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from prometheus_client import CollectorRegistry
 
     from streamrec.feeder.server import Feeder
 
 __all__ = ["application", "serving"]
 
 
-def application(feeder: Feeder, registry: CollectorRegistry) -> web.Application:
+def application(feeder: Feeder) -> web.Application:
     """Return the pages of one feeder."""
+    registry = CollectorRegistry()
+    registry.register(FeederCollector(feeder))
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -48,13 +49,12 @@ def application(feeder: Feeder, registry: CollectorRegistry) -> web.Application:
 
 
 @asynccontextmanager
-async def serving(where: str, feeder: Feeder, registry: CollectorRegistry) -> AsyncIterator[str]:
+async def serving(where: str, feeder: Feeder) -> AsyncIterator[str]:
     """Serve the pages while the block runs.
 
     Args:
         where: ``host:port``; port 0 picks a free one.
         feeder: The feeder whose state is shown.
-        registry: The registry of its metrics.
 
     Yields:
         The ``host:port`` with the port that was picked.
@@ -63,7 +63,7 @@ async def serving(where: str, feeder: Feeder, registry: CollectorRegistry) -> As
         ConfigError: It cannot be listened at.
     """
     host, port = host_and_port(where)
-    runner = web.AppRunner(application(feeder, registry), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(application(feeder), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:

@@ -1,17 +1,20 @@
-"""The reader of WELCOME, which trusts nothing: the dataset's facts and its order."""
+"""The facts of a dataset, and the reader of WELCOME, which trusts nothing."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from streamrec.config import Settings, validate
+from streamrec.config import Settings, ends, validate
 from streamrec.errors import ConfigError, RemoteProtocolError, StateError
 from streamrec.plan.position import MOST_LANES, Fingerprint
 
-__all__ = ["mapping_of", "read_welcome"]
+if TYPE_CHECKING:
+    from streamrec.pipeline.dataset import Dataset
+
+__all__ = ["facts_of", "mapping_of", "read_welcome"]
 
 _Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Number: TypeAlias = Annotated[int, Field(ge=1, lt=1 << 63)]
@@ -32,6 +35,29 @@ class _Facts(Settings):
     epochs: _Number | None = None
     steps_per_epoch: _Number | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
+
+
+def facts_of(
+    dataset: Dataset, shards: list[str] | None, batch_size: int | None, world_size: int
+) -> dict[str, Any]:
+    """Return the facts that every session tells of its dataset, and WELCOME too.
+
+    Args:
+        dataset: The dataset.
+        shards: The shards' URLs; ``None``: they are too many to be told.
+        batch_size: Records per rank and batch; ``None``: single records.
+        world_size: The number of ranks.
+    """
+    return {
+        "batch_size": batch_size,
+        "lanes": dataset.lanes,
+        "shard_count": len(dataset.shards),
+        "shards": shards,
+        "features": dataset.settings.features,
+        "length": dataset.length(batch_size, world_size),
+        "surplus": dataset.surplus(batch_size, world_size),
+        **ends(dataset.settings),
+    }
 
 
 def read_welcome(

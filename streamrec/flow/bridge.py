@@ -10,7 +10,7 @@ from streamrec.errors import ConfigError
 from streamrec.flow import forks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
 __all__ = ["Bridge", "new_event_loop"]
 
@@ -35,16 +35,10 @@ class _BridgeThread(threading.Thread):
 
 
 class Bridge:
-    """Runs coroutines in a background thread for callers that have no event loop.
+    """Runs coroutines in a background thread for callers that have no event loop."""
 
-    Args:
-        loop_factory: Makes the thread's event loop.
-    """
-
-    def __init__(
-        self, loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
-    ) -> None:
-        self._runner = asyncio.Runner(loop_factory=loop_factory)
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=new_event_loop)
         self._started = threading.Event()
         self._thread = _BridgeThread(target=self._serve, name="streamrec-bridge", daemon=True)
         self._thread.start()

@@ -10,51 +10,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["WorkSharing"]
+__all__ = ["share_work"]
 
 
-class WorkSharing:
-    """A pool whose idle threads help a thread with its work; that thread may be of the pool itself.
+def share_work(
+    threads: ThreadPoolExecutor, most: int, work: Callable[[int], None], count: int
+) -> None:
+    """Call ``work`` with every number of ``range(count)``, helped by the idle threads of a pool.
 
-    The thread that shares work also does it, so it never waits for a thread that is not free.
+    The calling thread, which may be of the pool itself, does the work too, so it never waits for a
+    thread that is not free. After a failure no more work is begun. Numbers are handed out in order,
+    so the lowest one that fails is always the same.
 
     Args:
         threads: The pool.
-        most: The most threads that help at a time.
+        most: The most threads that help.
+        work: One piece of the work.
+        count: The number of pieces.
+
+    Raises:
+        Exception: The error of the failed call with the lowest number.
     """
+    numbers = iter(range(count))  # next() on it is atomic under the interpreter's lock
+    failures: dict[int, Exception] = {}
 
-    def __init__(self, threads: ThreadPoolExecutor, most: int) -> None:
-        self._threads = threads
-        self._most = most
+    def pull() -> None:
+        for number in numbers:
+            try:
+                work(number)
+            except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
+                failures[number] = error
+            if failures:
+                return
 
-    def share(self, work: Callable[[int], None], count: int) -> None:
-        """Call ``work`` with every number of ``range(count)``, in several threads.
-
-        After a failure no more work is begun. Numbers are handed out in order, so the lowest one
-        that fails is always the same.
-
-        Raises:
-            Exception: The error of the failed call with the lowest number.
-        """
-        numbers = iter(range(count))  # next() on it is atomic under the interpreter's lock
-        failures: dict[int, Exception] = {}
-
-        def pull() -> None:
-            for number in numbers:
-                try:
-                    work(number)
-                except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
-                    failures[number] = error
-                if failures:
-                    return
-
-        helpers: list[Future[None]] = []
-        with suppress(RuntimeError):  # the pool shuts down: this thread does the work alone
-            for _ in range(min(self._most, count - 1)):
-                helpers.append(self._threads.submit(pull))  # noqa: PERF401 - it may end early
-        try:
-            pull()
-        finally:
-            wait([helper for helper in helpers if not helper.cancel()])
-        if failures:
-            raise failures[min(failures)]
+    helpers: list[Future[None]] = []
+    with suppress(RuntimeError):  # the pool shuts down: this thread does the work alone
+        for _ in range(min(most, count - 1)):
+            helpers.append(threads.submit(pull))  # noqa: PERF401 - it may end early
+    try:
+        pull()
+    finally:
+        wait([helper for helper in helpers if not helper.cancel()])
+    if failures:
+        raise failures[min(failures)]

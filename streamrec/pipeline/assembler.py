@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamrec.errors import DataError, Stalled, StoreUnavailable
 from streamrec.flow.channel import Channel
 from streamrec.flow.cleanup import end
-from streamrec.flow.work_sharing import WorkSharing
+from streamrec.flow.work_sharing import share_work
 from streamrec.pipeline.batch.batcher import Batcher, empty_chunk
 from streamrec.pipeline.batch.decoder import Decoder
 from streamrec.pipeline.fetch.extent_tracker import ExtentTracker
@@ -263,7 +264,7 @@ def _decoder(
         features,
         shards.urls,
         single=plan.batch_size is None or plan.settings.pack is not None,
-        share=WorkSharing(threads, THREADS - 1).share,
+        share=partial(share_work, threads, THREADS - 1),
         functions=plan.functions,
         masks=plan.keeps_placeholders,
         components=plan.components,

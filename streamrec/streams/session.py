@@ -1,6 +1,7 @@
-"""Sessions: readers for a stream, in its event loop or in a thread.
+"""Sessions: readers for a stream, in its event loop, in a thread or in an engine process.
 
-A feed (:mod:`streamrec.feeder.client`) is a session as well, and so is a warm start. A session
+A feed (:mod:`streamrec.feeder.client`) is a session as well, be it of a feeder or of an engine
+process, whose speed the trainer's interpreter lock cannot limit; so is a warm start. A session
 delivers batches from a position on (``receive``) and, after the end of a run, starts the next one
 (``subscribe``). It does not hold the stream, so that a stream that is dropped can be cleaned up.
 """
@@ -10,10 +11,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config import ends
+from streamrec.config.memory_budget import memory_budget
+from streamrec.feeder.client import BlockingFeed
+from streamrec.feeder.engine import Engine, order_for
+from streamrec.feeder.welcome import facts_of
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
+from streamrec.plan.ranges import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,7 +33,10 @@ if TYPE_CHECKING:
 
     Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
 
-__all__ = ["LoopSession", "ThreadSession", "close_in"]
+__all__ = ["LoopSession", "ThreadSession", "call_engine", "close_in", "open_engine"]
+
+ENGINE_PATIENCE = 300.0
+"""Seconds: an engine process that dies closes its socket, so this is only for one that hangs."""
 
 
 class LoopSession:
@@ -46,7 +54,7 @@ class LoopSession:
         self._batch_size = dataset.settings.batch_size
         self.fingerprint = dataset.fingerprint(self._batch_size, rank.world_size)
         """Everything that determines the order of the batches."""
-        self.settings = _facts(dataset, rank)
+        self.settings = facts_of(dataset, list(dataset.shards), self._batch_size, rank.world_size)
         """Facts of the dataset. They are gathered once, since each batch asks for one of them."""
         self._run = self._start(position)
         self._owner = asyncio.create_task(self._own(), name="streamrec-session")
@@ -125,19 +133,6 @@ class LoopSession:
             await self._dataset.aclose()
 
 
-def _facts(dataset: Dataset, rank: Rank) -> dict[str, Any]:
-    settings = dataset.settings
-    return {
-        "batch_size": settings.batch_size,
-        "lanes": dataset.lanes,
-        "shards": list(dataset.shards),
-        "features": settings.features,
-        "length": dataset.length(settings.batch_size, rank.world_size),
-        "surplus": dataset.surplus(settings.batch_size, rank.world_size),
-        **ends(settings),
-    }
-
-
 def close_in(
     loop: asyncio.AbstractEventLoop, aclose: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
@@ -192,3 +187,42 @@ class ThreadSession:
 
 async def _called(function: Callable[[], None]) -> None:
     function()
+
+
+def call_engine(settings: DatasetSettings, rank: Rank, order: bytes) -> BlockingFeed:
+    """Start an engine process, and return its feed at once; the process waits for ``begin``.
+
+    Args:
+        settings: Those of the dataset that it reads.
+        rank: The part of it to read.
+        order: The message of ``order_for`` for these settings.
+
+    Raises:
+        ConfigError: No process can be started.
+    """
+    engine = Engine.start(order)
+    try:
+        return BlockingFeed.call(
+            engine.socket,
+            patience=ENGINE_PATIENCE,
+            engine=engine,
+            inbox=engine.inbox,
+            rank=rank.rank,
+            world_size=rank.world_size,
+            batch_size=settings.batch_size,
+            credit_bytes=sent_bytes(memory_budget(settings)),
+        )
+    except BaseException:
+        engine.close()
+        raise
+
+
+def open_engine(settings: DatasetSettings, rank: Rank, position: ResumePoint) -> BlockingFeed:
+    """Start an engine process, and have it read.
+
+    Raises:
+        StreamrecError: The dataset cannot be opened, or the position does not fit it.
+    """
+    feed = call_engine(settings, rank, order_for(settings))
+    feed.begin(position)
+    return feed

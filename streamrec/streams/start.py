@@ -22,8 +22,7 @@ from streamrec.feeder.sent_functions import Unsendable
 from streamrec.feeder.session import state_of
 from streamrec.masking import masked
 from streamrec.plan.position import Fingerprint
-from streamrec.streams.engine_feed import open_engine
-from streamrec.streams.session import LoopSession, ThreadSession
+from streamrec.streams.session import LoopSession, ThreadSession, open_engine
 from streamrec.streams.warm_start import WarmStartSession, can_warm_start
 
 if TYPE_CHECKING:

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from typing_extensions import TypeVar
 
-from streamrec.errors import BatchOutOfOrder, ConfigError, StreamrecError
+from streamrec.errors import ConfigError, StreamrecError
 from streamrec.flow import forks
 from streamrec.flow.channel import EndOfStream
 from streamrec.masking import masked
 from streamrec.plan.agreement import ENDS, RankSummary
-from streamrec.plan.position import Fingerprint, Position
+from streamrec.plan.position import Position
 from streamrec.streams import ranks, workers
-from streamrec.streams.cursor import Cursor, Mark
+from streamrec.streams.lookahead import Lookahead
 from streamrec.streams.session import close_in
 from streamrec.streams.sources import length_of
 from streamrec.streams.start import name_of, start, start_async
+from streamrec.streams.state import Stateful
 from streamrec.streams.turn import Turn, busy
-from streamrec.values.batch import Batch
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from streamrec.plan.position import Fingerprint
     from streamrec.plan.resume_point import ResumePoint
+    from streamrec.streams.cursor import Mark
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
+    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 
-T = TypeVar("T")
 Item = TypeVar("Item", default=Any)
 
 
-class Stream(Generic[Item]):
+class Stream(Stateful, Generic[Item]):
     """Batches (or single records), for ``for`` and ``async for`` alike.
 
     ``for`` runs the stream's epochs and ends; iterating again goes on with the next epoch. After a
@@ -48,30 +46,26 @@ class Stream(Generic[Item]):
     """
 
     def __init__(self, description: Description, assignment: Assignment | None = None) -> None:
+        super().__init__(assignment or ranks.assign(description.rank, description.world_size))
         self._description = description
-        self._assignment = assignment or ranks.assign(description.rank, description.world_size)
-        self._session: PlainSession | AsyncSession | None = None
         self._finalizer: weakref.finalize[..., Stream[Item]] | None = None
-        self._cursor = Cursor()
-        self._elsewhere = False
-        """True once the cursor was moved: the open session no longer reads where it is."""
-        self._ended = False
         self._length: int | None = None
         self._blocked = 0.0
         self._turn = Turn()
-        self._peeked: deque[Batch | Exception] = deque()
-        """What came from the session, and was not taken."""
+        self._lookahead = Lookahead()
         forks.watch(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._session is None else "ended" if self._ended else "open"
-        return f"<Stream of {name_of(self._description)}, {state}, step {self._cursor.step}>"
+        return f"<Stream of {name_of(self._description)}, {self._word}, step {self._cursor.step}>"
+
+    @property
+    def _word(self) -> str:
+        return "closed" if self._session is None else "ended" if self._ended else "open"
 
     def _repr_html_(self) -> str:
         """Return a table of what the stream reads and how far it is, which notebooks show."""
-        state = "closed" if self._session is None else "ended" if self._ended else "open"
         facts = {
-            "state": state,
+            "state": self._word,
             "rank": "{} of {}".format(*self._assignment.rank),
             "epoch": self.epoch,
             "step": self._cursor.step,
@@ -125,24 +119,13 @@ class Stream(Generic[Item]):
             raise StopIteration
         began = perf_counter()
         try:
-            batch = self._received(self._sync())
+            batch = self._lookahead.receive(self._sync())
         except EndOfStream:
             self._end_run()
             raise StopIteration from None
         finally:
             self._blocked += perf_counter() - began
         return self._take(batch)
-
-    def _received(self, session: PlainSession) -> Batch:
-        if not self._peeked:
-            return session.receive()
-        came = self._peeked.popleft()
-        if isinstance(came, Batch):
-            return came
-        try:
-            raise came
-        finally:
-            del came  # else its traceback would hold it, and this stream
 
     def peek(self, count: int = 1) -> list[Batch]:
         """Return the next batches, as far as this run has them, and leave them to be taken.
@@ -162,18 +145,13 @@ class Stream(Generic[Item]):
         except BaseException:
             self._interrupted(mark)
             raise
-        return [batch for batch in [*self._peeked][:count] if isinstance(batch, Batch)]
+        return self._lookahead.batches(count)
 
     def _read_ahead(self, count: int) -> None:
-        if self._ended:
-            return
-        began, session, peeked = perf_counter(), self._sync(), self._peeked
-        while len(peeked) < count and not (peeked and isinstance(peeked[-1], Exception)):
-            try:
-                peeked.append(session.receive())
-            except (EndOfStream, StreamrecError) as error:
-                peeked.append(error.with_traceback(None))
-        self._blocked += perf_counter() - began
+        if not self._ended:
+            began = perf_counter()
+            self._lookahead.read(self._sync(), count)
+            self._blocked += perf_counter() - began
 
     async def __aenter__(self) -> Self:
         with self._turn:
@@ -184,10 +162,7 @@ class Stream(Generic[Item]):
         await self.aclose()
 
     def __aiter__(self) -> Self:
-        self._check_division()
-        if self._ended:
-            self._next_run()
-        return self
+        return self.__iter__()
 
     async def __anext__(self) -> Item:
         if self._cursor.rows:
@@ -223,57 +198,7 @@ class Stream(Generic[Item]):
         elif session is not None:
             session.close()
 
-    # -- state -------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch (or single record) taken: plain JSON-able data."""
-        return self._cursor.state or self._cursor.resume_point(self._rank()).to_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on from a state, or from those of all ranks for another world size.
-
-        Raises:
-            StateError: It is no state, or not one of this version of streamrec. Whether it belongs
-                to this dataset and order is checked when the stream is opened, before any batch.
-        """
-        self._cursor.load(state)
-        self._leave()
-
-    def rewind(self) -> None:
-        """Go back to the very start: what comes next is what a new stream gives."""
-        self._cursor.begin(0)
-        self._leave()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch.
-
-        A stream whose run began with that epoch is left where it is, so that a resumed training
-        loop which sets the epoch repeats nothing. Steps are counted from 0 again or, with
-        ``steps_per_epoch``, from as many epochs' steps.
-
-        Args:
-            epoch: From 0.
-
-        Raises:
-            MalformedPosition: It is no number from 0 up.
-        """
-        if epoch != self._cursor.run_epoch:
-            self._cursor.begin(epoch)
-            self._leave()
-
-    def seek(self, *, step: int) -> None:
-        """Go to a step, without reading what lies before: the order by record alone knows where.
-
-        Args:
-            step: Batches (or single records) of this rank since the very start, as a state counts
-                them; all ranks seek the same.
-
-        Raises:
-            MalformedPosition: It is no number from 0 up. Without an index, a ``ConfigError`` says
-                so when the stream is opened.
-        """
-        self._cursor.seek(step)
-        self._leave()
+    # -- facts -------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """Return the number of batches (or single records) that a run gives this rank.
@@ -308,17 +233,6 @@ class Stream(Generic[Item]):
     def __bool__(self) -> bool:
         """Return True: a stream is no container, and its length does not matter."""
         return True
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of what comes next, from 0: the lowest of the lanes."""
-        return self._cursor.epoch
-
-    @property
-    def assignment(self) -> Assignment:
-        """The rank that is read, and what told it."""
-        self._rank()
-        return self._assignment
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -378,11 +292,6 @@ class Stream(Generic[Item]):
         forks.keep_for_ever(self._detach())
         self._turn = Turn()
 
-    def _rank(self) -> Rank:
-        is_open = self._session is not None
-        self._assignment = ranks.confirm(self._assignment, is_open=is_open)
-        return self._assignment.rank
-
     def _check_division(self) -> None:
         workers.check_loader(self._rank())
         workers.check_workers(self._assignment)
@@ -419,11 +328,6 @@ class Stream(Generic[Item]):
             raise ConfigError("the stream is not open; enter it with `with` or `async with` first")
         return self._session
 
-    def _leave(self) -> None:
-        """Note that the cursor was moved: the next read opens another session there."""
-        self._elsewhere = self._session is not None
-        self._ended = False
-
     def _next_run(self) -> None:
         self._ended = False
         if self._session is not None:
@@ -435,18 +339,10 @@ class Stream(Generic[Item]):
             self._move(self._cursor.end, Position.from_dict(state))
         self._ended = True
 
-    def _move(self, move: Callable[[T], None], there: T) -> None:
-        """Move the cursor; if it cannot go there, have a new session go on from where it is."""
-        try:
-            move(there)
-        except BatchOutOfOrder:
-            self._leave()
-            raise
-
     def _detach(self) -> PlainSession | AsyncSession | None:
         """Remember where to go on, and give the session away."""
         self._cursor.settle()
-        self._peeked.clear()
+        self._lookahead.clear()
         self._ended = self._elsewhere = False
         if self._finalizer is not None:
             self._finalizer.detach()

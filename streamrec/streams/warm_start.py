@@ -19,8 +19,7 @@ from streamrec.feeder.engine import order_for
 from streamrec.pipeline.functions import SETTINGS as FUNCTIONS
 from streamrec.pipeline.run import COUNTERS
 from streamrec.plan.ranges import least_budget
-from streamrec.streams.engine_feed import call_engine
-from streamrec.streams.session import ThreadSession
+from streamrec.streams.session import ThreadSession, call_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,8 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
 from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.dataset import Dataset
+from streamrec.pipeline.run import Run
 from streamrec.plan.position import Fingerprint, Position
 from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
@@ -73,7 +75,7 @@ def decoded(message: BatchMessage) -> Batch:
     return payload.decode(message, fingerprint(), 0, 1)
 
 
-class FakeDataset:
+class FakeDataset(Dataset):
     """A dataset of ``steps`` batches a run.
 
     ``fail_at`` raises ``error`` instead of that batch; ``hang_at`` never gives it; ``taken`` counts
@@ -102,7 +104,7 @@ class FakeDataset:
         self.closed = False
         self.made: Callable[[Batch], object] = lambda _: None
 
-    def fingerprint(self, batch_size: int | None, world_size: int) -> Fingerprint:
+    def fingerprint(self, batch_size: int | None, world_size: int, *, rank: int = 0) -> Fingerprint:
         return fingerprint(global_batch=batch_size * world_size if batch_size else None)
 
     def length(self, batch_size: int | None, world_size: int) -> int | None:
@@ -139,18 +141,15 @@ class SlowlyClosedDataset(FakeDataset):
         self.closed = True
 
 
-class FakeRun:
+class FakeRun(Run):
     """A run to the next multiple of the dataset's ``steps``."""
 
     def __init__(self, dataset: FakeDataset, rank: int, world_size: int, step: int) -> None:
         self._dataset = dataset
         self._rank, self._world_size = rank, world_size
         self._step = step
+        self.position = position(step, rank, world_size)
         self._end = (step // dataset.steps + 1) * dataset.steps
-
-    @property
-    def position(self) -> Position:
-        return position(self._step, self._rank, self._world_size)
 
     def statistics(self) -> dict[str, object]:
         return {"requests": self._step, "reason": "the start"} if self._dataset.counts else {}
@@ -165,6 +164,7 @@ class FakeRun:
         if step == dataset.fail_at and dataset.error is not None:
             raise dataset.error
         self._step += 1
+        self.position = position(self._step, self._rank, self._world_size)
         dataset.taken += 1
         made = batch(step, size=dataset.size, rank=self._rank, world_size=self._world_size)
         dataset.made(made)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from streamrec.config import DatasetSettings
-    from streamrec.feeder.service import DatasetHandle
     from streamrec.wire.messages import Message
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -183,7 +182,7 @@ class ServedFeeder:
 
 @contextlib.contextmanager
 def served(
-    datasets: dict[str, DatasetHandle],
+    datasets: dict[str, Dataset],
     loop_factory: LoopFactory = asyncio.new_event_loop,
     **options: Any,
 ) -> Iterator[ServedFeeder]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -99,7 +100,7 @@ class TestAsyncFeed:
     async def test_receives_every_batch(self, kind: str, tmp_path: Path) -> None:
         async with Feeder({"train": FakeDataset()}) as feeder:
             bound = str(await feeder.listen(listening(kind, tmp_path)))
-            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+            async with aclosing(await AsyncFeed.open(dataset_at(bound))) as feed:
                 assert feed.fingerprint == fake_dataset.fingerprint()
                 assert feed.settings["shard_count"] == 2
                 assert feed.position is None
@@ -114,7 +115,7 @@ class TestAsyncFeed:
     async def test_goes_on_with_the_next_run_on_the_same_connection(self) -> None:
         async with Feeder({"train": FakeDataset(steps=3)}) as feeder:
             bound = str(await feeder.listen("tcp://127.0.0.1:0"))
-            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+            async with aclosing(await AsyncFeed.open(dataset_at(bound))) as feed:
                 assert len(await all_of(feed)) == 3
                 feed.subscribe()
                 assert [batch.next_position.step for batch in await all_of(feed)] == [4, 5, 6]
@@ -126,7 +127,7 @@ class TestAsyncFeed:
         ours, theirs = socket.socketpair()
         async with Feeder({"stream": FakeDataset()}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
-            async with await AsyncFeed.open(ours) as feed:
+            async with aclosing(await AsyncFeed.open(ours)) as feed:
                 assert len(await all_of(feed)) == 10
             await serving
 
@@ -134,7 +135,7 @@ class TestAsyncFeed:
     async def test_a_cancelled_receive_loses_nothing(self) -> None:
         async with Feeder({"train": FakeDataset(steps=30)}) as feeder:
             bound = str(await feeder.listen("tcp://127.0.0.1:0"))
-            async with await AsyncFeed.open(dataset_at(bound)) as feed:
+            async with aclosing(await AsyncFeed.open(dataset_at(bound))) as feed:
                 steps: list[int] = []
                 while len(steps) < 30:
                     task = asyncio.ensure_future(feed.receive())
@@ -163,7 +164,7 @@ class TestAStalledFeeder:
         clock = asyncio.get_running_loop().time
         async with Feeder({"stream": FakeDataset(hang_at=2)}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
-            async with await AsyncFeed.open(ours, stall_timeout=1000) as feed:
+            async with aclosing(await AsyncFeed.open(ours, stall_timeout=1000)) as feed:
                 for step in range(2):
                     await asyncio.sleep(5000)  # the trainer's own time is no stall
                     check(await feed.receive(), step)
@@ -185,7 +186,7 @@ class TestAStalledFeeder:
         dataset = FakeDataset(hang_at=1)
         async with Feeder({"stream": dataset}) as feeder:
             serving = asyncio.create_task(feeder.serve_socket(theirs))
-            async with await AsyncFeed.open(ours, patience=60) as feed:
+            async with aclosing(await AsyncFeed.open(ours, patience=60)) as feed:
                 await feed.receive()
                 await asyncio.sleep(100)
                 receiving = asyncio.create_task(feed.receive())
@@ -216,7 +217,7 @@ class TestAStalledFeeder:
                 await asyncio.sleep(20)
 
         with theirs:
-            async with await from_script(script, ours, stall_timeout=1000) as feed:
+            async with aclosing(await from_script(script, ours, stall_timeout=1000)) as feed:
                 counting = asyncio.create_task(count())
                 with pytest.raises(Stalled):
                     await feed.receive()
@@ -227,7 +228,7 @@ class TestAStalledFeeder:
         ours, theirs = socket.socketpair()
         script = Scripted(theirs, Role.SERVER)
         with theirs:
-            async with await from_script(script, ours, stall_timeout=100) as feed:
+            async with aclosing(await from_script(script, ours, stall_timeout=100)) as feed:
                 receiving = asyncio.create_task(feed.receive())
                 frame = b"".join(script.machine.send(payload.encode(fake_dataset.batch(0))))
                 for start in range(0, len(frame), 200):
@@ -239,7 +240,7 @@ class TestAStalledFeeder:
     def test_for_plain_code(self) -> None:
         with served({"train": FakeDataset(hang_at=2)}) as feeder:
             bound = feeder.listen("tcp://127.0.0.1:0")
-            with BlockingFeed.open(dataset_at(bound), stall_timeout=0.1) as feed:
+            with closing(BlockingFeed.open(dataset_at(bound), stall_timeout=0.1)) as feed:
                 for step in range(2):
                     check(feed.receive(), step)
                 for _ in range(2):
@@ -264,7 +265,7 @@ class TestBlockingFeed:
     ) -> None:
         with served({"train": FakeDataset()}, loop_factory) as feeder:
             bound = feeder.listen(listening(kind, tmp_path))
-            with BlockingFeed.open(dataset_at(bound)) as feed:
+            with closing(BlockingFeed.open(dataset_at(bound))) as feed:
                 for step, batch in enumerate(all_now(feed)):
                     check(batch, step)
                 assert feed.position == fake_dataset.position(10).to_dict()
@@ -275,7 +276,7 @@ class TestBlockingFeed:
     def test_over_a_socket_pair_with_large_batches(self, loop_factory: LoopFactory) -> None:
         with served({"stream": FakeDataset(steps=5, size=100_000)}, loop_factory) as feeder:
             ours, serving = feeder.connect()
-            with BlockingFeed.open(ours, credit_bytes=1) as feed:
+            with closing(BlockingFeed.open(ours, credit_bytes=1)) as feed:
                 for step, batch in enumerate(all_now(feed)):
                     values = batch["values"]
                     assert isinstance(values, np.ndarray)
@@ -291,21 +292,21 @@ class TestBlockingFeed:
             bound = feeder.listen("tcp://127.0.0.1:0")
             for step in range(11):
                 state = fake_dataset.position(step).to_dict()
-                with BlockingFeed.open(dataset_at(bound), position=state) as feed:
+                with closing(BlockingFeed.open(dataset_at(bound), position=state)) as feed:
                     numbers = [batch.next_position.step for batch in all_now(feed)]
                     assert numbers == list(range(step + 1, 21 if step == 10 else 11))
 
     def test_begins_where_it_is_told_after_the_call(self) -> None:
         with served({"train": FakeDataset()}) as feeder:
             bound = feeder.listen("tcp://127.0.0.1:0")
-            with BlockingFeed.call(dataset_at(bound)) as feed:
+            with closing(BlockingFeed.call(dataset_at(bound))) as feed:
                 until(lambda: feed.answers)
                 feed.begin(fake_dataset.position(7))
                 assert [batch.next_position.step for batch in all_now(feed)] == [8, 9, 10]
 
     def test_a_call_that_nobody_answers(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, BlockingFeed.call(ours) as feed:
+        with theirs, closing(BlockingFeed.call(ours)) as feed:
             assert not feed.answers
             theirs.close()
             assert feed.answers
@@ -354,7 +355,7 @@ class TestEnds:
     def test_a_fault_comes_after_what_was_sent(self, when: int) -> None:
         error = CorruptRecord("the CRC is wrong", url="s3://b/a", offset=77, record=3)
         with served({"train": FakeDataset(fail_at=when, error=error)}) as feeder:
-            with BlockingFeed.open(dataset_at(feeder.listen("tcp://127.0.0.1:0"))) as feed:
+            with closing(BlockingFeed.open(dataset_at(feeder.listen("tcp://127.0.0.1:0")))) as feed:
                 for step in range(when):
                     check(feed.receive(), step)
                 with pytest.raises(CorruptRecord, match="CRC is wrong"):
@@ -368,7 +369,7 @@ class TestEnds:
     async def test_a_drain_carries_the_position(self) -> None:
         feeder = Feeder({"train": FakeDataset(hang_at=4)})
         bound = str(await feeder.listen("tcp://127.0.0.1:0"))
-        async with await AsyncFeed.open(dataset_at(bound)) as feed:
+        async with aclosing(await AsyncFeed.open(dataset_at(bound))) as feed:
             for _ in range(4):
                 await feed.receive()
             draining = asyncio.create_task(feeder.drain(10))
@@ -381,7 +382,7 @@ class TestEnds:
     async def test_a_cut_delivers_what_arrived_first(self) -> None:
         feeder = Feeder({"train": FakeDataset(hang_at=4)})
         bound = str(await feeder.listen("tcp://127.0.0.1:0"))
-        async with await AsyncFeed.open(dataset_at(bound)) as feed:
+        async with aclosing(await AsyncFeed.open(dataset_at(bound))) as feed:
             check(await feed.receive(), 0)
             await eventually(lambda: feed._connection.waiting == 3)
             await feeder.aclose()
@@ -407,7 +408,7 @@ class TestTokens:
             for token, words in ((None, "is needed"), ("secrets", "is wrong")):
                 with pytest.raises(FeederRefused, match=words):
                     BlockingFeed.open(address, token=token)
-            with BlockingFeed.open(address, token="secret") as feed:
+            with closing(BlockingFeed.open(address, token="secret")) as feed:
                 check(feed.receive(), 0)
 
     def test_are_not_sent_in_plain_tcp(self) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -57,8 +58,8 @@ async def test_a_signal_drains(number: signal.Signals, tmp_path: Path) -> None:
     bound = await running.bound()
     assert bound.feeder[0] == f"unix://{tmp_path}/feeder.sock"
     async with (
-        await AsyncFeed.open(f"{bound.feeder[0]}#train") as first,
-        await AsyncFeed.open(f"{bound.feeder[1]}/train") as second,
+        aclosing(await AsyncFeed.open(f"{bound.feeder[0]}#train")) as first,
+        aclosing(await AsyncFeed.open(f"{bound.feeder[1]}/train")) as second,
     ):
         os.kill(os.getpid(), number)
         for feed in (first, second):
@@ -220,7 +221,7 @@ def test_as_a_process(start: Callable[[], subprocess.Popen[str]]) -> None:
     with start() as process:
         assert process.stdout is not None
         bound = process.stdout.readline().strip()
-        with BlockingFeed.open(f"{bound}/train") as feed:
+        with closing(BlockingFeed.open(f"{bound}/train")) as feed:
             numbers = [len(feed.receive()) for _ in range(15)]
         assert numbers == [4] * 15
         process.send_signal(signal.SIGTERM)
@@ -233,7 +234,7 @@ def test_a_killed_feeder_is_replaced_by_another(start: Callable[[], subprocess.P
         with start() as process:
             assert process.stdout is not None
             bound = process.stdout.readline().strip()
-            with BlockingFeed.open(f"{bound}/train", position=state) as feed:
+            with closing(BlockingFeed.open(f"{bound}/train", position=state)) as feed:
                 for _ in range(taken):
                     records += feed.receive().records.to_list()
                 state = feed.position

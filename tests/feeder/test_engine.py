@@ -21,12 +21,12 @@ from streamrec import kernel
 from streamrec.config import DatasetSettings
 from streamrec.errors import ConfigError, CorruptRecord, FeederLost, ObjectNotFound
 from streamrec.feeder import engine as module
-from streamrec.feeder import engine_process as child
 from streamrec.feeder.client import ENGINE_DATASET, BlockingFeed
 from streamrec.feeder.engine import ENVIRONMENT_DEFAULTS, PIPE_BYTES, PROCESS, Engine, order_for
 from streamrec.feeder.engine_process import serve
 from streamrec.feeder.shared import Inbox
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.dataset import Dataset
 from streamrec.wire.messages import Credit, Subscribe
 from streamrec.wire.protocol import Role
 from tests.cancellation import cancel_in_every_turn
@@ -49,13 +49,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.both_kernels
 
 
+DOUBLE = {"settings": {"source": "double"}, "objects": None, "functions": {}}
+"""An order for a dataset that a test opens in its own way."""
+
+
 def settings(path: Path, records: int = 20, size: int = 0, **more: object) -> DatasetSettings:
     source = write_shards(path, shards=3, records=records, size=size)
     return DatasetSettings.model_validate({"source": source, "batch_size": 4, **more})
 
 
 def fed(engine: Engine, position: State | None = None, **options: Any) -> BlockingFeed:
-    feed = BlockingFeed.of_engine(engine, **options)
+    feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox, **options)
     feed.begin(position)
     return feed
 
@@ -156,9 +160,9 @@ async def test_a_trainer_may_take_its_time_in_every_state(monkeypatch: pytest.Mo
     async def opened(*_: object) -> FakeDataset:
         return dataset
 
-    monkeypatch.setattr(child, "open_dataset", opened)
+    monkeypatch.setattr(Dataset, "open", opened)
     ours, theirs = socket.socketpair()
-    serving = asyncio.create_task(serve(theirs, {"source": "double"}, None))
+    serving = asyncio.create_task(serve(theirs, DOUBLE, None))
     with ours:
         trainer = Scripted(ours, Role.CLIENT)
         await asyncio.sleep(A_WEEK)
@@ -314,7 +318,7 @@ from streamrec.config import DatasetSettings
 from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 engine = Engine.start(order_for(DatasetSettings(source=sys.argv[1], batch_size=4, epochs=None)))
-feed = BlockingFeed.of_engine(engine)
+feed = BlockingFeed.call(engine.socket, engine=engine, inbox=engine.inbox)
 feed.begin(None)
 feed.receive()
 holder = 0
@@ -359,10 +363,10 @@ async def test_cancelled_in_every_turn_it_closes_the_dataset(
     async def opener(*_: object) -> SlowlyClosedDataset:
         return dataset
 
-    monkeypatch.setattr(child, "open_dataset", opener)
+    monkeypatch.setattr(Dataset, "open", opener)
     ours, theirs = socket.socketpair()
     with ours:
-        await cancel_in_every_turn(serve(theirs, {"source": "double"}, None), 5)
+        await cancel_in_every_turn(serve(theirs, DOUBLE, None), 5)
     assert dataset.closed
 
 

@@ -16,8 +16,8 @@ CHILD = """
 import os, socket, sys
 from streamrec.feeder import engine_process
 
-async def serve(sock, settings, outbox, objects, functions):
-    print(settings["batch_size"], sys.path[-1], *sys.modules)
+async def serve(sock, order, outbox):
+    print(order["settings"]["batch_size"], sys.path[-1], *sys.modules)
 
 engine_process.serve = serve
 ours, theirs = socket.socketpair()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -42,7 +43,6 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamrec.feeder.service import DatasetHandle
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
@@ -189,7 +189,7 @@ def feeder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFeeder]:
         "mixed": {**mixed, "epochs": None},
         "buckets": {"length_buckets": 2, "shuffle_window": "1KiB"},
     }
-    opened: list[DatasetHandle] = []
+    opened: list[Dataset] = []
     with served({}) as running:
         for name, more in kinds.items():
             settings = DatasetSettings.model_validate({**common, **more})
@@ -253,7 +253,7 @@ def states(feeder: ServedFeeder) -> dict[str, Position]:
     """Return a position of each dataset, after its first batch."""
     bound, found = feeder.listen("tcp://127.0.0.1:0"), {}
     for name in NAMES:
-        with BlockingFeed.open(f"{bound}/{name}") as feed:
+        with closing(BlockingFeed.open(f"{bound}/{name}")) as feed:
             found[name] = feed.receive().next_position
     return found
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import aclosing
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +21,7 @@ async def test_metrics_tell_the_statistics() -> None:
     async with Feeder({"train": FakeDataset(steps=3)}) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
-        async with await AsyncFeed.open(f"{where}/train") as feed:
+        async with aclosing(await AsyncFeed.open(f"{where}/train")) as feed:
             for _ in range(3):
                 await feed.receive()
             await eventually(lambda: feeder.statistics.batches["train"] == 3)
@@ -71,7 +72,7 @@ async def test_faults_are_counted_by_type() -> None:
     async with Feeder({"train": FakeDataset(fail_at=0, error=CorruptRecord("bad"))}) as feeder:
         registry.register(FeederCollector(feeder))
         where = await feeder.listen("tcp://127.0.0.1:0")
-        async with await AsyncFeed.open(f"{where}/train"):
+        async with aclosing(await AsyncFeed.open(f"{where}/train")):
             await eventually(lambda: bool(feeder.statistics.faults))
         labels = {"type": "CorruptRecord"}
         assert registry.get_sample_value("streamrec_feeder_faults_total", labels) == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,7 +76,7 @@ class TestCredit:
         dataset = FakeDataset(steps=100, size=1000)
         size = frame_size(0, sum(view.nbytes for view in _payload(size=1000)))
         async with Feeder({"train": dataset}) as feeder:
-            async with await opened(feeder, credit_bytes=3 * size) as feed:
+            async with aclosing(await opened(feeder, credit_bytes=3 * size)) as feed:
                 most = 0
                 for _ in range(100):
                     await feed.receive()
@@ -92,7 +93,7 @@ class TestCredit:
         dataset = FakeDataset(steps=5)
         async with (
             Feeder({"train": dataset}) as feeder,
-            await opened(feeder, credit_bytes=1) as feed,
+            aclosing(await opened(feeder, credit_bytes=1)) as feed,
         ):
             for step in range(5):
                 await eventually(lambda: feed._connection.waiting == 1)
@@ -138,7 +139,7 @@ class TestLeaving:
         dataset = FakeDataset(steps=10)
 
         async def client(address: str) -> None:
-            async with await AsyncFeed.open(address) as feed:
+            async with aclosing(await AsyncFeed.open(address)) as feed:
                 while True:
                     await feed.receive()
 
@@ -263,7 +264,7 @@ class TestHandshake:
             {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
         ) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
-            async with await AsyncFeed.open(address):
+            async with aclosing(await AsyncFeed.open(address)):
                 with pytest.raises(FeederDraining, match="serves 1 clients already"):
                     await AsyncFeed.open(address)
 
@@ -274,10 +275,10 @@ class TestHandshake:
         settings = server_settings(max_connections_per_address=1)
         async with Feeder({"train": FakeDataset(hang_at=0)}, settings=settings) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
-            async with await AsyncFeed.open(address):
+            async with aclosing(await AsyncFeed.open(address)):
                 with pytest.raises(FeederDraining, match=r"1 clients at 10\.0\.0\.7 already"):
                     await AsyncFeed.open(address)
-                async with await AsyncFeed.open(address):
+                async with aclosing(await AsyncFeed.open(address)):
                     assert feeder.statistics.dropped["full"] == 1
 
     @on_both_loops
@@ -289,7 +290,7 @@ class TestHandshake:
             await eventually(lambda: feeder.admission.clients == 1)
             opening.set_result(FakeDataset())
             assert feeder.obstacle is None
-            async with await client as feed:
+            async with aclosing(await client) as feed:
                 await feed.receive()
 
     @on_both_loops
@@ -307,7 +308,7 @@ class TestHandshake:
         dataset = FakeDataset(fail_at=0, error=ZeroDivisionError("oops"))
         with (
             served({"train": dataset}) as feeder,
-            BlockingFeed.open(f"{feeder.listen(HERE)}/train") as feed,
+            closing(BlockingFeed.open(f"{feeder.listen(HERE)}/train")) as feed,
             pytest.raises(StreamrecError, match="ZeroDivisionError: oops"),
         ):
             feed.receive()
@@ -328,7 +329,7 @@ class TestSilentCrowds:
             await eventually(lambda: feeder.admission.handshakes == min(handshakes, 100))
             assert feeder.admission.clients == 0
             assert feeder.obstacle is None
-            async with await AsyncFeed.open(f"{where}/train") as feed:
+            async with aclosing(await AsyncFeed.open(f"{where}/train")) as feed:
                 for _ in range(10):
                     await feed.receive()
             assert feeder.statistics.dropped["crowd"] == max(0, 101 - handshakes)
@@ -362,7 +363,7 @@ class TestObstacle:
             {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
         ) as feeder:
             address = f"{await feeder.listen(HERE)}/train"
-            async with await AsyncFeed.open(address):
+            async with aclosing(await AsyncFeed.open(address)):
                 assert "serves 1 clients already (max_connections)" in str(feeder.obstacle)
             await eventually(lambda: feeder.obstacle is None)
 
@@ -392,7 +393,7 @@ class TestListening:
             left.bind(str(path))
         async with Feeder({"train": FakeDataset()}) as feeder:
             await feeder.listen(f"unix://{path}")
-            async with await AsyncFeed.open(f"unix://{path}#train") as feed:
+            async with aclosing(await AsyncFeed.open(f"unix://{path}#train")) as feed:
                 await feed.receive()
 
     @on_both_loops
@@ -423,7 +424,9 @@ class TestListening:
     async def test_beyond_this_machine_where_that_is_meant(self) -> None:
         async with Feeder({"train": FakeDataset()}, server_settings(insecure=True)) as feeder:
             where = await feeder.listen("tcp://0.0.0.0:0")
-            async with await AsyncFeed.open(f"tcp://127.0.0.1:{where.port}/train") as feed:
+            async with aclosing(
+                await AsyncFeed.open(f"tcp://127.0.0.1:{where.port}/train")
+            ) as feed:
                 await feed.receive()
 
     @on_both_loops
@@ -435,7 +438,7 @@ class TestListening:
 
 @on_both_loops
 async def test_statistics() -> None:
-    async with Feeder({"train": FakeDataset()}) as feeder, await opened(feeder) as feed:
+    async with Feeder({"train": FakeDataset()}) as feeder, aclosing(await opened(feeder)) as feed:
         for _ in range(10):
             await feed.receive()
         await eventually(lambda: feeder.statistics.batches["train"] == 10)

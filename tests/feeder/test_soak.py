@@ -7,6 +7,7 @@ import gc
 import socket
 import struct
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 CONNECTS = 30
-THREADS = ("streamrec-decode", "streamrec-inflate", "streamrec-prefault")
+THREADS = ("streamrec-decode", "streamrec-inflate")
 RESET = struct.pack("ii", 1, 0)
 """Value of ``SO_LINGER`` that drops the connection on close, as a killed process does."""
 
 
 def leave(sock: socket.socket) -> None:
     """Leave in mid-run, as ``break`` and ``close`` do."""
-    with BlockingFeed.open(sock) as feed:
+    with closing(BlockingFeed.open(sock)) as feed:
         for _ in range(3):
             feed.receive()
 
@@ -41,7 +42,7 @@ def leave(sock: socket.socket) -> None:
 def crash(sock: socket.socket) -> None:
     """Crash in mid-run, while batches are in flight."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    with BlockingFeed.open(sock) as feed:
+    with closing(BlockingFeed.open(sock)) as feed:
         feed.receive()
 
 

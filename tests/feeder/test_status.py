@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import aclosing
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter
 
 from streamrec.errors import ConfigError
 from streamrec.feeder import status
@@ -28,7 +28,7 @@ async def get(bound: str, path: str) -> tuple[int, str]:
 async def test_health_follows_the_feeder() -> None:
     opening: asyncio.Future[FakeDataset] = asyncio.get_running_loop().create_future()
     feeder = Feeder({"train": opening})
-    async with status.serving(HERE, feeder, CollectorRegistry()) as bound:
+    async with status.serving(HERE, feeder) as bound:
         assert await get(bound, "/livez") == (200, "ok\n")
         assert await get(bound, "/readyz") == (503, "datasets are being opened\n")
         opening.set_result(FakeDataset())
@@ -45,9 +45,9 @@ async def test_a_full_feeder_says_so() -> None:
         {"train": FakeDataset(hang_at=0)}, settings=server_settings(max_connections=1)
     ) as feeder:
         where = await feeder.listen("tcp://127.0.0.1:0")
-        async with status.serving("127.0.0.1:0", feeder, CollectorRegistry()) as bound:
+        async with status.serving("127.0.0.1:0", feeder) as bound:
             assert await get(bound, "/readyz") == (200, "ok\n")
-            async with await AsyncFeed.open(f"{where}/train"):
+            async with aclosing(await AsyncFeed.open(f"{where}/train")):
                 code, text = await get(bound, "/readyz")
             assert code == 503
             assert "serves 1 clients already" in text
@@ -56,16 +56,15 @@ async def test_a_full_feeder_says_so() -> None:
 
 
 @asynchronous
-async def test_metrics_are_those_of_the_registry() -> None:
-    registry = CollectorRegistry()
-    Counter("answers", "42", registry=registry).inc(42)
+async def test_metrics_are_those_of_the_feeder() -> None:
     async with (
         Feeder({}) as feeder,
-        status.serving(HERE, feeder, registry) as bound,
+        status.serving(HERE, feeder) as bound,
     ):
+        feeder.statistics.connections_total = 42
         code, text = await get(bound, "/metrics")
     assert code == 200
-    assert "answers_total 42.0" in text
+    assert "streamrec_feeder_connections_opened_total 42.0" in text
 
 
 @asynchronous
@@ -73,7 +72,7 @@ async def test_closing_is_not_cut_short() -> None:
     place: list[str] = []
 
     async def serve() -> None:
-        async with Feeder({}) as feeder, status.serving(HERE, feeder, CollectorRegistry()) as bound:
+        async with Feeder({}) as feeder, status.serving(HERE, feeder) as bound:
             place.append(bound)
             await asyncio.Event().wait()
 
@@ -90,7 +89,7 @@ async def test_closing_is_not_cut_short() -> None:
 async def test_ipv6() -> None:
     async with (
         Feeder({}) as feeder,
-        status.serving("[::1]:0", feeder, CollectorRegistry()) as bound,
+        status.serving("[::1]:0", feeder) as bound,
     ):
         assert await get(bound, "/livez") == (200, "ok\n")
 
@@ -101,5 +100,5 @@ async def test_a_port_that_is_taken() -> None:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         async with Feeder({}) as feeder:
             with pytest.raises(ConfigError, match=f"cannot listen at {where}"):
-                async with status.serving(where, feeder, CollectorRegistry()):
+                async with status.serving(where, feeder):
                     pass

@@ -71,13 +71,6 @@ def test_closing_twice_and_with_a_task_under_way() -> None:
     assert cancelled.is_set()
 
 
-@pytest.mark.parametrize("factory", [new_event_loop, asyncio.new_event_loop])
-def test_loop_factories(factory: type) -> None:
-    bridge = Bridge(factory)
-    assert bridge.call(where()) == "streamrec-bridge"
-    bridge.close()
-
-
 def test_a_with_block_closes_it() -> None:
     with Bridge() as bridge:
         assert bridge.call(where()) == "streamrec-bridge"

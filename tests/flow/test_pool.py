@@ -230,17 +230,6 @@ def test_a_closed_pool_keeps_nothing_and_tells_nobody() -> None:
     assert (pool.in_use, pool.idle, account.in_use, told) == (0, 0, 0, [1])
 
 
-def test_large_new_memory_is_told_of_once_and_before_it_is_lent() -> None:
-    told: list[int] = []
-    pool = Pool(lambda: None, lambda memory: told.append(memory.ctypes.data))
-    small, large = acquire(pool, HUGE // 2), acquire(pool, HUGE)
-    address = large.ctypes.data
-    del small, large
-    again = acquire(pool, HUGE)
-    assert again.ctypes.data == address
-    assert told == [address]
-
-
 @pytest.mark.parametrize("size", [UNIT, HUGE])
 def test_where_the_system_has_none_nobody_is_charged(
     size: int, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamrec.flow.work_sharing import WorkSharing
+from streamrec.flow.work_sharing import share_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 @pytest.mark.parametrize("count", [0, 1, 2, 100])
 def test_every_number_once(threads: ThreadPoolExecutor, most: int, count: int) -> None:
     done: list[int] = []
-    WorkSharing(threads, most).share(done.append, count)
+    share_work(threads, most, done.append, count)
     assert sorted(done) == list(range(count))
 
 
@@ -33,13 +33,12 @@ def test_others_help(threads: ThreadPoolExecutor) -> None:
     def work(number: int) -> None:
         barrier.wait()
 
-    WorkSharing(threads, 3).share(work, 4)
+    share_work(threads, 3, work, 4)
 
 
 def test_who_works_in_the_pool_waits_for_nobody(threads: ThreadPoolExecutor) -> None:
-    sharer = WorkSharing(threads, 3)
     done: list[int] = []
-    sharing = [threads.submit(sharer.share, done.append, 50) for _ in range(9)]
+    sharing = [threads.submit(share_work, threads, 3, done.append, 50) for _ in range(9)]
     for future in sharing:
         future.result()
     assert sorted(done) == sorted(list(range(50)) * 9)
@@ -58,7 +57,7 @@ def test_the_lowest_failure_is_raised(threads: ThreadPoolExecutor) -> None:
     for _ in range(20):
         others_failed.clear()
         with pytest.raises(ValueError, match=r"^0$"):
-            WorkSharing(threads, 2).share(work, 10)
+            share_work(threads, 2, work, 10)
 
 
 def test_after_a_failure_nothing_more_is_begun(threads: ThreadPoolExecutor) -> None:
@@ -70,12 +69,12 @@ def test_after_a_failure_nothing_more_is_begun(threads: ThreadPoolExecutor) -> N
             raise ValueError
 
     with pytest.raises(ValueError):
-        WorkSharing(threads, 0).share(work, 1000)
+        share_work(threads, 0, work, 1000)
     assert done == [0, 1, 2, 3, 4]
 
 
 def test_a_pool_that_is_shut_down(threads: ThreadPoolExecutor) -> None:
     threads.shutdown()
     done: list[int] = []
-    WorkSharing(threads, 3).share(done.append, 5)
+    share_work(threads, 3, done.append, 5)
     assert done == [0, 1, 2, 3, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,9 @@ class Reading:
             "rank": rank, "world_size": world_size, "position": start or Beginning()
         }  # fmt: skip
         if self._address is not None:
-            async with await AsyncFeed.open(self._address, batch_size=size, **where) as feed:
+            async with aclosing(
+                await AsyncFeed.open(self._address, batch_size=size, **where)
+            ) as feed:
                 yield feed
         else:
             size = size or self._dataset.settings.batch_size

@@ -213,7 +213,7 @@ def _answers(feeder: Any, token: str) -> bytes:
 
     with (
         contextlib.suppress(StreamrecError),
-        BlockingFeed.open(Tapped(fileno=ours.detach()), token=token),
+        contextlib.closing(BlockingFeed.open(Tapped(fileno=ours.detach()), token=token)),
     ):
         pass
     serving.result(20)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import streamrec.demo
 from streamrec.errors import ConfigError, MalformedImage, MissingFeature, WrongFeatureType
-from streamrec.flow.work_sharing import WorkSharing
+from streamrec.flow.work_sharing import share_work
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import (
     SequenceExample,
@@ -175,7 +176,7 @@ class TestFaults:
     def test_the_first_of_many_is_named_whoever_decodes(self, spec: Image) -> None:
         records = examples([PNGS[0]] * 20 + [b"x"] * 20)
         with ThreadPoolExecutor(3) as threads:
-            parser = FeatureParser({"p": spec}, share=WorkSharing(threads, 3).share)
+            parser = FeatureParser({"p": spec}, share=partial(share_work, threads, 3))
             for _ in range(5):
                 with pytest.raises(MalformedImage) as caught:
                     parser.parse(RecordRows.of(records))
@@ -209,7 +210,7 @@ def test_it_cannot_be_parsed_in_another_way_beside_it() -> None:
 def test_threads_give_the_same() -> None:
     records = examples(PNGS * 10)
     with ThreadPoolExecutor(3) as threads:
-        parser = FeatureParser({"p": Image()}, share=WorkSharing(threads, 3).share)
+        parser = FeatureParser({"p": Image()}, share=partial(share_work, threads, 3))
         column: Any = parser.parse(RecordRows.of(records))["p"]
     alone: Any = parse_example(records, {"p": Image()})["p"]
     np.testing.assert_array_equal(column.values, alone.values)

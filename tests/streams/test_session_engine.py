@@ -11,8 +11,8 @@ from streamrec.feeder.client import BlockingFeed
 from streamrec.feeder.engine import Engine, order_for
 from streamrec.plan.ranges import sent_bytes
 from streamrec.plan.resume_point import Beginning
-from streamrec.streams.engine_feed import call_engine, open_engine
 from streamrec.streams.ranks import Rank
+from streamrec.streams.session import call_engine, open_engine
 from tests.feeder.support import gone
 from tests.pipeline.small_datasets import settings_of, write
 
