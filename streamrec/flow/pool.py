@@ -37,7 +37,7 @@ LATELY = 256
 """Allocations of columns: freed memory is kept idle for one to two times this many of them."""
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Do nothing: the callback that stands for none."""
 
 
@@ -54,9 +54,14 @@ class Pool:
 
     Args:
         released: Called, in any thread, whenever memory has returned.
+        mapped: Called with newly mapped memory before it is lent.
     """
 
-    def __init__(self, released: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        released: Callable[[], None],
+        mapped: Callable[[npt.NDArray[np.uint8]], object] = _nothing,
+    ) -> None:
         self.in_use = 0
         """Bytes that are taken and not yet back."""
         self.idle = 0
@@ -64,6 +69,7 @@ class Pool:
         self.most_in_use = 0
         """The largest ``in_use`` so far."""
         self._released = released
+        self._mapped = mapped
         self._idle: defaultdict[int, deque[tuple[int, npt.NDArray[np.uint8]]]] = defaultdict(deque)
         self._returns = 0
         self._closed = False
@@ -126,7 +132,7 @@ class Pool:
         self.trim(0)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
-        """Allocate memory; its pages are first touched by whoever fills it."""
+        """Allocate memory; its pages are first touched by ``mapped`` or by whoever fills it."""
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
             return np.empty(size, np.uint8)
         try:
@@ -134,7 +140,9 @@ class Pool:
         except OSError as error:
             raise MemoryError(f"mapping {size} bytes of memory failed: {error.strerror}") from None
         memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8)
+        array = np.frombuffer(memory, np.uint8)
+        self._mapped(array)
+        return array
 
     def _give_back(self, account: Account, memory: npt.NDArray[np.uint8]) -> None:
         with self._lock:
@@ -180,7 +188,7 @@ class BatchMemory:
     """
 
     def __init__(self) -> None:
-        self._pool = Pool(_nothing)
+        self._pool = Pool(lambda: None)
         self._account = Account()
         self._allocations = 0
         self._most_before = self._most_since = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 CONNECTS = 30
-THREADS = ("streamrec-decode", "streamrec-inflate")
+THREADS = ("streamrec-decode", "streamrec-inflate", "streamrec-prefault")
 RESET = struct.pack("ii", 1, 0)
 """Value of ``SO_LINGER`` that drops the connection on close, as a killed process does."""
 

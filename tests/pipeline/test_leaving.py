@@ -99,7 +99,8 @@ def working() -> set[str]:
     except RuntimeError:  # no loop runs any more
         names = set()
     names |= {thread.name for thread in threading.enumerate() if thread not in earlier}
-    return {n for n in names if n.startswith("streamrec-") and not n.startswith("streamrec-read")}
+    others = ("streamrec-read", "streamrec-prefault")
+    return {n for n in names if n.startswith("streamrec-") and not n.startswith(others)}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import OutOfMemory
 from streamrec.flow.pool import Pool, size_class
+from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch.range_downloader import OpensStores, RangeDownloader
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.ranges import ReadAhead, grown
@@ -73,7 +74,8 @@ class Fetcher:
     ) -> None:
         self._lanes = lanes
         self.feeds = feeds
-        self.pool = Pool(self._released)
+        self._prefaulter = Prefaulter()
+        self.pool = Pool(self._released, self._prefaulter.prefault)
         self.concurrency = concurrency
         self._reserved = 0
         self._plan = plan
@@ -113,6 +115,7 @@ class Fetcher:
         for feed in self.feeds:
             feed.clear()
         self.pool.close()
+        self._prefaulter.close()
 
     def wake(self) -> None:
         """Schedule again, since a lane's state or the memory in use has changed."""

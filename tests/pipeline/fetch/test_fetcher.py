@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamrec.errors import AccessDenied, ObjectChanged, ObjectNotFound, StoreUnavailable
+from streamrec.flow.prefault import Prefaulter
 from streamrec.pipeline.fetch import fetcher as fetch
 from streamrec.pipeline.fetch import range_downloader
 from streamrec.pipeline.fetch.demand import Demand
@@ -144,6 +145,16 @@ async def test_the_first_range_of_a_lane_is_small_and_the_next_grow() -> None:
     assert sizes[0] == 512 << 10
     assert sizes[:3] == sorted(sizes[:3])
     assert max(sizes) == 8 * MIB
+
+
+@asynchronous
+async def test_new_memory_of_large_ranges_is_prefaulted(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[int] = []
+    monkeypatch.setattr(Prefaulter, "prefault", lambda _, memory: touched.append(len(memory)))
+    store = ScriptedStore(objects(40 * MIB))
+    async with fetching(store, total=1024 * MIB, known=True) as (fetcher, _):
+        await drain(fetcher)
+    assert set(touched) == {8 * MIB}
 
 
 @asynchronous
