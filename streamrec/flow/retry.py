@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-__all__ = ["Backoff", "retried"]
+__all__ = ["Backoff", "RetryRate", "retried"]
 
 T = TypeVar("T")
 
@@ -80,3 +80,35 @@ async def retried(
             if not error.retryable or backoff.attempt >= retries or is_over:
                 raise
             await sleep(backoff.next(getattr(error, "retry_after", None)))
+
+
+@dataclass(slots=True)
+class RetryRate:
+    """The rate of retries of all requests together: a token bucket.
+
+    It delays retries and never refuses one: a budget for a whole run would not survive an outage.
+
+    Args:
+        per_second: Retries a second, in the long run.
+        burst: Retries that may come at once: every request breaks when a server is restarted.
+    """
+
+    per_second: float = 10.0
+    burst: float = 64.0
+    _tokens: float = 0.0
+    _counted_at: float | None = None
+
+    def delay(self, now: float) -> float:
+        """Take a token, and return the seconds until it is there.
+
+        Args:
+            now: Seconds, of any clock that never goes back.
+        """
+        if self._counted_at is None:
+            self._tokens = self.burst
+        else:
+            earned = (now - self._counted_at) * self.per_second
+            self._tokens = min(self.burst, self._tokens + earned)
+        self._counted_at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self.per_second)

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from random import Random
 
-from streamrec.flow.retry import Backoff
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrec.flow.retry import Backoff, RetryRate
 
 
 class Highest(Random):
@@ -35,3 +38,27 @@ def test_reset_begins_anew() -> None:
     backoff.next()
     backoff.reset()
     assert backoff.next() == 0.1
+
+
+def test_a_burst_is_free_and_the_rest_comes_at_a_rate() -> None:
+    rate = RetryRate(per_second=10.0, burst=3.0)
+    assert [rate.delay(5.0) for _ in range(6)] == [0.0, 0.0, 0.0, 0.1, 0.2, 0.3]
+    assert rate.delay(5.4) == 0.0
+    assert rate.delay(5.4) > 0.0
+
+
+def test_a_long_quiet_gives_no_more_than_a_burst() -> None:
+    rate = RetryRate(per_second=10.0, burst=3.0)
+    rate.delay(0.0)
+    assert [rate.delay(1e6) > 0 for _ in range(4)] == [False, False, False, True]
+
+
+@given(st.lists(st.floats(0, 0.5), min_size=1, max_size=300))
+def test_never_more_than_the_rate_and_never_refused(pauses: list[float]) -> None:
+    rate, now, at = RetryRate(per_second=10.0, burst=5.0), 0.0, []
+    for pause in pauses:
+        now += pause
+        at.append(now + rate.delay(now))
+    for first in range(len(at)):
+        assert len([one for one in at[first:] if one <= at[first] + 1.0]) <= 16
+    assert at[-1] <= now + len(pauses) / 10.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streamrec.errors import StoreError, StoreUnavailable
 from streamrec.flow.cleanup import end
-from streamrec.flow.retry import Backoff
+from streamrec.flow.retry import Backoff, RetryRate
 from streamrec.flow.silence import Silence
 from streamrec.pipeline.fetch.range_queue import RangeRead
 from streamrec.plan.hedging import Hedging
@@ -68,6 +68,7 @@ class RangeDownloader:
     random: Random
     lend: Callable[[RangeRead, int], ByteArray | None]
     hedging: Hedging = field(default_factory=Hedging)
+    retries: RetryRate = field(default_factory=RetryRate)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -215,6 +216,7 @@ class RangeDownloader:
                 backoff.reset()
             self.counts["retries"] += 1
             wait = backoff.next(getattr(read.last_failure, "retry_after", None))
+            wait = max(wait, self.retries.delay(self._loop.time()))
             read.resting = True
             await asyncio.sleep(self._left(since, wait))
             read.resting = False
