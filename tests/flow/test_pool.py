@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import HUGE, LATELY, Account, BatchMemory, Pool, size_class
+from streamrec.flow.pool import ALIGNMENT, HUGE, LATELY, Account, BatchMemory, Pool, size_class
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -163,6 +163,12 @@ def test_memory_of_every_kind_can_be_filled(size: int) -> None:
     assert int(array[0]) == int(array[-1]) == 7
     assert array.flags.writeable
     assert array.flags.c_contiguous
+
+
+@given(st.integers(0, 5 << 20))
+def test_memory_begins_at_a_cache_line(size: int) -> None:
+    memory = Pool(lambda: None).acquire(size, Account())
+    assert memory.ctypes.data % ALIGNMENT == 0
 
 
 class TestBatchMemory:
