@@ -164,6 +164,10 @@ class Stream(Generic[Item]):
             raise
         return [batch for batch in [*self._peeked][:count] if isinstance(batch, Batch)]
 
+    def take_end(self) -> bool:
+        """Return whether the run has nothing more to give, and take its end if nobody has."""
+        return not (self._cursor.rows or self.peek()) and next(self, None) is None
+
     def _read_ahead(self, count: int) -> None:
         if self._ended:
             return
