@@ -45,7 +45,7 @@ class Stateful(Protocol):
 S = TypeVar("S", bound=Stateful)
 
 
-class StreamCheckpointHandler:
+class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
     """Orbax's handler for streams: a file of each process, ``process_0-of-8.json``.
 
     The state is taken while ``save`` runs, in asynchronous checkpoints too.
@@ -74,20 +74,6 @@ class StreamCheckpointHandler:
         states = [json.loads(text) for text in sorted(set(texts))]
         args.item.load_state_dict(states)
         return args.item
-
-    def metadata(self, directory: Path) -> None:
-        """Return nothing: a state is small enough to be restored."""
-
-    def finalize(self, directory: Path) -> None:
-        """Do nothing: files are complete when ``save`` returns."""
-
-    def close(self) -> None:
-        """Do nothing: a handler holds nothing."""
-
-    @classmethod
-    def typestr(cls) -> str:
-        """Return the name by which Orbax knows the handler."""
-        return f"{cls.__module__}.{cls.__qualname__}"
 
 
 @ocp.args.register_with_handler(StreamCheckpointHandler, for_save=True)
