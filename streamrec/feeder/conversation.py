@@ -10,7 +10,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import ends
+from streamrec.config.dataset import ends
 from streamrec.errors import (
     ConfigError,
     FeederDraining,

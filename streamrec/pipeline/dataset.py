@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
-from streamrec import config
+from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.pipeline.dataset_checks import check_batches, check_ranks, uncounted
@@ -72,7 +72,7 @@ class Dataset:
         self.shards = tuple(found.url for found in objects)
         self._counts = counts or [len(objects)]
         most = index.records if index else min(self._counts)
-        auto = min(config.DEFAULT_LANES, most)
+        auto = min(DEFAULT_LANES, most)
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         self._functions = Functions.of(settings)
         self._stores = stores
@@ -158,11 +158,11 @@ class Dataset:
             ConfigError: A URL's scheme is not known, or the storage options are wrong.
             StoreError: The listing failed or stalled.
         """
-        lanes = config.DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
+        lanes = DEFAULT_LANES if settings.lanes == "auto" else settings.lanes
         stores = Stores(
             settings.storage_options,
             stall_timeout=settings.stall_timeout,
-            connections=min(lanes, config.DEFAULT_LANES),
+            connections=min(lanes, DEFAULT_LANES),
             cache=settings.cache,
         )
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config import ends
+from streamrec.config.dataset import ends
 from streamrec.flow.bridge import Bridge
 from streamrec.flow.cleanup import until_done
 from streamrec.pipeline.dataset import Dataset
