@@ -51,14 +51,12 @@ def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _states_in(state: Any) -> list[dict[str, Any]]:
-    if not isinstance(state, Mapping) or not state:
-        raise MalformedPosition("that is no state of a loader; give what state_dict() returned")
-    if "version" in state:
-        return [dict(state)]
     try:
+        if "version" in state:
+            return [dict(state)]
         states = [json.loads(text) for text in state.values()]
-    except (TypeError, ValueError):
-        states = [None]
-    if not all(isinstance(one, dict) for one in states):
+    except (AttributeError, TypeError, ValueError):
+        states = []
+    if not states or not all(isinstance(one, dict) for one in states):
         raise MalformedPosition("that is no state of a loader; give what state_dict() returned")
     return states
