@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bench import datasets
-from bench.console import (
-    data_option,
-    only_option,
-    output_option,
-    print_failures,
-    repeat_option,
-    run,
-    selected,
-)
+from bench.console import case_options, print_failures, run, selected
 from bench.fetching.peers import find_peers
 from bench.machine import tensorflow_version
 from bench.markdown import MISSING, number, table
@@ -52,15 +44,12 @@ STREAM = "stream"
 
 
 @click.command()
-@output_option
+@case_options(3)
 @click.option("--size", default=1.0, show_default=True, help="Size of the data; 1 is 3 GB.")
-@repeat_option(3)
-@data_option
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
 )
 @click.option("--peers-python", default=sys.executable, help="Interpreter with the other loaders.")
-@only_option
 def main(*, output: Path | None, data: Path, peers_python: str, **options: Any) -> None:
     """Measure, print a table, and write JSON and Markdown."""
     made = {

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 __all__ = [
+    "case_options",
     "data_option",
     "json_option",
-    "only_option",
     "output_option",
     "print_failures",
     "repeat_option",
@@ -63,6 +63,17 @@ def repeat_option(
 ) -> Callable[[F], F]:
     """Return the option for the number of rounds, with a help text."""
     return click.option("--repeat", default=default, show_default=True, help=text)
+
+
+def case_options(rounds: int) -> Callable[[F], F]:
+    """Return the options for measuring cases: the output, the rounds, the data and the cases."""
+
+    def add(command: F) -> F:
+        for option in (only_option, data_option, repeat_option(rounds), output_option):
+            command = option(command)
+        return command
+
+    return add
 
 
 def selected(case: Case, only: Sequence[str]) -> bool:

@@ -21,15 +21,7 @@ from PIL import Image
 
 import streamrec as sr
 from bench.aims import Target, targets_as_markdown
-from bench.console import (
-    data_option,
-    only_option,
-    output_option,
-    print_failures,
-    repeat_option,
-    run,
-    selected,
-)
+from bench.console import case_options, print_failures, run, selected
 from bench.markdown import number, table
 from bench.measure import Case
 from bench.results import facts, rows, write
@@ -79,10 +71,7 @@ GROUPS = (
 
 
 @click.command()
-@data_option
-@only_option
-@repeat_option(5)
-@output_option
+@case_options(5)
 def main(*, data: Path, only: tuple[str, ...], repeat: int, output: Path | None) -> None:
     """Write shards, decode them, print tables, and write JSON and Markdown."""
     folder = data / "pictures"

@@ -22,15 +22,7 @@ import click
 
 from bench import datasets, machine
 from bench.aims import targets_as_markdown
-from bench.console import (
-    data_option,
-    only_option,
-    output_option,
-    print_failures,
-    repeat_option,
-    run,
-    selected,
-)
+from bench.console import case_options, print_failures, run, selected
 from bench.decoding.cases import Setup, all_cases, memory_cases
 from bench.decoding.chart import draw
 from bench.decoding.rates import rates
@@ -69,14 +61,12 @@ class Settings:
 
 
 @click.command()
-@output_option
+@case_options(3)
 @click.option("--size", default=0.3, show_default=True, help="Size of the data; 1 is 2.5 GB.")
-@repeat_option(3)
 @click.option(
     "--seconds", default=0.5, show_default=True, help="Seconds that a reader decodes, at least."
 )
 @click.option("--epochs", default=4, show_default=True, help="Epochs that a stream reads.")
-@data_option
 @click.option(
     "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
 )
@@ -85,7 +75,6 @@ class Settings:
     default=sys.executable,
     help="Python interpreter that has TensorFlow; this one by default.",
 )
-@only_option
 def main(*, output: Path | None, data: Path, **options: Any) -> None:
     """Measure, print tables, and write JSON, Markdown and a chart."""
     settings = Settings(**options)

@@ -23,7 +23,7 @@ import click
 
 from bench import datasets, machine
 from bench.aims import targets_as_markdown
-from bench.console import data_option, only_option, output_option, print_failures, repeat_option
+from bench.console import case_options, print_failures
 from bench.fetching import parts
 from bench.fetching.chart import draw
 from bench.fetching.images import Images
@@ -44,7 +44,7 @@ TEMPLATE_MEGABYTES = 1072.0
 
 
 @click.command()
-@output_option
+@case_options(3)
 @click.option(
     "--part",
     "chosen",
@@ -53,8 +53,6 @@ TEMPLATE_MEGABYTES = 1072.0
     help="Part of the benchmark; all by default.",
 )
 @click.option("--gigabytes", default=10.72, show_default=True, help="Gigabytes of images to read.")
-@repeat_option(3)
-@data_option
 @click.option("--latency", default=0.05, show_default=True, help="Seconds to the first byte.")
 @click.option(
     "--bandwidth", default=60e6, show_default=True, help="Bytes a second of a connection."
@@ -64,7 +62,6 @@ TEMPLATE_MEGABYTES = 1072.0
     default=sys.executable,
     help="Python interpreter that has the peers; this one by default.",
 )
-@only_option
 def main(
     *,
     output: Path | None,

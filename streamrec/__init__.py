@@ -17,24 +17,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamrec import errors
+
 if TYPE_CHECKING:
     from streamrec.config import Pack as Pack
     from streamrec.errors import *  # noqa: F403 - all of them
     from streamrec.feeder.engine import start_engine as start_engine
     from streamrec.formats.examples.encode import encode_examples as encode_examples
-    from streamrec.formats.examples.example import BytesList as BytesList
-    from streamrec.formats.examples.example import Example as Example
-    from streamrec.formats.examples.example import Feature as Feature
-    from streamrec.formats.examples.example import FeatureList as FeatureList
-    from streamrec.formats.examples.example import FeatureLists as FeatureLists
-    from streamrec.formats.examples.example import Features as Features
-    from streamrec.formats.examples.example import FloatList as FloatList
-    from streamrec.formats.examples.example import Int64List as Int64List
-    from streamrec.formats.examples.example import SequenceExample as SequenceExample
-    from streamrec.formats.examples.example import encode_example as encode_example
-    from streamrec.formats.examples.example import (
-        encode_sequence_example as encode_sequence_example,
-    )
+    from streamrec.formats.examples.example import *  # noqa: F403 - all of them
     from streamrec.formats.examples.features import parse_example as parse_example
     from streamrec.formats.examples.features import (
         parse_sequence_example as parse_sequence_example,
@@ -79,15 +69,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "streamrec.config": "Pack",
-    "streamrec.errors": (
-        "AccessDenied BatchOutOfOrder Busy ConfigError CorruptBudgetExceeded CorruptCompression "
-        "CorruptLength CorruptRecord DataError DecompressionBomb FeedError FeederDraining "
-        "FeederLost FeederRefused FunctionFailed LocalProtocolError MalformedExample "
-        "MalformedImage MalformedIndex MalformedPosition MissingFeature ObjectChanged "
-        "ObjectNotFound OtherDataset OtherOrder OtherVersion OutOfMemory RecordTooLarge "
-        "RemoteProtocolError StaleIndex Stalled StateError StoreError StoreMisbehaved "
-        "StoreUnavailable StreamrecError TruncatedShard WireError WrongFeatureType"
-    ),
+    "streamrec.errors": " ".join(errors.__all__),
     "streamrec.feeder.engine": "start_engine",
     "streamrec.formats.examples.encode": "encode_examples",
     "streamrec.formats.examples.example": (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamrec.config import DEFAULT_LANES, MOST_OPEN_SHARDS
+from streamrec.config.dataset import DEFAULT_LANES, MOST_OPEN_SHARDS
 from streamrec.formats.shards.index import CHUNK_BYTES
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder

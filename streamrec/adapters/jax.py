@@ -108,7 +108,7 @@ class Arrays:
         self._rank = rank_of(sharding)
         self._is_agreed = False
         self._is_logged = False
-        self._ahead: tuple[Batch, Batch] | None = None
+        self._ahead: tuple[Batch | None, Any] = (None, None)
         """The batch behind the one that was delivered last, and its global arrays."""
 
     def __repr__(self) -> str:
@@ -140,10 +140,17 @@ class Arrays:
         coming = self._stream.peek(2)
         if not coming:
             next(self._stream)  # raises: the run ends, or reading on went wrong
-        batch = self._placed(coming[0])
-        self._begin(coming[1:])
+        batch, *following = coming
+        arrays: Batch = self._ahead[1]
+        if self._ahead[0] is not batch:
+            self._check(batch)
+            arrays = self._global(batch)
+        self._ahead = (None, None)
+        for other in following:
+            with suppress(ConfigError):  # raised when it is that batch's turn
+                self._ahead = other, self._global(other)
         next(self._stream)
-        return batch
+        return arrays
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch delivered: plain JSON-able data."""
@@ -169,20 +176,6 @@ class Arrays:
             StateError: As ``Stream.load_state_dict``.
         """
         self.load_state_dict(json.loads(state))
-
-    def _placed(self, batch: Batch) -> Batch:
-        """Return the batch with global arrays, whose copying may have begun already."""
-        if self._ahead is not None and self._ahead[0] is batch:
-            return self._ahead[1]
-        self._check(batch)
-        return self._global(batch)
-
-    def _begin(self, batches: list[Batch]) -> None:
-        """Begin to copy the batch behind the one that is delivered."""
-        self._ahead = None
-        for batch in batches:
-            with suppress(ConfigError):  # raised when it is that batch's turn
-                self._ahead = batch, self._global(batch)
 
     def _check(self, batch: Batch) -> None:
         """See to it that the processes read one stream, each the part that the sharding says."""

@@ -58,6 +58,10 @@ def as_dataset(stream: Stream, inputs: Names, targets: Names | None = None) -> K
 class KerasDataset(DataAdapter):  # type: ignore[misc]
     """The batches of a stream as Keras takes them; :func:`as_dataset` makes it."""
 
+    # Keras need not know the rows of a batch, nor of the last one.
+    batch_size = partial_batch_size = None
+    has_partial_batch = False
+
     def __init__(self, stream: Stream, inputs: Names, targets: Names | None) -> None:
         self._stream = stream
         self._passes = Passes(stream)
@@ -127,24 +131,6 @@ class KerasDataset(DataAdapter):  # type: ignore[misc]
             return len(self._stream)
         except TypeError:
             return None
-
-    @property
-    def batch_size(self) -> int | None:
-        """The rows of a batch, which Keras need not know."""
-        return None
-
-    @property
-    def has_partial_batch(self) -> bool:
-        """False: Keras need not know of short batches."""
-        return False
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        """The rows of the last batch, which Keras need not know."""
-        return None
-
-    def on_epoch_begin(self) -> None:
-        """Do nothing: a run begins with its first batch."""
 
     def on_epoch_end(self) -> None:
         """Note the end of an epoch.

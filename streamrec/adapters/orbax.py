@@ -15,37 +15,25 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from streamrec.errors import MalformedPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from streamrec.adapters.jax import Arrays
+    from streamrec.adapters.keras import KerasDataset
+    from streamrec.streams.stream import Stream
 
 __all__ = ["StreamCheckpointHandler", "StreamRestore", "StreamSave"]
 
 ocp: Any = import_module("orbax.checkpoint")
 
 
-class Stateful(Protocol):
-    """A stream, or what an adapter makes of one."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after what was delivered."""
-        ...
-
-    def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from the states of all ranks."""
-        ...
-
-
-S = TypeVar("S", bound=Stateful)
-
-
-class StreamCheckpointHandler:
+class StreamCheckpointHandler(ocp.CheckpointHandler):  # type: ignore[misc]
     """Orbax's handler for streams: a file of each process, ``process_0-of-8.json``.
 
     The state is taken while ``save`` runs, in asynchronous checkpoints too.
@@ -75,27 +63,13 @@ class StreamCheckpointHandler:
         args.item.load_state_dict(states)
         return args.item
 
-    def metadata(self, directory: Path) -> None:
-        """Return nothing: a state is small enough to be restored."""
-
-    def finalize(self, directory: Path) -> None:
-        """Do nothing: files are complete when ``save`` returns."""
-
-    def close(self) -> None:
-        """Do nothing: a handler holds nothing."""
-
-    @classmethod
-    def typestr(cls) -> str:
-        """Return the name by which Orbax knows the handler."""
-        return f"{cls.__module__}.{cls.__qualname__}"
-
 
 @ocp.args.register_with_handler(StreamCheckpointHandler, for_save=True)
 @dataclass
 class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """The argument that saves the state of a stream or of ``as_arrays``."""
 
-    item: Stateful
+    item: Stream[Any] | Arrays | KerasDataset
 
 
 @ocp.args.register_with_handler(StreamCheckpointHandler, for_restore=True)
@@ -103,4 +77,4 @@ class StreamSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 class StreamRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """The argument that restores one: a new stream of the same dataset and order."""
 
-    item: Stateful
+    item: Stream[Any] | Arrays | KerasDataset

@@ -85,9 +85,9 @@ class Passes:
         self._place, self._last = self.stream.state_dict(), None
 
     def _is_at_end(self, dropped: bool) -> bool:
-        """Return whether the stream has given a whole run, and take the end, if nobody has."""
+        """Return whether the stream has given a whole run, and take its end if nobody has."""
         try:
-            return not self.stream.peek() and next(self.stream, None) is None
+            return self.stream.take_end()
         except StreamrecError:
             if not dropped:
                 raise

@@ -17,7 +17,7 @@ from streamrec.formats.examples.specs import (
     SparseFeature,
     VarLenFeature,
 )
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut
+from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, array_of, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,7 +127,7 @@ def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
     if isinstance(column, np.ndarray):
         return [column]
     if isinstance(column, BytesColumn):
-        return [_objects(column)]
+        return [array_of(column)]
     if isinstance(column, Ragged):
         first, last = int(column.row_splits[0]), int(column.row_splits[-1])
         return [*_parts(cut(column.values, first, last), name), column.row_splits - first]
@@ -137,13 +137,6 @@ def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
     raise ConfigError(
         f"column {name!r} is {kind}, of which there is no tensor; give sr.Image a shape"
     )
-
-
-def _objects(column: BytesColumn) -> np.ndarray[Any, Any]:
-    strings = BytesColumn(column.values, column.offsets).to_list()
-    objects = np.empty(len(strings), object)
-    objects[:] = strings
-    return objects.reshape(len(column), *column.item_shape)
 
 
 def _tensor(column: Any, parts: Iterator[Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import debug_option, record_option, storage_option, urls_argument
+from streamrec.cli.options import shard_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@urls_argument
 @click.option("-n", "count", type=click.IntRange(min=1), help="Print at most so many records.")
 @click.option("--raw", is_flag=True, help="Print each record as a string of base64, not parsed.")
 @click.option("--features", metavar="NAME,...", help="Print these features only, in this order.")
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave damaged records out, and name them on standard error.",
 )
-@record_option
-@storage_option
-@debug_option
+@shard_options
 def cat(*, raw: bool, features: str | None, **selected: Any) -> None:
     """Print records as JSON lines, in the order of the shards' names.
 

@@ -6,18 +6,11 @@ from typing import Any
 
 import click
 
-from streamrec.cli.options import (
-    debug_option,
-    json_option,
-    record_option,
-    storage_option,
-    urls_argument,
-)
+from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 
 @click.command()
-@urls_argument
 @click.option("--output", metavar="URL", help="Where to write it; by default beside the shards.")
 @click.option(
     "--chunk-size",
@@ -26,10 +19,8 @@ from streamrec.cli.printing import megabytes, print_json, progress_bar
     show_default=True,
     help="Bytes of shard for each entry; 4MiB for tens of terabytes.",
 )
-@record_option
-@storage_option
 @json_option
-@debug_option
+@shard_options
 def index(*, as_json: bool, **options: Any) -> None:
     """Write the index of a dataset, for index=True.
 
@@ -52,7 +43,7 @@ def _write(
     storage_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Check the shards, write their index, and return the facts to print."""
-    from streamrec.config import byte_size
+    from streamrec.config.validation import byte_size
     from streamrec.flow.bridge import Bridge
     from streamrec.formats.shards.index import index_url
     from streamrec.masking import masked

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import (
-    debug_option,
-    json_option,
-    record_option,
-    storage_option,
-    urls_argument,
-)
+from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -20,14 +14,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@urls_argument
 @click.option(
     "--scan", is_flag=True, help="Read every byte to count the records, of large data too."
 )
-@record_option
-@storage_option
 @json_option
-@debug_option
+@shard_options
 def info(
     *,
     urls: tuple[str, ...],
@@ -79,8 +70,6 @@ def _shards(found: Survey) -> str:
 
 
 def _records(found: Survey) -> str:
-    if found.records is None:
-        return "not known"
     if found.estimated:
         return f"about {found.records:,}, estimated from a sample (--scan counts them)"
     return f"{found.records:,}"

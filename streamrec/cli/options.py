@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["debug_option", "json_option", "record_option", "storage_option", "urls_argument"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["debug_option", "json_option", "shard_options", "storage_option"]
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -23,7 +26,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _size(_: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    from streamrec.config import byte_size
+    from streamrec.config.validation import byte_size
 
     return None if text is None else byte_size(param.opts[0], text)
 
@@ -52,3 +55,10 @@ storage_option = click.option(
     "endpoint_url=http://host:9000; the value may be JSON. Repeatable. Credentials are better "
     "left to the environment: others can see a command line.",
 )
+
+
+def shard_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options of all verbs that read shards, behind the verb's own."""
+    for add in (debug_option, storage_option, record_option, urls_argument):
+        verb = add(verb)
+    return verb

@@ -22,10 +22,9 @@ def print_json(value: Any) -> None:
 
 def megabytes(count: int) -> str:
     """Return a number of bytes as text for people, in powers of ten as rates are."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} bytes"
+    from rich.filesize import decimal
+
+    return decimal(count)
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -54,23 +53,17 @@ def progress_bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _rich_bar(unit: str) -> Any:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TransferSpeedColumn,
-    )
 
-    amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-    rate = TransferSpeedColumn() if unit == "bytes" else TextColumn(unit)
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, rate, TimeElapsedColumn())
-    # What is printed meanwhile stands above the bar if it goes to the terminal, too.
-    return Progress(
-        *columns,
+    text, counts = progress.TextColumn, unit == "bytes"
+    return progress.Progress(
+        text("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn() if counts else progress.MofNCompleteColumn(),
+        progress.TransferSpeedColumn() if counts else text(unit),
+        progress.TimeElapsedColumn(),
+        # What is printed meanwhile stands above the bar if it goes to the terminal, too.
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=sys.stdout.isatty(),

@@ -50,8 +50,7 @@ class Survey:
 
     shards: tuple[str, ...]
     bytes: int
-    records: int | None
-    """``None``: not known."""
+    records: int
     estimated: bool
     """True if ``records`` is extrapolated from a sample."""
     compression: str

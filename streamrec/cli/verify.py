@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamrec.cli.options import (
-    debug_option,
-    json_option,
-    record_option,
-    storage_option,
-    urls_argument,
-)
+from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 from streamrec.masking import masked
 
@@ -25,11 +19,8 @@ FAILED = 1
 
 
 @click.command()
-@urls_argument
-@record_option
-@storage_option
 @json_option
-@debug_option
+@shard_options
 @click.pass_context
 def verify(
     context: click.Context,

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from streamrec.config.cache import Cache
-from streamrec.config.mixing import Schedule, check_ends, check_schedule
+from streamrec.config.consistency import CHECKS
 from streamrec.config.pack import Pack
 from streamrec.config.validation import Settings
 from streamrec.masking import Hidden
@@ -44,7 +44,6 @@ Function: TypeAlias = Callable[..., Any] | str
 """A function of the user, or its name as ``module:function``."""
 
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-_NO_MIX = "has no effect, since the source has no components to mix; leave it out"
 
 
 def _none_if_false(index: object) -> object:
@@ -184,41 +183,6 @@ class DatasetSettings(Settings):
     def _from_the_start(cls, weights: object) -> object:
         return [(0, weights)] if isinstance(weights, dict) else weights
 
-    @field_validator("weights")
-    @classmethod
-    def _weights_fit(cls, weights: Schedule | None, known: ValidationInfo) -> Schedule | None:
-        source = known.data.get("source", "")
-        if not isinstance(source, dict):
-            if weights is not None:
-                raise ValueError(_NO_MIX)
-            return None
-        if not weights:
-            raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
-        if known.data.get("index") is not None:
-            raise ValueError(
-                "makes a mix, which cannot be read in the order by record; leave out the index"
-            )
-        check_schedule(weights, set(source))
-        return weights
-
-    @field_validator("ordered")
-    @classmethod
-    def _order_fits(cls, ordered: bool, known: ValidationInfo) -> bool:
-        if not ordered and isinstance(known.data.get("source"), dict):
-            raise ValueError(
-                "is False, but a mix takes its components in a fixed order; leave ordered out"
-            )
-        return ordered
-
-    @field_validator("exhausted")
-    @classmethod
-    def _ends_fit(cls, choice: str, known: ValidationInfo) -> str:
-        if isinstance(known.data.get("source"), dict):
-            check_ends(choice, known.data)
-        elif choice != "repeat":
-            raise ValueError(_NO_MIX)
-        return choice
-
     @field_validator("filter", "map", "transform", mode="before")
     @classmethod
     def _function(cls, function: object) -> object:
@@ -228,59 +192,12 @@ class DatasetSettings(Settings):
             raise ValueError(f'is {function!r} and should be a function, or "module:function"')
         return function
 
-    @field_validator("length_buckets")
+    @field_validator(*CHECKS)
     @classmethod
-    def _buckets_fit(cls, buckets: int | None, known: ValidationInfo) -> int | None:
-        if buckets is not None and known.data.get("pack") is not None:
-            raise ValueError(
-                "has no effect on packs, which are all of one length; leave out length_buckets or "
-                "pack"
-            )
-        if buckets is not None and not known.data.get("ordered", True):
-            raise ValueError(
-                "needs all lanes in step, but ordered is False; leave out length_buckets or ordered"
-            )
-        return buckets
-
-    @field_validator("on_corrupt")
-    @classmethod
-    def _checked(cls, choice: str, known: ValidationInfo) -> str:
-        if choice != "raise" and known.data.get("check_crc") is False:
-            raise ValueError(
-                f"is {choice!r}, but with check_crc=False no damage would be noticed; set "
-                'check_crc to True, or on_corrupt to "raise"'
-            )
-        return choice
-
-    @field_validator("corrupt_budget")
-    @classmethod
-    def _budget_fits(cls, budget: float, known: ValidationInfo) -> float:
-        choice = known.data.get("on_corrupt", "raise")
-        if choice == "raise" and budget:
-            raise ValueError(
-                'has no effect while on_corrupt is "raise"; set on_corrupt to "skip" or '
-                '"quarantine", or leave corrupt_budget out'
-            )
-        if choice != "raise" and not budget:
-            raise ValueError(
-                f"is 0, so that on_corrupt={choice!r} may skip nothing; give a number of records, "
-                "or a fraction such as 0.001"
-            )
-        return budget
-
-    @field_validator("quarantine")
-    @classmethod
-    def _quarantine_fits(cls, url: str | None, known: ValidationInfo) -> str | None:
-        wanted = known.data.get("on_corrupt", "raise") == "quarantine"
-        if wanted and not url:
-            raise ValueError(
-                "is missing, but on_corrupt is 'quarantine'; give a URL to write damaged records to"
-            )
-        if url and not wanted:
-            raise ValueError(
-                "has no effect unless on_corrupt is 'quarantine'; set that, or leave quarantine out"
-            )
-        return url
+    def _fits(cls, value: Any, known: ValidationInfo) -> Any:
+        """Refuse a value that contradicts the settings before it."""
+        CHECKS[known.field_name or ""](value, known.data)
+        return value
 
 
 class StreamSettings(DatasetSettings):

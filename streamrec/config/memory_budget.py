@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamrec.config import MIB
+from streamrec.config.dataset import MIB
 
 if TYPE_CHECKING:
     from streamrec.config import DatasetSettings

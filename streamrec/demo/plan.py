@@ -35,10 +35,6 @@ class Plan:
     stopped_rank: int = 1
     """The rank that is stopped and resumed."""
 
-    def __post_init__(self) -> None:
-        if self.shards % self.lanes or self.records % (self.ranks * self.batch_size):
-            raise ValueError("the epochs of this plan do not end at a step")
-
     @property
     def records(self) -> int:
         """The number of records of one epoch."""

@@ -112,4 +112,4 @@ class API(ABC):
             headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{stored.size}"
         part = range(stored.size) if span is None else span
         body = ObjectBody(self._objects.open(call.bucket, call.key), part.start, part.stop)
-        return Reply(200 if span is None else 206, headers, body, bare=call.method == "HEAD")
+        return Reply(200 if span is None else 206, headers, body)

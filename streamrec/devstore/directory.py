@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamrec.devstore.objects import Content, ReadOnlyObjects, Stored, split_name
@@ -13,18 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["DirectoryObjects"]
-
-
-class _FileContent(Content):
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self, start: int, stop: int) -> bytes:
-        # In the event loop's thread: the files are in the page cache, and a thread costs more.
-        return os.pread(self._file, stop - start, start)
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 class DirectoryObjects(ReadOnlyObjects):
@@ -66,7 +55,11 @@ class DirectoryObjects(ReadOnlyObjects):
 
     def open(self, bucket: str, key: str) -> Content:
         """Open the object's file, which stays readable if it is replaced meanwhile."""
-        return _FileContent(self._file(bucket, key))
+        file = os.open(self._file(bucket, key), os.O_RDONLY | os.O_CLOEXEC)
+        # In the event loop's thread: the files are in the page cache, and a thread costs more.
+        return Content(
+            lambda start, stop: os.pread(file, stop - start, start), partial(os.close, file)
+        )
 
     def __getitem__(self, name: str) -> bytes:
         return self._file(*split_name(name)).read_bytes()

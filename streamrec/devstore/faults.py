@@ -13,6 +13,7 @@ import random
 import re
 import sys
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -194,8 +195,18 @@ def sending_steps(size: int, effects: FaultEffects) -> Iterator[Step]:
     A fault at or past the end happens after the last byte, except for ``truncate_after``, which
     then does nothing.
     """
+    stops = [
+        (effects.stall_after, Step("stall", seconds=effects.stall)),
+        (effects.reset_after, Step("reset")),
+        (effects.truncate_after, Step("close")),
+    ]
+    planned = [
+        (min(after, size), step)
+        for after, step in stops
+        if after is not None and (step.act != "close" or after < size)
+    ]
     sent = 0
-    for place, step in _interruptions(size, effects):
+    for place, step in sorted(planned, key=itemgetter(0)):  # at one place, the stall is first
         if place > sent:
             yield Step("send", sent, place)
             sent = place
@@ -204,18 +215,6 @@ def sending_steps(size: int, effects: FaultEffects) -> Iterator[Step]:
             return
     if sent < size:
         yield Step("send", sent, size)
-
-
-def _interruptions(size: int, effects: FaultEffects) -> list[tuple[int, Step]]:
-    """Return the interruptions and their positions, sorted; at one position the stall is first."""
-    found: list[tuple[int, Step]] = []
-    if effects.stall_after is not None:
-        found.append((min(effects.stall_after, size), Step("stall", seconds=effects.stall)))
-    if effects.reset_after is not None:
-        found.append((min(effects.reset_after, size), Step("reset")))
-    if effects.truncate_after is not None and effects.truncate_after < size:
-        found.append((effects.truncate_after, Step("close")))
-    return sorted(found, key=lambda item: item[0])
 
 
 def flip_byte(piece: bytes | memoryview, at: int) -> bytes | memoryview:

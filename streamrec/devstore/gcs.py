@@ -54,7 +54,6 @@ class GCS(API):
         return json_reply(call, {"kind": "storage#bucket", "id": name, "name": name})
 
     async def _objects_list(self, call: Call) -> Reply:
-        self._require_bucket(call)
         page, stored = await self._list(
             call,
             start=call.query.get("startOffset", ""),

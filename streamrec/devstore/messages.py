@@ -47,13 +47,11 @@ class ObjectBody:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One response; Content-Length follows from the body."""
+    """One response; Content-Length follows from the body, which is not sent for HEAD."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | ObjectBody = b""
-    bare: bool = False
-    """True if only the head is sent, as for HEAD; the body's size still sets Content-Length."""
 
     @property
     def size(self) -> int:

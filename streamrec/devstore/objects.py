@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, MutableMapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NoReturn
@@ -59,15 +58,14 @@ class Stored:
     """Google's version number; later ones are larger."""
 
 
-class Content(ABC):
+@dataclass(frozen=True, slots=True)
+class Content:
     """The content of an open object, which stays as it is if the object is replaced or deleted."""
 
-    @abstractmethod
-    def read(self, start: int, stop: int) -> bytes | memoryview:
-        """Return bytes from ``start`` on, up to ``stop`` at most."""
-
-    def close(self) -> None:  # noqa: B027 - contents in memory have nothing to release
-        """Release the resources."""
+    read: Callable[[int, int], bytes | memoryview]
+    """A function that returns bytes from a start on, up to a stop at most."""
+    close: Callable[[], object] = lambda: None
+    """A function that releases the resources."""
 
 
 class Objects(MutableMapping[str, bytes]):
@@ -128,14 +126,6 @@ class ReadOnlyObjects(Objects):
     write = __delitem__ = _refuse
 
 
-class _MemoryContent(Content):
-    def __init__(self, data: bytes) -> None:
-        self._view = memoryview(data)
-
-    def read(self, start: int, stop: int) -> memoryview:
-        return self._view[start:stop]
-
-
 class MemoryObjects(Objects):
     """A backend that keeps objects in memory."""
 
@@ -152,10 +142,9 @@ class MemoryObjects(Objects):
         """Create the bucket, unless it exists."""
         self._buckets.setdefault(bucket, {})
 
-    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
+    def keys_of(self, bucket: str, _prefix: str = "") -> list[str]:
         """Return the keys, sorted."""
-        keys = sorted(self._buckets[bucket])
-        return keys[bisect_left(keys, prefix) :]
+        return sorted(self._buckets[bucket])
 
     async def describe(self, bucket: str, key: str) -> Stored:
         """Return the object's metadata."""
@@ -163,7 +152,8 @@ class MemoryObjects(Objects):
 
     def open(self, bucket: str, key: str) -> Content:
         """Open the object's content for reading."""
-        return _MemoryContent(self._buckets[bucket][key][0])
+        view = memoryview(self._buckets[bucket][key][0])
+        return Content(lambda start, stop: view[start:stop])
 
     def write(
         self, bucket: str, key: str, data: bytes, headers: Mapping[str, str] = NO_HEADERS

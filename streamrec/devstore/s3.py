@@ -54,7 +54,7 @@ class S3(API):
         """Return the reply of a refused call, whose id is ``identity``."""
         headers = {"Content-Type": "application/xml"} | error.headers
         body = error_document(error, call.path, identity)
-        return Reply(error.status, headers, body, bare=call.method == "HEAD")
+        return Reply(error.status, headers, body)
 
     async def _create_bucket(self, call: Call) -> Reply:
         await call.read()

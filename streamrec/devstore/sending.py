@@ -44,7 +44,7 @@ class Sender:
         response.content_length = None if reply.status == 304 else reply.size
         try:
             await response.prepare(self.request)
-            if not reply.bare:
+            if self.request.method != "HEAD":
                 await self._send_body(response)
         finally:
             if isinstance(reply.body, ObjectBody):

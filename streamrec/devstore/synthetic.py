@@ -7,7 +7,6 @@ the memory of one.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from functools import cached_property
 from itertools import cycle
 from pathlib import Path
@@ -83,10 +82,9 @@ class SyntheticObjects(ReadOnlyObjects):
         """Return the buckets' names, sorted."""
         return sorted(self._buckets)
 
-    def keys_of(self, bucket: str, prefix: str = "") -> list[str]:
+    def keys_of(self, bucket: str, _prefix: str = "") -> list[str]:
         """Return the keys, sorted."""
-        keys = self._keys[bucket]
-        return keys[bisect_left(keys, prefix) :]
+        return self._keys[bucket]
 
     async def describe(self, bucket: str, key: str) -> Stored:
         """Return the object's metadata; each template is hashed once, in a thread."""
@@ -97,7 +95,7 @@ class SyntheticObjects(ReadOnlyObjects):
 
     def open(self, bucket: str, key: str) -> Content:
         """Open the object's content for reading."""
-        return _Repeated(self._buckets[bucket][key].content)
+        return Content(self._buckets[bucket][key].read)
 
     def __getitem__(self, name: str) -> bytes:
         bucket, _, key = name.partition("/")
@@ -120,20 +118,13 @@ class _Template:
         etag = digest(f"{digest(self.content)} {self.copies}".encode())
         return Stored(len(self.content) * self.copies, etag, self.modified)
 
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes from ``start`` on, up to the end of a copy, in memory that all share."""
+        begin = start % len(self.content)
+        return self.content[begin : begin + min(stop - start, LARGEST_PIECE)]
+
 
 def _objects_of(recipe: Recipe) -> dict[str, _Template]:
     """Return the template of each object by its key."""
     templates = cycle([_Template(path, recipe.copies) for path in recipe.templates])
     return {recipe.name.format(n): next(templates) for n in range(recipe.objects)}
-
-
-class _Repeated(Content):
-    """The content of a repeated template; no read goes beyond the end of a copy."""
-
-    def __init__(self, template: memoryview) -> None:
-        self._template = template
-
-    def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes from ``start`` on, in the memory that all readers share."""
-        begin = start % len(self._template)
-        return self._template[begin : begin + min(stop - start, LARGEST_PIECE)]

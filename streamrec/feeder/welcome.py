@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from streamrec.config import Settings, ends, validate
+from streamrec.config import Settings, validate
+from streamrec.config.dataset import ends
 from streamrec.errors import ConfigError, RemoteProtocolError, StateError
 from streamrec.plan.position import MOST_LANES, Fingerprint
 

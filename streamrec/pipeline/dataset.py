@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
-from streamrec import config
+from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
@@ -73,7 +73,7 @@ class Dataset:
         self.shards = tuple(found.url for found in objects)
         self._counts = counts or [len(objects)]
         most = index.records if index else min(self._counts)
-        auto = min(config.DEFAULT_LANES, most)
+        auto = min(DEFAULT_LANES, most)
         self.lanes = auto if settings.lanes == "auto" else settings.lanes
         self._functions = Functions.of(settings)
         self._stores = stores

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from streamrec.config.mixing import Schedule
+    from streamrec.config.consistency import Schedule
 
     Numbers = npt.NDArray[np.int64]
 

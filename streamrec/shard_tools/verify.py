@@ -12,12 +12,8 @@ import numpy as np
 
 from streamrec.config.arguments import options_of, source_texts
 from streamrec.config.memory_budget import automatic_budget
-from streamrec.errors import (
-    ConfigError,
-    DataError,
-    OutOfMemory,
-    StoreError,
-)
+from streamrec.errors import ConfigError, DataError, OutOfMemory, StoreError
+from streamrec.flow.cleanup import end
 from streamrec.formats.shards.compression import HEAD, Decompressor, detect, of_name
 from streamrec.formats.shards.index import CHUNK_BYTES, ChunkFinder, Index, ShardEntry
 from streamrec.formats.shards.tfrecord import FrameScanner
@@ -124,9 +120,7 @@ async def all_of(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Resu
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
 
 
 def index_of(reports: Sequence[ShardReport]) -> Index:
@@ -232,9 +226,7 @@ class _ShardReader:
                 if len(piece):
                     yield piece
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end(*self._tasks)
 
     def _start_more(self) -> None:
         """Request ranges until ``AHEAD`` of them are in flight."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
 from streamrec import kernel
-from streamrec.config import Compression, compression_name
+from streamrec.config import Compression
 from streamrec.config.arguments import options_of, place_text
+from streamrec.config.dataset import compression_name
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.encode import encode_examples
 from streamrec.formats.examples.example import encode_example

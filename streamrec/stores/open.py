@@ -26,7 +26,7 @@ from streamrec.stores.source_text import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from streamrec.config import CacheSettings
+    from streamrec.config.cache import CacheSettings
 
 from streamrec.stores.base import Store
 

@@ -147,6 +147,10 @@ class Stream(Stateful, Generic[Item]):
             raise
         return self._lookahead.batches(count)
 
+    def take_end(self) -> bool:
+        """Return whether the run has nothing more to give, and take its end if nobody has."""
+        return not (self._cursor.rows or self.peek()) and next(self, None) is None
+
     def _read_ahead(self, count: int) -> None:
         if not self._ended:
             began = perf_counter()

@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrec.config import DEFAULT_LANES, MIB
+from streamrec.config.dataset import DEFAULT_LANES, MIB
 from streamrec.config.memory_budget import memory_budget, record_limit
 from streamrec.errors import FeedError, Stalled, StreamrecError
 from streamrec.feeder.engine import order_for

@@ -23,6 +23,7 @@ __all__ = [
     "Ragged",
     "Sparse",
     "Values",
+    "array_of",
     "cut",
     "form_of",
     "offsets_of",
@@ -51,17 +52,26 @@ def offsets_of(lengths: Indices) -> Indices:
     return offsets
 
 
-class _Shown:
-    """The one-line ``repr`` of all columns, whose arrays are too long to be shown."""
+class _Rows:
+    """The base of the columns: their rows, and a ``repr`` without the arrays, which are long."""
 
     __slots__ = ()
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def _from_start(self: Any, row: int) -> int:
+        """Return a row's number, which may count from the end, as one from the start."""
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"there is no row {row} in a column of {len(self)}")
+        return int(row % len(self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {form_of(self)}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BytesColumn(_Shown):
+class BytesColumn(_Rows):
     """Byte strings end to end in one buffer; indexing gives ``bytes``.
 
     Args:
@@ -95,13 +105,8 @@ class BytesColumn(_Shown):
         return (len(self.offsets) - 1) // per_row if per_row else self.rows
 
     def __getitem__(self, row: int) -> Any:
-        if not -len(self) <= row < len(self):
-            raise _no_row(row, len(self))
-        first = (row % len(self)) * self.strings_per_row
+        first = self._from_start(row) * self.strings_per_row
         return _nest(self._strings(first, first + self.strings_per_row), self.item_shape)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[Any]:
         """Return all rows: ``bytes``, or nested lists of them."""
@@ -111,10 +116,6 @@ class BytesColumn(_Shown):
         bounds = self.offsets[first : last + 1].tolist()
         view = self.values.data
         return [bytes(view[a:b]) for a, b in pairwise(bounds)]
-
-
-def _no_row(row: int, rows: int) -> IndexError:
-    return IndexError(f"there is no row {row} in a column of {rows}")
 
 
 def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
@@ -127,7 +128,7 @@ def _nest(strings: list[bytes], shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pictures(_Shown):
+class Pictures(_Rows):
     """Decoded pictures of any size; indexing gives an array ``[height, width, channels]``, a view.
 
     Args:
@@ -144,13 +145,8 @@ class Pictures(_Shown):
         return len(self.shapes)
 
     def __getitem__(self, row: int) -> ByteArray:
-        if not -len(self) <= row < len(self):
-            raise _no_row(row, len(self))
-        first, last = self.offsets[row % len(self) :][:2].tolist()
+        first, last = self.offsets[self._from_start(row) :][:2].tolist()
         return self.values[first:last].reshape(self.shapes[row])
-
-    def __iter__(self) -> Iterator[ByteArray]:
-        return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[ByteArray]:
         """Return all pictures, as views."""
@@ -158,7 +154,7 @@ class Pictures(_Shown):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Ragged(_Shown):
+class Ragged(_Rows):
     """Rows of different lengths.
 
     Args:
@@ -174,14 +170,9 @@ class Ragged(_Shown):
         return len(self.row_splits) - 1
 
     def __getitem__(self, row: int) -> Any:
-        if not -len(self) <= row < len(self):
-            raise _no_row(row, len(self))
-        first, last = self.row_splits[row % len(self) :][:2].tolist()
+        first, last = self.row_splits[self._from_start(row) :][:2].tolist()
         part = cut(self.values, first, last)
         return part.to_list() if isinstance(part, BytesColumn | Pictures) else part
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
 
     def to_list(self) -> list[list[Any]]:
         """Return the rows as lists, at every depth."""
@@ -199,7 +190,7 @@ class Ragged(_Shown):
                 Dimensions further in are always as long as their longest row.
         """
         first, lengths = int(self.row_splits[0]), np.diff(self.row_splits)
-        values = _array(cut(self.values, first, int(self.row_splits[-1])), default)
+        values = array_of(cut(self.values, first, int(self.row_splits[-1])), default)
         places = np.arange(int(lengths.max(initial=0)) if width is None else width)
         dense = _filled((len(self), len(places), *values.shape[1:]), values, default)
         taken = places < lengths[:, None]
@@ -239,7 +230,7 @@ def cut(values: Values, first: int, last: int) -> Values:
     return values[first:last]
 
 
-def _array(values: Values, default: Any = None) -> npt.NDArray[Any]:
+def array_of(values: Values, default: Any = None) -> npt.NDArray[Any]:
     """Return the values as a NumPy array: strings become objects, ragged rows are filled up."""
     if isinstance(values, Ragged):
         return values.to_dense(default)
@@ -261,7 +252,7 @@ def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> n
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Sparse(_Shown):
+class Sparse(_Rows):
     """A sparse column: the coordinates of its values, and the values.
 
     Args:
@@ -278,17 +269,12 @@ class Sparse(_Shown):
         return self.dense_shape[0]
 
     def __getitem__(self, row: int) -> Sparse:
-        if not -len(self) <= row < len(self):
-            raise _no_row(row, len(self))
-        places = np.flatnonzero(self.indices[:, 0] == row % len(self))
+        places = np.flatnonzero(self.indices[:, 0] == self._from_start(row))
         return Sparse(self.indices[places, 1:], _pick(self.values, places), self.dense_shape[1:])
-
-    def __iter__(self) -> Iterator[Sparse]:
-        return (self[row] for row in range(len(self)))
 
     def to_dense(self, default: Any = None) -> npt.NDArray[Any]:
         """Return one array of ``dense_shape``; places without a value get ``default``."""
-        values = _array(self.values)
+        values = array_of(self.values)
         dense = _filled(self.dense_shape, values, default)
         dense[tuple(self.indices.T)] = values
         return dense

@@ -113,15 +113,11 @@ class RecordRows:
 
     def part(self, first: int, last: int | None) -> RecordRows:
         """Return the rows ``first … last-1`` as views; the result holds all buffers."""
-        return self._pick(slice(first, last))
+        return self.pick(slice(first, last))
 
     def take(self, rows: Indices) -> RecordRows:
         """Return some rows, in the order of the indices; the result holds their buffers alone."""
-        return self._pick(rows).prune()
-
-    def reorder(self, order: Indices) -> RecordRows:
-        """Return all rows in another order; ``order`` is a permutation of their indices."""
-        return self._pick(order)
+        return self.pick(rows).prune()
 
     def prune(self) -> RecordRows:
         """Return the same rows without the buffers that no row refers to."""
@@ -135,7 +131,8 @@ class RecordRows:
         index = (np.cumsum(used) - 1)[index]
         return replace(self, buffers=buffers, buffer_index=index.astype(np.int32))
 
-    def _pick(self, rows: Indices | slice) -> RecordRows:
+    def pick(self, rows: Indices | slice) -> RecordRows:
+        """Return some rows, or all in another order; the result holds all buffers."""
         return RecordRows(
             self.buffers,
             self.buffer_index[rows],
@@ -191,4 +188,4 @@ def interleave(lanes: Sequence[Sequence[Run]], keys: Indices) -> tuple[RecordRow
     epochs = np.array([run.epoch for run in runs], np.int64)
     every_epoch = np.repeat(epochs, [len(run.rows) for run in runs])
     rows = RecordRows.concatenate([run.rows for run in runs])
-    return rows.reorder(order), every_epoch[order]
+    return rows.pick(order), every_epoch[order]

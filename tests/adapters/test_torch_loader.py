@@ -16,7 +16,7 @@ import streamrec as sr
 from streamrec.adapters.torch import as_loader, as_tensors
 from streamrec.adapters.torch.device import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
-from tests.pipeline.small_datasets import write_index
+from tests.adapters.torch_shards import write_examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,16 +36,7 @@ STEPS = 6
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("examples")
-    for shard in range(2):
-        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
-            for i in range(RECORDS // 2):
-                number = shard * RECORDS // 2 + i
-                row = {"id": number, "x": [number / 2, 1.0], "name": f"n{number}"}
-                lists = {"tokens": [*range(i % 4)], "at": [*range(i % 3)], "hot": [0.5] * (i % 3)}
-                writer.write({**row, **lists})
-    write_index(f"{directory}/part-*.tfrecord", 200)
-    return f"{directory}/part-*.tfrecord"
+    return write_examples(tmp_path_factory.mktemp("examples"), RECORDS)
 
 
 def opened(source: str, **values: Any) -> sr.Stream:

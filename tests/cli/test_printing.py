@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
         (999, "999 bytes"),
         (1000, "1.0 kB"),
         (2_345_678, "2.3 MB"),
-        (10**12, "1,000.0 GB"),
+        (10**12, "1.0 TB"),
     ],
 )
 def test_sizes(count: int, text: str) -> None:

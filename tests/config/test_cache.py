@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from streamrec.config import DatasetSettings, default_folder, validate
+from streamrec.config import DatasetSettings, validate
+from streamrec.config.cache import default_folder
 from streamrec.errors import ConfigError
 
 GIB = 1 << 30

@@ -56,10 +56,6 @@ def test_objects_take_turns_with_the_templates(objects: SyntheticObjects) -> Non
     assert dict(objects) == {"b/s-00": FIRST * 4, "b/s-01": SECOND * 4, "b/s-02": FIRST * 4}
 
 
-def test_keys_begin_where_the_prefix_says(objects: SyntheticObjects) -> None:
-    assert objects.keys_of("b", "s-01") == ["s-01", "s-02"]
-
-
 def test_keys_are_sorted_where_numbers_are_not_padded(templates: list[Path]) -> None:
     made = SyntheticObjects({"b": Recipe(templates=templates, name="{}", objects=11)})
     assert made.keys_of("b")[:3] == ["0", "1", "10"]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamrec.config import DEFAULT_LANES
+from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.formats.shards.index import CHUNK_BYTES, Index
 from streamrec.plan.order import ShardOrder, open_at_once
 from streamrec.plan.record_order import ChunkWindows, RecordOrder

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -11,7 +12,7 @@ from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
 from streamrec.adapters.torch.batch import TensorBatch
 from streamrec.adapters.torch.device import mover_to
-from streamrec.adapters.torch.state import Place, epoch_of, from_loader, of_loader, state_at
+from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.values.batch import Batch
@@ -28,23 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 
-class Item(NamedTuple):
-    """A batch, or a record, that was taken from the stream."""
-
-    sent: Any
-    """What the mover returned for it."""
-    behind: Place | None
-    """The place behind it; ``None`` where it is the stream's own."""
-
-
-class Pending(NamedTuple):
-    """An item that the stream gave, and the loader did not yet."""
-
-    item: Item | Exception
-    before: Place
-    """The place before it."""
-
-
 class Loader(IterableDataset[Any]):
     """Batches of tensors; made by :func:`streamrec.adapters.torch.as_loader`.
 
@@ -58,7 +42,8 @@ class Loader(IterableDataset[Any]):
         self._stream, self._casts, self._device = stream, casts, device
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
-        self._pending: Pending | None = None
+        self._ahead: tuple[Any, Any] = (None, None)
+        """The batch behind the one that was given last, and what the mover returned for it."""
         self._has_given = False
         """True within a run, from its first batch on."""
         self._is_loaded = False
@@ -71,8 +56,8 @@ class Loader(IterableDataset[Any]):
         """True in a worker, up to the first batch of a run."""
         self._has_agreed = False
         self._fetcher: lightning.Fetcher = None
-        self._history: deque[Place] = deque(maxlen=lightning.MOST)
-        """The places behind the last batches, where Lightning reads ahead."""
+        self._history: deque[dict[str, Any]] = deque(maxlen=lightning.MOST)
+        """The states behind the last batches, where Lightning reads ahead."""
 
     def __repr__(self) -> str:
         return f"<Loader of {self._stream!r}>"
@@ -99,23 +84,14 @@ class Loader(IterableDataset[Any]):
             self._has_agreed = self._has_agreed or agree_at_first(self._stream)
         else:
             self._begin_in_worker()
-        self._begin()
-        return self
-
-    def _begin(self) -> None:
-        """Go on where the last loop stopped or, if that was at the end of a run, with the next."""
         self._fetcher = lightning.fetcher()
-        if self._pending and self._is_stale(self._pending):
-            self._pending = None
-        if not self._pending and (self._has_given or self._fetcher):
-            # A trainer that counts its batches does not ask for one more to see the end.
-            self._pending = self._read_ahead(self._stream.state_dict())
-            if isinstance(self._pending.item, StopIteration):
-                self._pending = None
-                iter(self._stream)
+        # A trainer that counts its batches does not ask for one more to see the end.
+        if (self._has_given or self._fetcher) and self._stream.take_end():
+            iter(self._stream)
         self._is_ended = False
         self._history.clear()
-        self._history.append(self._place())
+        self._history.append(self._stream.state_dict())
+        return self
 
     def _begin_in_worker(self) -> None:
         if self._device is not None and self._device.type != "cpu":
@@ -134,45 +110,30 @@ class Loader(IterableDataset[Any]):
             raise StopIteration
         if self._is_unnoticed:
             self._notice.check(self._loads)
-        if self._mover.ahead and not self._pending:
-            self._pending = self._read_ahead(self._stream.state_dict())
-        item = self._pending.item if self._pending else self._taken()
-        if isinstance(item, Item):
-            return self._given(item)
-        self._pending = None
         try:
-            raise item
-        finally:
-            del item  # else its traceback would hold it, and this loader
-
-    def _given(self, item: Item) -> Any:
-        following = None
-        if self._mover.ahead:
-            following = self._read_ahead(item.behind or self._stream.state_dict())
-        self._pending = following
+            sent = self._taken()
+        except StopIteration:
+            self._has_given, self._is_ended = False, True
+            raise
         if self._is_unnoticed:
             self._notice.begin(self._stream)
         self._has_given, self._is_loaded, self._is_unnoticed = True, False, False
         if self._fetcher:
-            self._history.append(item.behind or self._stream.state_dict())
-        return self._mover.arrive(item.sent)
+            self._history.append(self._stream.state_dict())
+        return self._mover.arrive(sent)
 
-    def _taken(self) -> Item:
-        try:
-            batch = next(self._stream)
-        except StopIteration:
-            self._has_given, self._is_ended = False, True
-            raise
-        place: Place | None = batch.next_position if isinstance(batch, Batch) else None
-        if place is None and (self._mover.ahead or self._fetcher):
-            place = self._stream.state_dict()
-        return Item(self._mover.send(self._tensors(batch)), place)
-
-    def _read_ahead(self, before: Place) -> Pending:
-        try:
-            return Pending(self._taken(), before)
-        except Exception as error:  # noqa: BLE001 - raised when its turn comes
-            return Pending(error.with_traceback(None), before)
+    def _taken(self) -> Any:
+        """Take a batch or a record and send it; a batch that is to be sent ahead follows it."""
+        coming = self._stream.peek(2) if self._mover.ahead else []
+        item = next(self._stream)
+        known, sent = self._ahead
+        if known is not item:
+            sent = self._mover.send(self._tensors(item))
+        self._ahead = (None, None)
+        if len(coming) == 2 and coming[0] is item:  # else the items are single records
+            with suppress(Exception):  # raised when it is that batch's turn
+                self._ahead = coming[1], self._mover.send(self._tensors(coming[1]))
+        return sent
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):
@@ -196,8 +157,8 @@ class Loader(IterableDataset[Any]):
                 "far; take batch.next_position.to_dict(), or use torchdata's StatefulDataLoader, "
                 "or num_workers=0"
             )
-        is_ended = self._is_ended and not self._pending
-        return of_loader(self._place(), self._stream.assignment.rank, is_ended=is_ended)
+        rank = self._stream.assignment.rank
+        return of_loader(self._state(), rank, is_ended=self._is_ended)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, of this loader or of a bare stream; or from those of all ranks.
@@ -240,36 +201,23 @@ class Loader(IterableDataset[Any]):
         self._notice.next_epoch = epoch
 
     def _go_to_epoch(self, epoch: int) -> None:
-        if self._pending:
-            self._stream.load_state_dict(state_at(self._pending.before))
         self._stream.set_epoch(epoch)
         self._forget()
 
     def _forget(self) -> None:
-        self._pending = None
         self._has_given = self._is_loaded = self._is_ended = self._is_over = False
 
-    def _place(self) -> Place:
-        """Return the place behind what the trainer has got."""
+    def _state(self) -> dict[str, Any]:
+        """Return the state behind what the trainer has got."""
         waiting = lightning.batches_waiting(self._fetcher)
         if waiting:
             return self._history[max(-1 - waiting, -len(self._history))]
-        return self._pending.before if self._pending else self._stream.state_dict()
-
-    def _is_stale(self, pending: Pending) -> bool:
-        """Return whether it failed, or the stream was moved by its own methods since."""
-        if isinstance(pending.item, Exception):
-            return True
-        behind = pending.item.behind
-        return behind is not None and state_at(behind) != self._stream.state_dict()
+        return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        place = state_at(self._place()) if self._pending else None
         own = {"stream": self._stream, "casts": self._casts, "device": self._device}
-        return {**own, "notice": self._notice, "loads": self._loads, "place": place}
+        return {**own, "notice": self._notice, "loads": self._loads}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         self.__init__(pickled["stream"], pickled["casts"], pickled["device"])  # type: ignore[misc]
         self._notice, self._loads = pickled["notice"], pickled["loads"]
-        if pickled["place"] is not None:
-            self._stream.load_state_dict(pickled["place"])

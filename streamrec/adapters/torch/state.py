@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from streamrec.errors import MalformedPosition
 
 if TYPE_CHECKING:
-    from streamrec.plan.position import Position
     from streamrec.streams.ranks import Rank
 
-__all__ = ["Place", "epoch_of", "from_loader", "of_loader", "state_at"]
+__all__ = ["epoch_of", "from_loader", "of_loader"]
 
-Place: TypeAlias = "Position | dict[str, Any]"
-"""A place in a stream: a position, or the state that it has as a dict."""
 ENDED = "ended"
-
-
-def state_at(place: Place) -> dict[str, Any]:
-    """Return the stream's state at a place."""
-    return place if isinstance(place, dict) else place.to_dict()
 
 
 def epoch_of(state: Mapping[str, Any]) -> int:
@@ -34,16 +26,16 @@ def epoch_of(state: Mapping[str, Any]) -> int:
     return int(state.get("run_epoch", state.get("epoch", 0)))
 
 
-def of_loader(place: Place, rank: Rank, *, is_ended: bool) -> dict[str, Any]:
+def of_loader(state: Mapping[str, Any], rank: Rank, *, is_ended: bool) -> dict[str, Any]:
     """Return a loader's state.
 
     Args:
-        place: The place behind the last batch given.
+        state: The stream's state behind the last batch given.
         rank: Whose state it is.
         is_ended: The run has ended there, and the trainer saw it.
     """
-    state = {**state_at(place), **({ENDED: True} if is_ended else {})}
-    return {f"rank {rank.rank} of {rank.world_size}": json.dumps(state)}
+    ended = {ENDED: True} if is_ended else {}
+    return {f"rank {rank.rank} of {rank.world_size}": json.dumps({**state, **ended})}
 
 
 def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
@@ -59,14 +51,12 @@ def from_loader(state: Any) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _states_in(state: Any) -> list[dict[str, Any]]:
-    if not isinstance(state, Mapping) or not state:
-        raise MalformedPosition("that is no state of a loader; give what state_dict() returned")
-    if "version" in state:
-        return [dict(state)]
     try:
+        if "version" in state:
+            return [dict(state)]
         states = [json.loads(text) for text in state.values()]
-    except (TypeError, ValueError):
-        states = [None]
-    if not all(isinstance(one, dict) for one in states):
+    except (AttributeError, TypeError, ValueError):
+        states = []
+    if not states or not all(isinstance(one, dict) for one in states):
         raise MalformedPosition("that is no state of a loader; give what state_dict() returned")
     return states

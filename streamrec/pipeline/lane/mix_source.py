@@ -318,7 +318,7 @@ class Mix:
         self._number += count
         return MixedSpan(
             Extent(0, self._epoch, -1),
-            RecordRows.concatenate([part.rows for part in parts]).reorder(order),
+            RecordRows.concatenate([part.rows for part in parts]).pick(order),
             np.concatenate([part.lengths for part in parts])[order],
             drawn,
             np.arange(count),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamrec.config import MEMORY, default_folder
+from streamrec.config.cache import MEMORY, default_folder
 from streamrec.config.memory_budget import memory_share
 from streamrec.stores.cache.folder import Folder
 from streamrec.stores.cache.process_memory import ProcessMemory
@@ -15,7 +15,7 @@ from streamrec.stores.cache.range_cache import RangeCache
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.config import CacheSettings
+    from streamrec.config.cache import CacheSettings
 
 __all__ = ["open_cache"]
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamrec.config import CacheSettings
+from streamrec.config.cache import CacheSettings
 from streamrec.config.memory_budget import memory_share
 from streamrec.stores.cache.cached_store import CachedStore
 from streamrec.stores.cache.opening import open_cache

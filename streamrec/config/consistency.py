@@ -1,0 +1,153 @@
+"""Checks of a dataset's settings against those before them: none may contradict another.
+
+The messages go on after "the setting 'name' ", as all of :mod:`streamrec.config` do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+__all__ = ["CHECKS", "Schedule"]
+
+Schedule: TypeAlias = list[tuple[int, dict[str, float]]]
+Known: TypeAlias = Mapping[str, Any]
+"""The values of the settings before the one that is checked, as far as they are valid."""
+
+_NO_MIX = "has no effect, since the source has no components to mix; leave it out"
+
+
+def _weights(weights: Schedule | None, known: Known) -> None:
+    source = known.get("source", "")
+    if not isinstance(source, dict):
+        if weights is not None:
+            raise ValueError(_NO_MIX)
+        return
+    if not weights:
+        raise ValueError(f"is missing; give a weight to each component: {', '.join(source)}")
+    if known.get("index") is not None:
+        raise ValueError(
+            "makes a mix, which cannot be read in the order by record; leave out the index"
+        )
+    _check_schedule(weights, set(source))
+
+
+def _check_schedule(weights: Schedule, names: set[str]) -> None:
+    """Refuse weights that do not say, for every record, how much of each component is read.
+
+    Raises:
+        ValueError: The stages do not begin at record 0 and rise, or one of them has other
+            components than ``names``, or no finite sum above 0.
+    """
+    starts = [start for start, _ in weights]
+    if starts[0] or starts != sorted(set(starts)):
+        raise ValueError(
+            f"has stages that begin at the records {starts}; begin the first at 0, and each other "
+            "behind the one before it"
+        )
+    for start, parts in weights:
+        if parts.keys() != names:
+            raise ValueError(
+                f"names {', '.join(sorted(parts)) or 'nothing'} from record {start} on; name every "
+                f"component: {', '.join(sorted(names))}"
+            )
+        if not 0 < sum(parts.values()) < math.inf:
+            raise ValueError(
+                f"is {parts} from record {start} on, which cannot be divided; give finite weights, "
+                "and at least one above 0"
+            )
+
+
+def _ends(choice: str, known: Known) -> None:
+    """Refuse a mix whose settings do not say where an epoch ends.
+
+    Raises:
+        ValueError: The settings in ``known`` do not go with this ``choice``.
+    """
+    if not isinstance(known.get("source"), dict):
+        if choice != "repeat":
+            raise ValueError(_NO_MIX)
+        return
+    epochs, steps = known.get("epochs", 1), known.get("steps_per_epoch")
+    if choice == "repeat" and epochs is not None and steps is None:
+        raise ValueError(
+            'is "repeat", so the mix has no end by itself; set steps_per_epoch, or epochs to None, '
+            'or exhausted to "stop" or "rest"'
+        )
+    if choice != "repeat" and (epochs != 1 or steps is not None):
+        raise ValueError(
+            f"is {choice!r}, so a run is one epoch that ends with the components' records; leave "
+            "out epochs and steps_per_epoch and iterate again for the next epoch, or set exhausted "
+            'to "repeat"'
+        )
+    weights: Schedule = known.get("weights") or []
+    if choice == "rest" and not all(all(parts.values()) for _, parts in weights):
+        raise ValueError(
+            'is "rest", but a component of weight 0 would never end; give it a weight above 0, or '
+            "leave it out of the mix"
+        )
+
+
+def _ordered(ordered: bool, known: Known) -> None:
+    if not ordered and isinstance(known.get("source"), dict):
+        raise ValueError(
+            "is False, but a mix takes its components in a fixed order; leave ordered out"
+        )
+
+
+def _length_buckets(buckets: int | None, known: Known) -> None:
+    if buckets is not None and known.get("pack") is not None:
+        raise ValueError(
+            "has no effect on packs, which are all of one length; leave out length_buckets or pack"
+        )
+    if buckets is not None and not known.get("ordered", True):
+        raise ValueError(
+            "needs all lanes in step, but ordered is False; leave out length_buckets or ordered"
+        )
+
+
+def _on_corrupt(choice: str, known: Known) -> None:
+    if choice != "raise" and known.get("check_crc") is False:
+        raise ValueError(
+            f"is {choice!r}, but with check_crc=False no damage would be noticed; set "
+            'check_crc to True, or on_corrupt to "raise"'
+        )
+
+
+def _corrupt_budget(budget: float, known: Known) -> None:
+    choice = known.get("on_corrupt", "raise")
+    if choice == "raise" and budget:
+        raise ValueError(
+            'has no effect while on_corrupt is "raise"; set on_corrupt to "skip" or '
+            '"quarantine", or leave corrupt_budget out'
+        )
+    if choice != "raise" and not budget:
+        raise ValueError(
+            f"is 0, so that on_corrupt={choice!r} may skip nothing; give a number of records, "
+            "or a fraction such as 0.001"
+        )
+
+
+def _quarantine(url: str | None, known: Known) -> None:
+    wanted = known.get("on_corrupt", "raise") == "quarantine"
+    if wanted and not url:
+        raise ValueError(
+            "is missing, but on_corrupt is 'quarantine'; give a URL to write damaged records to"
+        )
+    if url and not wanted:
+        raise ValueError(
+            "has no effect unless on_corrupt is 'quarantine'; set that, or leave quarantine out"
+        )
+
+
+CHECKS: dict[str, Callable[[Any, Known], None]] = {
+    "weights": _weights,
+    "exhausted": _ends,
+    "ordered": _ordered,
+    "length_buckets": _length_buckets,
+    "on_corrupt": _on_corrupt,
+    "corrupt_budget": _corrupt_budget,
+    "quarantine": _quarantine,
+}
+"""The check of each setting, which raises ValueError."""

@@ -1,0 +1,26 @@
+"""Two shards of small Examples with an index, for the tests of the loader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamrec as sr
+from tests.pipeline.small_datasets import write_index
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["write_examples"]
+
+
+def write_examples(directory: Path, records: int) -> str:
+    """Write the shards; return their glob."""
+    for shard in range(2):
+        with sr.TFRecordWriter(f"{directory}/part-{shard}.tfrecord") as writer:
+            for i in range(records // 2):
+                number = shard * records // 2 + i
+                row = {"id": number, "x": [number / 2, 1.0], "name": f"n{number}"}
+                lists = {"tokens": [*range(i % 4)], "at": [*range(i % 3)], "hot": [0.5] * (i % 3)}
+                writer.write({**row, **lists})
+    write_index(f"{directory}/part-*.tfrecord", 200)
+    return f"{directory}/part-*.tfrecord"
