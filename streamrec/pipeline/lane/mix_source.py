@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.plan.mixture import Draws
     from streamrec.values.columns import Indices
 
-__all__ = ["Mix", "MixedSpan"]
+__all__ = ["Mix"]
 
 AT_ONCE = 1024
 """The most records that are drawn at a time; many at once cost less for each."""
@@ -107,46 +107,8 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class MixedSpan:
-    """Records of several components in the order of their draws, some of them filtered out."""
-
-    extent: Extent
-    rows: RecordRows
-    lengths: Indices
-    draws: Drawn
-    places: Indices
-    """int64 ``[rows]``: the number of each record's draw."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def before(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose next record is this one."""
-        return self.draws.at(int(self.places[row]), self.extent.epoch)
-
-    def after(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose last record was this one."""
-        return self.draws.at(int(self.places[row]) + 1, self.extent.epoch)
-
-    @property
-    def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
-        return self.draws.behind(self.places, self.extent.epoch)
-
-    def cut(self, first: int, last: int, extent: Extent) -> MixedSpan:
-        """Return the records from ``first`` to before ``last``, as ones of ``extent``."""
-        places = slice(first, last)
-        rows = self.rows.part(first, last)
-        return MixedSpan(extent, rows, self.lengths[places], self.draws, self.places[places])
-
-    def keep(self, kept: Indices, rows: RecordRows) -> MixedSpan:
-        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
-        return MixedSpan(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
-
-
-@dataclass(frozen=True, eq=False)
 class Drawn:
-    """The points of all components after each of some draws."""
+    """The places of drawn records: the points of all components after each of some draws."""
 
     first: int
     """The number of the first draw."""
@@ -172,18 +134,23 @@ class Drawn:
         lowest: Indices = np.where(weighted, epochs, epochs.max()).min(axis=0)
         return lowest
 
-    def at(self, count: int, epoch: int) -> Coordinates:
-        """Return the lane's coordinates after ``count`` draws, in that epoch of the mix."""
-        points = self.points[self._latest[:, count]].tolist()
-        return Coordinates(epoch, 0, self.first + count, sources=tuple(map(tuple, points)))
+    def before(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates before a draw, as :class:`Places` says."""
+        points = self.points[self._latest[:, number]].tolist()
+        sources = tuple(map(tuple, points))
+        return Coordinates(extent.epoch, 0, self.first + number, sources=sources)
 
-    def behind(self, draws: Indices, epoch: int) -> Indices:
-        """Return int64 ``[draws, numbers]``: the lane's coordinates after each of these draws."""
-        points = self.points[self._latest[:, draws + 1].T]
-        own = np.zeros((len(draws), OWN), np.int64)
-        own[:, 0] = epoch
-        own[:, 2] = self.first + 1 + draws
-        return np.hstack([own, points.reshape(len(draws), -1)])
+    def after(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates behind a draw, as :class:`Places` says."""
+        return self.before(number + 1, extent)
+
+    def ends(self, numbers: Indices, extent: Extent) -> Indices:
+        """Return the coordinates behind draws, as :class:`Places` says."""
+        points = self.points[self._latest[:, numbers + 1].T]
+        own = np.zeros((len(numbers), OWN), np.int64)
+        own[:, 0] = extent.epoch
+        own[:, 2] = self.first + 1 + numbers
+        return np.hstack([own, points.reshape(len(numbers), -1)])
 
 
 class Mix:
@@ -224,7 +191,7 @@ class Mix:
         self._ends = ends
         self._gone: set[int] = set()
         self._upcoming = _NONE
-        self._ready: deque[MixedSpan | Coordinates] = deque()
+        self._ready: deque[RecordSpan | Coordinates] = deque()
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
@@ -236,7 +203,7 @@ class Mix:
         """The name of the stage that the next records are in."""
         return self._components[self.component].reader.waits_for
 
-    def pop(self) -> MixedSpan | Coordinates | None:
+    def pop(self) -> RecordSpan | Coordinates | None:
         """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
@@ -245,7 +212,7 @@ class Mix:
         while not self._ready and not self.ended:
             count = self._ready_draws()
             if count:
-                self._part(self._drawn(count))
+                self._draw(count)
             elif not self._drop_ended():
                 return None
             elif self.ended:
@@ -298,7 +265,8 @@ class Mix:
         self.ended = self._ends == "stop"
         return True
 
-    def _drawn(self, count: int) -> MixedSpan:
+    def _draw(self, count: int) -> None:
+        """Take the records of the next draws, in their order."""
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
         starts = [component.point for component in self._components]
         start_epochs = [component.epoch for component in self._components]
@@ -315,26 +283,23 @@ class Mix:
         points = np.concatenate([starts, ends])
         epochs = np.concatenate([start_epochs, epochs[order]])
         drawn = Drawn(self._number, choices, points, epochs)
+        rows = RecordRows.concatenate([part.rows for part in parts]).reorder(order)
+        lengths = np.concatenate([part.lengths for part in parts])[order]
+        extent = Extent(self._epochs, self._epoch, -1)
+        weighted = self._draws.weighted(self._lane, self._number, count)
         self._number += count
-        return MixedSpan(
-            Extent(0, self._epoch, -1),
-            RecordRows.concatenate([part.rows for part in parts]).reorder(order),
-            np.concatenate([part.lengths for part in parts])[order],
-            drawn,
-            np.arange(count),
-        )
+        whole = RecordSpan(extent, rows, lengths, drawn, np.arange(count))
+        self._split(whole, drawn.lowest_epochs(weighted))
 
-    def _part(self, drawn: MixedSpan) -> None:
-        """Split the drawn records where the mix's epoch, its components' lowest, rises."""
-        weighted = self._draws.weighted(self._lane, drawn.draws.first, len(drawn))
-        lowest = drawn.draws.lowest_epochs(weighted)
+    def _split(self, span: RecordSpan, lowest: Indices) -> None:
+        """Split drawn records where the mix's epoch, its components' lowest, rises."""
         epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))
         begins = np.flatnonzero(np.diff(epochs, prepend=self._epoch)).tolist()
-        for first, last in pairwise(sorted({0, *begins, len(drawn)})):
+        for first, last in pairwise(sorted({0, *begins, len(span)})):
             epoch = int(epochs[first])
             is_next = epoch != self._epoch
             self._epoch, self._epochs = epoch, self._epochs + is_next
-            part = drawn.cut(first, last, Extent(self._epochs, epoch, -1))
+            part = replace(span.cut(first, last), extent=Extent(self._epochs, epoch, -1))
             self._ready += [part.before(0), part] if is_next else [part]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import rows_of
-from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Segment
+from streamrec.pipeline.lane.lane import Segment
 from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from streamrec.values.records import RecordRows
 
 __all__ = ["Packing"]
+
+EXTENT, PART = (Coordinates._fields.index(name) for name in ("extent", "part"))
 
 PIECE = 64 << 10
 """Bytes of records that are packed at a time. Their packs are several times as large, and every
