@@ -137,7 +137,7 @@ class InflatingQueue(RangeQueue):
         finally:
             self._busy = False
         if read is not None:
-            read.use(taken)
+            read.scanned += taken
         if stream.produced > self.skip:
             piece.filled += given
         if piece.filled == len(piece.memory):

@@ -140,10 +140,6 @@ class RangeRead:
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
 
-    def use(self, count: int) -> None:
-        """Count ``count`` more bytes as used."""
-        self.scanned += count
-
     def close(self) -> None:
         """Mark the range as complete, with the bytes that have come."""
         self.request = replace(self.request, stop=self.request.start + self.filled)

@@ -44,7 +44,7 @@ class Segment:
     """The mean size of a row's payload in bytes."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Lane:
     """A lane of a run whose records keep their order, with the rows that are ready.
 

@@ -130,18 +130,16 @@ class LaneBuilder:
         plan, lane = self.plan, self.plan.own_lanes[j]
         if not plan.has_sources:
             return self._reader(j)
-        feeds = range(j, len(plan.feeds), len(plan.own_lanes))
-        readers = [self._reader(feed) for feed in feeds]
+        readers = [self._reader(feed) for feed in range(j, len(plan.feeds), len(plan.own_lanes))]
         if plan.turns is not None:
             end = None if plan.end_epoch is None else plan.lane_end(lane)
-            epochs_of = [partial(plan.epoch_of, feed) for feed in feeds]
-            return OpenShards(readers, epochs_of, plan.turns, lane, start, end)
+            return OpenShards(readers, plan.turns, lane, start, end)
         assert plan.components is not None
         assert plan.draws is not None
         parts = [
-            Component(name, reader, point, plan.epoch(feed))
-            for name, reader, point, feed in zip(
-                plan.components.names, readers, start.sources, feeds, strict=True
+            Component(name, reader, point)
+            for name, reader, point in zip(
+                plan.components.names, readers, start.sources, strict=True
             )
         ]
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -46,21 +46,22 @@ class Component:
         name: The component's name.
         reader: The reader of its records.
         point: The point in it that the lane has reached.
-        epoch: The epoch of that point.
     """
 
     name: str
     reader: RecordReader
     point: Point
     """The point behind the last record that was drawn."""
-    epoch: int
-    """The epoch of the last record that was drawn; before any draw, that of the start."""
     waiting: int = 0
     """The number of records that wait to be drawn."""
     undrawn: int = 0
     """The bytes of these records."""
     _parts: deque[RecordSpan] = field(default_factory=deque)
     _error: StreamrecError | None = None
+
+    def __post_init__(self) -> None:
+        self.epoch = self.reader.epoch
+        """The epoch of the last record that was drawn; before any draw, that of the start."""
 
     def has_ended(self) -> bool:
         """Return whether no record waits and none will come.
@@ -135,17 +136,17 @@ class Drawn:
         return lowest
 
     def before(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates before a draw, as :class:`Places` says."""
+        """Return the coordinates of a lane whose next draw is the one of that number."""
         points = self.points[self._latest[:, number]].tolist()
         sources = tuple(map(tuple, points))
         return Coordinates(extent.epoch, 0, self.first + number, sources=sources)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates behind a draw, as :class:`Places` says."""
+        """Return the coordinates of a lane whose last draw was the one of that number."""
         return self.before(number + 1, extent)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return the coordinates behind draws, as :class:`Places` says."""
+        """Return int64 ``[draws, numbers]``: the coordinates behind each of these draws."""
         points = self.points[self._latest[:, numbers + 1].T]
         own = np.zeros((len(numbers), OWN), np.int64)
         own[:, 0] = extent.epoch
@@ -153,6 +154,7 @@ class Drawn:
         return np.hstack([own, points.reshape(len(numbers), -1)])
 
 
+@dataclass(eq=False, repr=False)
 class Mix:
     """The source of one lane of a mix.
 
@@ -166,42 +168,36 @@ class Mix:
             ``None``: no component ever ends.
     """
 
-    def __init__(
-        self,
-        components: Sequence[Component],
-        draws: Draws,
-        lane: int,
-        start: Coordinates,
-        end: Coordinates,
-        *,
-        ends: str | None,
-    ) -> None:
-        self.ended = False
-        """True when no more records will come."""
-        self.component = 0
-        """The component of the next record."""
-        self._components = components
-        self._shares = [1.0] * len(components)
-        self._draws = draws
-        self._lane = lane
-        self._epoch, self._number = start.extent, start.record
-        self._epochs = 0  # changes of the epoch since the start; each may be by more than one
-        self._seed_epoch = start.extent if ends else 0
-        self._end = end
-        self._ends = ends
-        self._gone: set[int] = set()
+    components: Sequence[Component]
+    draws: Draws
+    lane: int
+    start: Coordinates
+    end: Coordinates
+    _: KW_ONLY
+    ends: str | None
+    ended: bool = False
+    """True when no more records will come."""
+    component: int = 0
+    """The component of the next record."""
+    _epochs: int = 0  # changes of the epoch since the start; each may be by more than one
+    _gone: set[int] = field(default_factory=set)
+    _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._shares = [1.0] * len(self.components)
+        self._epoch, self._number = self.start.extent, self.start.record
+        self._seed_epoch = self.start.extent if self.ends else 0
         self._upcoming = _NONE
-        self._ready: deque[RecordSpan | Coordinates] = deque()
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
-        undrawn = self._components[number].undrawn
+        undrawn = self.components[number].undrawn
         return Demand(lane.ready, lane.lacks, undrawn, self._shares[number])
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        return self._components[self.component].reader.waits_for
+        return self.components[self.component].reader.waits_for
 
     def pop(self) -> RecordSpan | Coordinates | None:
         """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
@@ -216,7 +212,7 @@ class Mix:
             elif not self._drop_ended():
                 return None
             elif self.ended:
-                self._ready.append(self._end)
+                self._ready.append(self.end)
         return self._ready.popleft() if self._ready else None
 
     def _ready_draws(self) -> int:
@@ -224,7 +220,7 @@ class Mix:
         if not len(self._upcoming):
             self._look_ahead()
         count = len(self._upcoming)
-        for number, component in enumerate(self._components):
+        for number, component in enumerate(self.components):
             draws = np.flatnonzero(self._upcoming == number)
             component.fill(len(draws))
             if len(draws) > component.waiting:
@@ -236,10 +232,10 @@ class Mix:
 
     def _look_ahead(self) -> None:
         """Draw the next components, and set the share of each."""
-        self._upcoming = self._draws.choices(
-            self._lane, self._seed_epoch, self._number, AT_ONCE, self._gone
+        self._upcoming = self.draws.choices(
+            self.lane, self._seed_epoch, self._number, AT_ONCE, self._gone
         )
-        shares = self._draws.shares(self._lane, self._number)
+        shares = self.draws.shares(self.lane, self._number)
         self._shares = [max(share, LEAST_SHARE) for share in shares]
 
     def _drop_ended(self) -> bool:
@@ -252,28 +248,28 @@ class Mix:
         if number == NOTHING:
             self.ended = True
             return True
-        component = self._components[number]
+        component = self.components[number]
         if not component.has_ended():
             return False
-        if self._ends is None:
+        if self.ends is None:
             raise DataError(
                 f"no shard of the component {component.name!r} that this lane ever reads holds a "
                 "record, so there is nothing to repeat; check the shards, or set lanes to less"
             )
         self._gone.add(number)
         self._upcoming = _NONE
-        self.ended = self._ends == "stop"
+        self.ended = self.ends == "stop"
         return True
 
     def _draw(self, count: int) -> None:
         """Take the records of the next draws, in their order."""
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
-        starts = [component.point for component in self._components]
-        start_epochs = [component.epoch for component in self._components]
+        starts = [component.point for component in self.components]
+        start_epochs = [component.epoch for component in self.components]
         taken = np.bincount(choices, minlength=len(starts)).tolist()
         parts = [
             part
-            for component, rows in zip(self._components, taken, strict=True)
+            for component, rows in zip(self.components, taken, strict=True)
             for part in component.take(rows)
         ]
         order = np.empty(count, np.int64)
@@ -286,7 +282,7 @@ class Mix:
         rows = RecordRows.concatenate([part.rows for part in parts]).reorder(order)
         lengths = np.concatenate([part.lengths for part in parts])[order]
         extent = Extent(self._epochs, self._epoch, -1)
-        weighted = self._draws.weighted(self._lane, self._number, count)
+        weighted = self.draws.weighted(self.lane, self._number, count)
         self._number += count
         whole = RecordSpan(extent, rows, lengths, drawn, np.arange(count))
         self._split(whole, drawn.lowest_epochs(weighted))

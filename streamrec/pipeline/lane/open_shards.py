@@ -20,7 +20,7 @@ from streamrec.plan.window import FRAME_OVERHEAD
 from streamrec.values.columns import rising
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamrec.pipeline.lane.record_reader import RecordReader
     from streamrec.pipeline.lane.record_span import Places
@@ -56,17 +56,17 @@ class Turn:
     """The lane's points in all open shards; in this one, one before these records."""
 
     def before(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates before a record, as :class:`Places` says."""
+        """Return the coordinates of a lane whose next record is the one of that number."""
         own = self.places.before(self.numbers.item(number), self.span)
         return self._at(own, self.taken.item(number), extent)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates behind a record, as :class:`Places` says."""
+        """Return the coordinates of a lane whose last record was the one of that number."""
         own = self.places.after(self.numbers.item(number), self.span)
         return self._at(own, self.taken.item(number + 1), extent)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return the coordinates behind records, as :class:`Places` says."""
+        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
         last = np.array(self.after(len(self.numbers) - 1, extent).numbers, np.int64)
         ends = np.tile(last, (len(numbers), 1))
         own = OWN + 3 * self.open_shard
@@ -79,57 +79,50 @@ class Turn:
         return Coordinates(extent.epoch, taken, self.number, sources=points)
 
 
+@dataclass(eq=False, repr=False)
 class OpenShards:
     """The source of one lane with several open shards.
 
     Args:
         readers: The readers of the open shards.
-        epochs_of: For each open shard, a function that returns the epoch of an extent's number.
         windows: Give the turns' sizes in bytes.
         lane: The lane's number.
         start: The coordinates that it begins at.
         end: The coordinates at which a finite run leaves it; ``None``: the run is endless.
     """
 
-    def __init__(
-        self,
-        readers: Sequence[RecordReader],
-        epochs_of: Sequence[Callable[[int], int]],
-        windows: Windows,
-        lane: int,
-        start: Coordinates,
-        end: Coordinates | None,
-    ) -> None:
-        self.ended = False
-        """True when no more records will come."""
-        self._readers = readers
-        self._epochs_of = epochs_of
-        self._points = list(start.sources)  # behind the last record that each open shard gave
-        self._epochs: list[float] = [  # of the next records; infinite if there are none
-            epoch_of(point[0]) for epoch_of, point in zip(epochs_of, start.sources, strict=True)
-        ]
-        self._rests: list[RecordSpan | None] = [None] * len(readers)
-        self._windows = windows
-        self._lane = lane
-        self._epoch, self._end = start.extent, end
-        self._turn, self._taken = start.record, start.offset
+    readers: Sequence[RecordReader]
+    windows: Windows
+    lane: int
+    start: Coordinates
+    end: Coordinates | None
+    ended: bool = False
+    """True when no more records will come."""
+
+    def __post_init__(self) -> None:
+        self._points = list(self.start.sources)  # behind the last record that each open shard gave
+        self._epochs: list[float]  # of the next records; infinite if there are none
+        self._epochs = [reader.epoch for reader in self.readers]
+        self._rests: list[RecordSpan | None] = [None] * len(self.readers)
+        self._epoch = self.start.extent
+        self._turn, self._taken = self.start.record, self.start.offset
 
     @property
     def component(self) -> int:
         """The index of the open shard of the next record."""
-        return self._turn % len(self._readers)
+        return self._turn % len(self.readers)
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one open shard."""
         rest, is_later = self._rests[number], self._epochs[number] != self._epoch
         undrawn = 0 if rest is None else rest.rows.nbytes
-        share = SHARE_OF_LATER if is_later else 1 / len(self._readers)
+        share = SHARE_OF_LATER if is_later else 1 / len(self.readers)
         return Demand(lane.ready, lane.lacks, undrawn, share)
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        return self._readers[self.component].waits_for
+        return self.readers[self.component].waits_for
 
     def pop(self) -> RecordSpan | Coordinates | None:
         """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
@@ -141,13 +134,13 @@ class OpenShards:
             if all(epoch != self._epoch for epoch in self._epochs):
                 return self._end_epoch()
             number = self._in_turn()
-            item = self._rests[number] or self._readers[number].pop()
+            item = self._rests[number] or self.readers[number].pop()
             if item is None:
                 return None
             if isinstance(item, Coordinates):
                 self._points[number] = item[:3]
-                has_ended = self._readers[number].ended
-                self._epochs[number] = inf if has_ended else self._epochs_of[number](item.extent)
+                reader = self.readers[number]
+                self._epochs[number] = inf if reader.ended else reader.epoch
             elif len(item):
                 return self._given(number, item)
         return None
@@ -166,7 +159,7 @@ class OpenShards:
 
     def _limit(self) -> int:
         """Return the bytes that end the turn."""
-        return self._windows.turn(self._lane, self._turn)
+        return self.windows.turn(self.lane, self._turn)
 
     def _given(self, number: int, span: RecordSpan) -> RecordSpan:
         """Take the records of an open shard that belong to its turn."""
@@ -185,10 +178,10 @@ class OpenShards:
     def _end_epoch(self) -> Coordinates:
         """Begin the next epoch; return the coordinates that the lane goes on at."""
         points, epoch = tuple(self._points), min(self._epochs)
-        last = inf if self._end is None else self._end.extent
+        last = inf if self.end is None else self.end.extent
         self._turn = self._taken = 0
         if epoch >= last:
             self.ended = True
-            return self._end or Coordinates(self._epoch, 0, 0, sources=points)
+            return self.end or Coordinates(self._epoch, 0, 0, sources=points)
         self._epoch = int(epoch)
         return Coordinates(self._epoch, 0, 0, sources=points)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from streamrec.values.columns import rising
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.lane.mix_source import Drawn
+    from streamrec.pipeline.lane.open_shards import Turn
     from streamrec.plan.order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordBlock
@@ -21,20 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["BlockPlaces", "Places", "RecordSpan"]
 
 
-class Places(Protocol):
-    """The lane's coordinates around successive records, before any filter; none of their bytes."""
-
-    def before(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates of a lane whose next record is the one of that number."""
-        ...
-
-    def after(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates of a lane whose last record was the one of that number."""
-        ...
-
-    def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
-        ...
+Places: TypeAlias = "BlockPlaces | Turn | Drawn"
+"""The lane's coordinates around successive records, before any filter; none of their bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,17 +84,17 @@ class BlockPlaces:
     first_ordinal: int
 
     def before(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates before a record, as :class:`Places` says."""
+        """Return the coordinates of a lane whose next record is the one of that number."""
         begin = self.base + self.offsets.item(number) - HEADER
         return Coordinates(extent.number, begin, self.first_ordinal + number)
 
     def after(self, number: int, extent: Extent) -> Coordinates:
-        """Return the coordinates behind a record, as :class:`Places` says."""
+        """Return the coordinates of a lane whose last record was the one of that number."""
         begin, frame = self.before(number, extent), self.lengths.item(number) + FRAME_OVERHEAD
         return begin._replace(offset=begin.offset + frame, record=begin.record + 1)
 
     def ends(self, numbers: Indices, extent: Extent) -> Indices:
-        """Return the coordinates behind records, as :class:`Places` says."""
+        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
         ends = np.zeros((len(numbers), OWN), np.int64)
         stops = self.offsets + self.lengths
         ends[:, 0] = extent.number

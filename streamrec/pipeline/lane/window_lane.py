@@ -24,7 +24,7 @@ __all__ = ["WindowLane"]
 ROW, PART = (Coordinates._fields.index(name) for name in ("row", "part"))
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class WindowLane(Lane):
     """A lane that shuffles each window of its records, or orders it for length buckets.
 
