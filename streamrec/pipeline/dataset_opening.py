@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from streamrec.formats.shards.index import ShardEntry
     from streamrec.stores.open import Stores
 
-__all__ = ["indexed_settings", "load_index", "read_index", "with_inferred_features"]
-
-FIRST = 1 << 16
-"""Bytes that are asked for before the size is known; most indices are no larger."""
+__all__ = ["indexed_settings", "read_index", "with_inferred_features"]
 
 
 async def read_index(
@@ -37,34 +34,26 @@ async def read_index(
     stores: Stores,
     objects: Sequence[ObjectInfo],
 ) -> Index:
-    """Read the index that is named, or the one beside the shards.
-
-    Raises:
-        ObjectNotFound: There is no index.
-        MalformedIndex: It cannot be read.
-        StaleIndex: It does not describe the shards.
-        StoreUnavailable: The store stalls.
-    """
-    url = index_url([found.url for found in objects]) if named is True else named
-    async with _limit(settings, "reading the index", url):
-        return await load_index(stores, url, objects)
-
-
-async def load_index(stores: Stores, url: str, objects: Sequence[ObjectInfo]) -> Index:
-    """Read an index and select the entries of these shards, in their order.
+    """Read the index that is named, or the one beside the shards; select the shards' entries.
 
     Args:
+        settings: The dataset's settings.
+        named: The index's URL; ``True``: it is beside the shards.
         stores: The stores, one of which has the index.
-        url: The index's URL.
         objects: The shards.
 
     Raises:
         ObjectNotFound: There is no index.
         MalformedIndex: It cannot be read.
         StaleIndex: It does not describe these shards: one is missing in it, or has changed since.
+        StoreUnavailable: The store stalls.
     """
+    url = index_url([found.url for found in objects]) if named is True else named
     try:
-        index = Index.parse(await _read(stores, url), url=url)
+        async with _limit(settings, "reading the index", url):
+            # One byte more than an index may have, so that a larger one is refused.
+            data, _ = await read_range(stores.store_for(url), ObjectInfo(url), 0, LARGEST + 1)
+            index = Index.parse(data.tobytes(), url=url)
     except ObjectNotFound:
         raise ObjectNotFound(
             "there is no index; write one with `streamrec index`, or set index to its URL",
@@ -85,17 +74,6 @@ def _entry(index: Index, name: str, found: ObjectInfo) -> ShardEntry:
         )
     check_version(found, entry.size, entry.etag)
     return entry
-
-
-async def _read(stores: Stores, url: str) -> bytes:
-    """Read the whole object: its first bytes, which come with its size, and then the rest."""
-    store = stores.store_for(url)
-    data, info = await read_range(store, ObjectInfo(url), 0, FIRST)
-    size = min(info.size or 0, LARGEST + 1)
-    if len(data) == size:
-        return data.tobytes()
-    rest, _ = await read_range(store, info, len(data), size)
-    return data.tobytes() + rest.tobytes()
 
 
 def indexed_settings(settings: DatasetSettings, index: Index) -> DatasetSettings:

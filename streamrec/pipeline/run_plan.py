@@ -156,11 +156,9 @@ class RunPlan:
     @property
     def end_epoch(self) -> int | None:
         """The epoch before which the run ends; ``None``: it ends by steps or not at all."""
-        epochs, is_endless = (
-            self.settings.epochs,
-            self.draws and self.settings.exhausted == "repeat",
-        )
-        if epochs is None or self.settings.steps_per_epoch is not None or is_endless:
+        epochs, steps = self.settings.epochs, self.settings.steps_per_epoch
+        repeats = self.draws is not None and self.settings.exhausted == "repeat"
+        if epochs is None or steps is not None or repeats:
             return None
         return self.position.run_epoch + epochs
 
@@ -193,12 +191,8 @@ class RunPlan:
 
     def epoch(self, feed: int) -> int:
         """Return the epoch that a feed begins in."""
-        return self.epoch_of(feed, int(self.points["extent"][feed]))
-
-    def epoch_of(self, feed: int, extent: int) -> int:
-        """Return the epoch of a feed's extent of that number."""
         order, lane = self.feeds[feed]
-        return order.extent(lane, extent).epoch
+        return order.extent(lane, int(self.points["extent"][feed])).epoch
 
     def check(self) -> None:
         """Refuse a position that contradicts itself or the index.

@@ -86,15 +86,12 @@ class Fingerprint:
                 "it was saved"
             )
         for name, kind in kinds.items():
-            if type(data[name]).__name__.replace("NoneType", "None") not in kind.split(" | "):
+            value = data[name]
+            is_kind = type(value).__name__.replace("NoneType", "None") in kind.split(" | ")
+            if not is_kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
                 raise MalformedPosition(
-                    f"the fingerprint's {name!r} is not of type {kind}; give the state as it was "
-                    "saved"
-                )
-            if isinstance(data[name], int) and not 0 <= data[name] < 1 << 63:
-                raise MalformedPosition(
-                    f"the fingerprint's {name!r} is not a number from 0 to 2^63 - 1; give the "
-                    "state as it was saved"
+                    f"the fingerprint's {name!r} is not of type {kind}, from 0 to 2^63 - 1 if it "
+                    "is a number; give the state as it was saved"
                 )
         return cls(**data)
 

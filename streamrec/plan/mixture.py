@@ -7,8 +7,9 @@ and neither other lanes nor the world size have an effect.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,6 @@ class Draws:
     phases: tuple[tuple[int, tuple[float, ...]], ...]
     lanes: int
     seed: int
-    _known: dict[tuple[int, tuple[int, ...]], tuple[Numbers, npt.NDArray[np.uint64]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     def choices(
         self, lane: int, epoch: int, first: int, count: int, ended: Collection[int] = ()
@@ -126,7 +124,7 @@ class Draws:
         ended: Collection[int],
         without: tuple[int, ...] = (),
     ) -> Numbers:
-        components, limits = self._limits(phase, without)
+        components, limits = _limits(self.phases[phase][1], frozenset(without))
         if not len(components):
             return np.full(len(draws), NOTHING)
         seed = seed_of(DRAW, self.seed, epoch, lane, len(without))
@@ -138,15 +136,13 @@ class Draws:
                 drawn[again] = self._drawn(phase, lane, epoch, draws[again], ended, excluded)
         return drawn
 
-    def _limits(
-        self, phase: int, without: tuple[int, ...]
-    ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-        """Return the components with a weight, and the exact limits between them below 2^64."""
-        key = phase, tuple(sorted(without))
-        if key not in self._known:
-            shares = {c: Fraction(w) for c, w in enumerate(self.phases[phase][1]) if w > 0}
-            left = {c: share for c, share in shares.items() if c not in without}
-            sums = list(accumulate(left.values()))
-            limits = [int(WHOLE * part / sums[-1]) for part in sums[:-1]]
-            self._known[key] = np.array(list(left), np.int64), np.array(limits, np.uint64)
-        return self._known[key]
+
+@lru_cache(1 << 10)
+def _limits(
+    weights: tuple[float, ...], without: frozenset[int]
+) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+    """Return the components with a weight, and the exact limits between them below 2^64."""
+    shares = {c: Fraction(w) for c, w in enumerate(weights) if w > 0 and c not in without}
+    sums = list(accumulate(shares.values()))
+    limits = [int(WHOLE * part / sums[-1]) for part in sums[:-1]]
+    return np.array(list(shares), np.int64), np.array(limits, np.uint64)

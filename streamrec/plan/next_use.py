@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from math import inf
 from typing import TYPE_CHECKING
@@ -34,8 +33,7 @@ class NextUse:
     def __init__(
         self, order: Order, urls: Sequence[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._order = order.apart()
-        self._lock = threading.Lock()
+        self._order = order
         self._feeds: dict[int, float] = {}
         self._shards = {url: shard for shard, url in enumerate(urls)}
         self._clock = clock
@@ -51,8 +49,7 @@ class NextUse:
             size: Bytes of its shard, if known.
         """
         extent = request.extent
-        with self._lock:
-            now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
+        now = next(self._order.times(extent.epoch, extent.shard, request.start, size))
         if not self._feeds:
             self._began = now
         self._feeds[feed] = now
@@ -76,7 +73,6 @@ class NextUse:
         now = self._now
         # The last extents of an epoch may be read when others of the next one have begun.
         times = self._order.times(max(0, int(now) - 1), shard, offset, size)
-        with self._lock:
-            due = next(due for due in times if due > now)
+        due = next(due for due in times if due > now)
         pace = (self._clock() - self._began_at) / max(LEAST_PROGRESS, now - self._began)
         return (due - now) * pace

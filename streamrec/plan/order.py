@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,19 @@ from streamrec.config.dataset import FEWEST_OPEN_SHARDS, MOST_OPEN_SHARDS, WINDO
 from streamrec.plan.permutation import permutation, seed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
+    Numbers = npt.NDArray[np.int64]
+    Cached = Callable[[int, int, int], Numbers]
 
 __all__ = ["Extent", "ShardOrder", "open_at_once"]
 
 SHARDS = 0x5348415244  # "SHARD": separates the permutation of shards from those of windows
+KEPT = 4
+"""Epochs whose permutations are kept: lanes are at most about two epochs apart, and a forecast
+looks one further."""
 
 
 def open_at_once(shards: int, lanes: int, window: int) -> int:
@@ -85,29 +91,27 @@ class ShardOrder:
     first_shard: int = 0
     open_shards: int = 1
     open_shard: int = 0
-    _permutations: dict[int, npt.NDArray[np.int64]] = field(
-        default_factory=dict, repr=False, compare=False
+    _permutations: Cached = field(
+        default_factory=lambda: lru_cache(KEPT)(_permutation), repr=False, compare=False
     )
-    _places: dict[int, npt.NDArray[np.int64]] = field(
-        default_factory=dict, repr=False, compare=False
+    _places: Cached = field(
+        default_factory=lambda: lru_cache(KEPT)(_places), repr=False, compare=False
     )
 
     def divided(self, open_shards: int) -> tuple[ShardOrder, ...]:
-        """Divide each lane into its open shards; return their orders, which share a cache."""
+        """Divide each lane into its open shards; return their orders, which share caches."""
         return tuple(
             replace(self, open_shards=open_shards, open_shard=open_shard)
             for open_shard in range(open_shards)
         )
 
-    def apart(self) -> ShardOrder:
-        """Return the same order without the shared cache, for another thread."""
-        return replace(self, _permutations={}, _places={})
-
     def extent(self, lane: int, number: int) -> Extent:
         """Return the lane's extent of that number."""
         element = number * self.open_shards + self.open_shard
         epoch, place = divmod(lane + element * self.lanes, self.shards)
-        shard = int(self._permutation(epoch)[place]) if self.shuffle else place
+        shard = (
+            self._permutations(self.shards, self.seed, epoch).item(place) if self.shuffle else place
+        )
         return Extent(number, epoch, self.first_shard + shard)
 
     def extents(self, lane: int, number: int) -> Iterator[Extent]:
@@ -141,19 +145,13 @@ class ShardOrder:
 
     def _place(self, epoch: int, shard: int) -> int:
         """Return the shard's place in the epoch."""
-        if not self.shuffle:
-            return shard
-        known = self._places
-        if epoch not in known:
-            while len(known) > 2:
-                del known[min(known)]
-            known[epoch] = np.argsort(self._permutation(epoch))
-        return known[epoch].item(shard)
+        return self._places(self.shards, self.seed, epoch).item(shard) if self.shuffle else shard
 
-    def _permutation(self, epoch: int) -> npt.NDArray[np.int64]:
-        known = self._permutations
-        if epoch not in known:
-            while len(known) > 2:  # lanes are at most about two epochs apart
-                del known[min(known)]
-            known[epoch] = permutation(self.shards, seed_of(SHARDS, self.seed, epoch))
-        return known[epoch]
+
+def _permutation(shards: int, seed: int, epoch: int) -> Numbers:
+    return permutation(shards, seed_of(SHARDS, seed, epoch))
+
+
+def _places(shards: int, seed: int, epoch: int) -> Numbers:
+    """Return the place of each shard in the epoch's permutation."""
+    return np.argsort(_permutation(shards, seed, epoch))

@@ -10,8 +10,8 @@ epoch's sequence.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,11 +19,11 @@ import numpy as np
 
 from streamrec.errors import MalformedPosition
 from streamrec.plan.coordinates import Coordinates
-from streamrec.plan.order import Extent, ShardOrder
+from streamrec.plan.order import KEPT, Extent, ShardOrder
 from streamrec.plan.permutation import permutation, seed_of, stratified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -39,8 +39,6 @@ CHUNKS = 0x4348554E4B53  # "CHUNKS": separates the permutation of chunks from th
 GROWTH = (2,)
 """Divisors of the first windows of an epoch. A full window has only five chunks by default, and a
 sixteenth of it, as by shard, would be a single one: its batches would have few classes."""
-KEPT = 3
-"""Epochs whose permutations are kept: lanes are at most about two epochs apart."""
 
 
 class _Piece(NamedTuple):
@@ -81,8 +79,10 @@ class RecordOrder:
     """int64 ``[chunks + 1]``: the records before each chunk, and in all, in the table's order."""
     _units: Numbers = field(init=False, repr=False)
     """The first record of each unit of the permutation, and the number of all records."""
-    _epochs: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, repr=False)
-    _times: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    _sequence: Callable[[int], tuple[Numbers, Numbers]] = field(init=False, repr=False)
+    """Returns the units in an epoch's order, and the number of records before each."""
+    _times: Callable[[int], npt.NDArray[np.float64]] = field(init=False, repr=False)
+    """Returns when an epoch reads each chunk's beginning: from 0 to below 1."""
 
     def __post_init__(self) -> None:
         """Count the records before each chunk and each unit."""
@@ -92,6 +92,8 @@ class RecordOrder:
         joins = self.joins and not self.shuffle
         units = np.append(before[shards], before[-1]) if joins else before
         object.__setattr__(self, "_units", units)
+        object.__setattr__(self, "_sequence", lru_cache(KEPT)(self._permuted))
+        object.__setattr__(self, "_times", lru_cache(KEPT)(self._begins))
 
     def __repr__(self) -> str:
         return f"<RecordOrder of {self.records} records, {self.lanes} lanes>"
@@ -110,10 +112,6 @@ class RecordOrder:
     def largest(self) -> int:
         """Bytes of the largest chunk; 0 if there is none."""
         return int((self.table.end - self.table.begin).max(initial=0))
-
-    def apart(self) -> RecordOrder:
-        """Return the same order with a cache of its own, for another thread."""
-        return replace(self, _epochs={}, _times={})
 
     # -- how many records lanes have ---------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class RecordOrder:
         first, last = self._shard_chunks.item(shard), self._shard_chunks.item(shard + 1)
         inside = int(np.searchsorted(self.table.begin[first:last], offset, "right"))
         chunk = min(max(first, first + inside - 1), len(self.table.shard) - 1)
-        return (number + self._times_of(number).item(chunk) for number in count(epoch))
+        return (number + self._times(number).item(chunk) for number in count(epoch))
 
     def check(self, lanes: Sequence[int], coordinates: Structured) -> None:
         """Check that the coordinates of lanes lie inside of the extents that they name.
@@ -275,33 +273,20 @@ class RecordOrder:
         wrapped = max(0, begin + surplus - self.lanes)
         return lane * least + min(max(0, lane - begin), surplus - wrapped) + min(lane, wrapped)
 
-    def _sequence(self, epoch: int) -> tuple[Numbers, Numbers]:
-        """Return the units in the epoch's order, and the number of records before each."""
-        epoch = epoch if self.shuffle else 0
-        known = self._epochs
-        if epoch not in known:
-            while len(known) >= KEPT:
-                del known[min(known)]
-            order = np.arange(len(self._units) - 1, dtype=np.int64)
-            if self.shuffle:
-                order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch))
-            records = np.diff(self._units)[order]
-            known[epoch] = order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
-        return known[epoch]
+    def _permuted(self, epoch: int) -> tuple[Numbers, Numbers]:
+        order = np.arange(len(self._units) - 1, dtype=np.int64)
+        if self.shuffle:
+            order = permutation(len(order), seed_of(CHUNKS, self.seed, epoch))
+        records = np.diff(self._units)[order]
+        return order, np.concatenate([[0], np.cumsum(records)]).astype(np.int64)
 
-    def _times_of(self, epoch: int) -> npt.NDArray[np.float64]:
-        """Return when the epoch reads each chunk's beginning: from 0 to below 1."""
-        epoch = epoch if self.shuffle else 0
-        known = self._times
-        if epoch not in known:
-            while len(known) >= KEPT:
-                del known[min(known)]
-            order, before = self._sequence(epoch)
-            unit = np.searchsorted(self._units, self._before[:-1], "right") - 1
-            begins = before[:-1][np.argsort(order)]
-            records = begins[unit] + self._before[:-1] - self._units[unit]
-            known[epoch] = records * self.lanes / self.records % 1
-        return known[epoch]
+    def _begins(self, epoch: int) -> npt.NDArray[np.float64]:
+        order, before = self._sequence(epoch)
+        unit = np.searchsorted(self._units, self._before[:-1], "right") - 1
+        begins = before[:-1][np.argsort(order)]
+        records = begins[unit] + self._before[:-1] - self._units[unit]
+        times: npt.NDArray[np.float64] = records * self.lanes / self.records % 1
+        return times
 
     # -- where a rank stands -----------------------------------------------------------------------
 

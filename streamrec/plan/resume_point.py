@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Beginning", "ResumePoint", "for_rank", "read_resume_point"]
 
-LAST_STEP = LARGEST
 FIELDS = {"version", "epoch", "step"}
 
 
@@ -31,14 +30,12 @@ class Beginning:
     """Steps from the very start; 0 beside an epoch, from whose beginning steps then count."""
 
     def __post_init__(self) -> None:
-        if type(self.epoch) is not int or not 0 <= self.epoch <= LAST_EPOCH:
-            raise MalformedPosition(
-                f"there is no epoch {self.epoch!r}; give a number from 0 to {LAST_EPOCH}"
-            )
-        if type(self.step) is not int or not 0 <= self.step <= LAST_STEP:
-            raise MalformedPosition(
-                f"there is no step {self.step!r}; give a number from 0 to {LAST_STEP}"
-            )
+        named = ("epoch", self.epoch, LAST_EPOCH), ("step", self.step, LARGEST)
+        for name, value, most in named:
+            if type(value) is not int or not 0 <= value <= most:
+                raise MalformedPosition(
+                    f"there is no {name} {value!r}; give a number from 0 to {most}"
+                )
         if self.epoch and self.step:
             raise MalformedPosition(
                 f"epoch {self.epoch} and step {self.step} are two beginnings; give one, not both"

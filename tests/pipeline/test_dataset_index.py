@@ -14,9 +14,10 @@ from streamrec.errors import (
     StoreError,
     StoreUnavailable,
 )
+from streamrec.formats.shards.index import LARGEST
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
-from streamrec.pipeline.dataset_opening import load_index
+from streamrec.pipeline.dataset_opening import read_index
 from streamrec.stores.base import ObjectInfo
 from tests.pipeline.scripted_store import ScriptedStore
 from tests.pipeline.small_datasets import contents, receive_all, settings_of, write, write_index
@@ -129,29 +130,24 @@ OBJECTS = [ObjectInfo(f"s3://b/00{i}") for i in range(2)]
 def load(faults: list[StoreError | tuple[int, StoreError] | None]) -> ScriptedStore:
     async def main() -> ScriptedStore:
         store = ScriptedStore({"i": DATA}, piece=11, faults=deque(faults))
-        index = await load_index(store, "i", OBJECTS)  # type: ignore[arg-type]
+        index = await read_index(settings_of("x"), "i", store, OBJECTS)  # type: ignore[arg-type]
         assert index.records == 13
         return store
 
     return asyncio.run(main())
 
 
-def test_a_small_index_takes_one_request() -> None:
-    assert load([]).asked == [("i", 0, 1 << 16, None)]
-
-
-def test_a_large_one_takes_two_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrec.pipeline.dataset_opening.FIRST", 32)
-    assert load([]).asked == [("i", 0, 32, None), ("i", 32, len(DATA), '"v1"')]
+def test_an_index_takes_one_request() -> None:
+    assert load([]).asked == [("i", 0, LARGEST + 1, None)]
 
 
 def test_what_breaks_off_goes_on_at_its_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamrec.flow.retry.Backoff.next", lambda *_: 0)
     gone = StoreUnavailable("gone")
     assert load([gone, (20, gone)]).asked == [
-        ("i", 0, 1 << 16, None),
-        ("i", 0, 1 << 16, None),
-        ("i", 20, 1 << 16, '"v1"'),
+        ("i", 0, LARGEST + 1, None),
+        ("i", 0, LARGEST + 1, None),
+        ("i", 20, LARGEST + 1, '"v1"'),
     ]
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrec.errors import MalformedPosition, OtherVersion, StateError
-from streamrec.plan.position import LAST_EPOCH, Position
-from streamrec.plan.resume_point import LAST_STEP, Beginning, for_rank, read_resume_point
+from streamrec.plan.position import LARGEST, LAST_EPOCH, Position
+from streamrec.plan.resume_point import Beginning, for_rank, read_resume_point
 from tests.plan.test_position import FINGERPRINT, JSON, positions
 
 BEGINNINGS = st.one_of(
     st.integers(0, LAST_EPOCH).map(Beginning),
-    st.integers(0, LAST_STEP).map(lambda step: Beginning(step=step)),
+    st.integers(0, LARGEST).map(lambda step: Beginning(step=step)),
 )
 
 
@@ -113,7 +113,7 @@ class TestForRank:
 def test_a_step_from_the_very_start() -> None:
     assert Beginning(step=5).to_dict() == {"version": 2, "step": 5}
     assert (Beginning(step=5).epoch, Beginning(step=5).step) == (0, 5)
-    for wrong in (-1, 1.5, True, LAST_STEP + 1):
+    for wrong in (-1, 1.5, True, LARGEST + 1):
         with pytest.raises(MalformedPosition, match="there is no step"):
             read_resume_point({"version": 2, "step": wrong})
     with pytest.raises(MalformedPosition, match="not both"):

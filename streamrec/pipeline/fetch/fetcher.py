@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import KW_ONLY, dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ MOST_WAITING = 256
 would hold tens of thousands of tiny shards, and it does not count the objects around each."""
 
 
+@dataclass(eq=False, repr=False)
 class Fetcher:
     """A reader of all lanes' ranges, the soonest needed first, within the byte budget.
 
@@ -59,38 +61,34 @@ class Fetcher:
         next_use: The forecast to tell which ranges are read; ``None``: nobody asks it.
     """
 
-    def __init__(
-        self,
-        shards: Shards,
-        stores: OpensStores,
-        feeds: Sequence[RangeQueue],
-        lanes: Sequence[Consumer],
-        plan: MemoryPlan,
-        *,
-        concurrency: Concurrency,
-        stall_timeout: float,
-        random: Random,
-        next_use: NextUse | None = None,
-    ) -> None:
-        self._lanes = lanes
-        self.feeds = feeds
+    shards: Shards
+    stores: OpensStores
+    feeds: Sequence[RangeQueue]
+    lanes: Sequence[Consumer]
+    plan: MemoryPlan
+    _: KW_ONLY
+    concurrency: Concurrency
+    stall_timeout: float
+    random: Random
+    next_use: NextUse | None = None
+    _reserved: int = 0
+    _in_flight: int = 0
+    _awaited: int = -1
+    _others_do: bool = False
+    _at_limit: bool = False  # the concurrency kept the last schedule from asking for more
+    _limited: bool = False
+    _starved: bool = False
+    _full: bool = False  # a lane had no room in the last schedule
+
+    def __post_init__(self) -> None:
         self._prefaulter = Prefaulter()
         self.pool = Pool(self._released, self._prefaulter.prefault)
-        self.concurrency = concurrency
-        self._reserved = 0
-        self._plan = plan
-        self._shards, self._next_use = shards, next_use
-        self._downloader = RangeDownloader(shards, stores, stall_timeout, random, self._lend)
-        self._in_flight = 0
+        self._downloader = RangeDownloader(
+            self.shards, self.stores, self.stall_timeout, self.random, self._lend
+        )
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._awaited = -1
-        self._others_do = False
-        self._news = asyncio.Event()
-        self._at_limit = False  # the concurrency kept the last schedule from asking for more
-        self._limited = self._starved = False
-        self._read_ahead = ReadAhead(plan)
-        self._full = False  # a lane had no room in the last schedule
+        self._wake, self._news = asyncio.Event(), asyncio.Event()
+        self._read_ahead = ReadAhead(self.plan)
 
     def __repr__(self) -> str:
         ahead = sum(feed.ahead for feed in self.feeds)
@@ -137,7 +135,7 @@ class Fetcher:
 
     def demand(self, feed: int) -> Demand:
         """Return the demand of a feed's lane."""
-        lanes = self._lanes
+        lanes = self.lanes
         return lanes[feed % len(lanes)].demand(feed // len(lanes))
 
     def awaits(self, lane: int) -> bool:
@@ -150,7 +148,7 @@ class Fetcher:
 
     def notify(self, lane: int) -> None:
         """Wake up the wait for a lane that has news."""
-        is_awaited = self._awaited >= 0 and (lane - self._awaited) % len(self._lanes) == 0
+        is_awaited = self._awaited >= 0 and (lane - self._awaited) % len(self.lanes) == 0
         if is_awaited or (self._others_do and not self.feeds[lane].ended):
             self._news.set()
 
@@ -169,18 +167,18 @@ class Fetcher:
             "bytes_in_memory": self.pool.in_use,
             "most_bytes_in_memory": self.pool.most_in_use,
             "bytes_idle": self.pool.idle,
-            "bytes_budgeted": self._plan.for_ranges,
+            "bytes_budgeted": self.plan.for_ranges,
         }
 
     # -- what to read next -------------------------------------------------------------------------
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        self.pool.trim(max(0, self._plan.for_ranges - self._reserved - self.pool.in_use))
+        self.pool.trim(max(0, self.plan.for_ranges - self._reserved - self.pool.in_use))
         for lane, feed in enumerate(self.feeds):
             if (again := feed.repair) is not None:
                 feed.add_repair(self._start(group, lane, again, again.stop - again.start))
-        room = self._plan.room(self._reserved, self._read_ahead.size)
-        sizes = [lane.record_size for lane in self._lanes]
+        room = self.plan.room(self._reserved, self._read_ahead.size)
+        sizes = [lane.record_size for lane in self.lanes]
         charged = [feed.charged(size) for feed, size in zip(self.feeds, cycle(sizes), strict=False)]
         beyond = sum(map(room.beyond, charged))
         nearest = self._nearest(room, charged, beyond)
@@ -223,7 +221,7 @@ class Fetcher:
 
         Until then only heads are asked for, so that nothing else delays the first batch.
         """
-        return not feed.answered and feed.ahead >= self._plan.first_range
+        return not feed.answered and feed.ahead >= self.plan.first_range
 
     def _start_next(self, group: asyncio.TaskGroup, lane: int, reach: float) -> bool:
         feed = self.feeds[lane]
@@ -238,7 +236,7 @@ class Fetcher:
         feed.add(self._start(group, lane, request, size))
         # A probe of the shard's beginning is not yet the lane's first range.
         if not feed.planner.probes:
-            feed.size = max(feed.size, grown(size, self._plan.range_size))
+            feed.size = max(feed.size, grown(size, self.plan.range_size))
         return True
 
     def _start(
@@ -249,15 +247,15 @@ class Fetcher:
         except MemoryError as error:
             raise self._out_of_memory(error, request) from None
         read = RangeRead(request, memory)
-        if self._next_use is not None:
-            self._next_use.reached(lane, request, self._shards.sizes.get(read.shard))
+        if self.next_use is not None:
+            self.next_use.reached(lane, request, self.shards.sizes.get(read.shard))
         self._in_flight += 1
         self._lane_changed(lane)
         group.create_task(self._read(lane, read))
         return read
 
     def _out_of_memory(self, error: MemoryError, request: RangeRequest) -> OutOfMemory:
-        url = self._downloader.shards.urls[request.extent.shard]
+        url = self.shards.urls[request.extent.shard]
         return OutOfMemory.of(error, url=url, offset=request.start)
 
     def _memory(self, lane: int, size: int, allowed: int) -> ByteArray:
@@ -282,14 +280,14 @@ class Fetcher:
         self._full = True
         if feed.ranges:
             return 0
-        first_range = self._plan.first_range
+        first_range = self.plan.first_range
         return first_range if lane == self._awaited or first_range <= reach else 0
 
     def _lend(self, read: RangeRead, size: int) -> ByteArray | None:
         """Allocate memory for a hedge: within the budget, or for the lane that is waited for."""
         taken = self.pool.in_use + self._reserved
         # The ranges' part of the budget is full whenever a link is used well, so the total counts.
-        fits = taken + size_class(size) <= self._plan.total - self._plan.reserve
+        fits = taken + size_class(size) <= self.plan.total - self.plan.reserve
         awaited = self._awaited >= 0 and read in self.feeds[self._awaited].ranges
         for feed in self.feeds if fits or awaited else ():
             if read in feed.ranges:

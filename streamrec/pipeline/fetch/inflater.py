@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamrec.flow.pool import Account, Pool, size_class
@@ -33,6 +34,7 @@ log = logging.getLogger("streamrec.pipeline")
 MOST_THREADS = 16
 
 
+@dataclass(eq=False, repr=False)
 class Inflater:
     """A decompressor of the lanes' shards, the soonest needed first, within its part of the budget.
 
@@ -42,26 +44,24 @@ class Inflater:
         plan: The byte budget.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        feeds: Sequence[InflatingQueue],
-        plan: MemoryPlan,
-    ) -> None:
-        self.bytes_in = self.bytes_out = 0
-        self._fetcher = fetcher
-        self._plan = plan
+    fetcher: Fetcher
+    feeds: Sequence[InflatingQueue]
+    plan: MemoryPlan
+    bytes_in: int = 0
+    bytes_out: int = 0
+    _busy: int = 0
+    _has_said: bool = False
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._feeds = feeds
-        for feed in feeds:
+        for feed in self.feeds:
             feed.wake, feed.rereads = self.wake, self._reread
-        self._busy, self._has_said = 0, False
         self._most = min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._threads = ThreadPoolExecutor(self._most, "streamrec-inflate")
         self.pool = Pool(self._released)
         self._account = Account()
-        if feeds[0].setting != "auto":
+        if self.feeds[0].setting != "auto":
             self._reserve()
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Inflater:
 
     def statistics(self) -> dict[str, Any]:
         """Return counters since the start, and the memory in use."""
-        stored = self._fetcher.pool
+        stored = self.fetcher.pool
         return {
             "bytes_in_memory": stored.in_use + self.pool.in_use,
             "most_bytes_in_memory": stored.most_in_use + self.pool.most_in_use,
@@ -105,11 +105,11 @@ class Inflater:
             )
 
     def _schedule(self, group: asyncio.TaskGroup) -> None:
-        waiting = [lane for lane, feed in enumerate(self._feeds) if feed.has_work]
-        for lane in sorted(waiting, key=lambda lane: self._feeds[lane].waiting):
+        waiting = [lane for lane, feed in enumerate(self.feeds) if feed.has_work]
+        for lane in sorted(waiting, key=lambda lane: self.feeds[lane].waiting):
             if self._busy == self._most:
                 return
-            if self._has_memory(lane, self._feeds[lane]):
+            if self._has_memory(lane, self.feeds[lane]):
                 self._busy += 1
                 group.create_task(self._inflate(lane))
 
@@ -123,14 +123,14 @@ class Inflater:
                 feed.begin_piece(self.pool.acquire(size, self._account))
             except MemoryError as error:
                 raise feed.out_of_memory(error) from None
-            feed.piece_size = grown(feed.piece_size, self._plan.range_size)
+            feed.piece_size = grown(feed.piece_size, self.plan.range_size)
             self._reserve()
         return size > 0
 
     def _reserve(self) -> None:
         """Reserve the inflater's part of the budget, or what it holds beyond it."""
-        share = self._plan.for_inflated
-        self._fetcher.reserve(max(share, self.pool.in_use))
+        share = self.plan.for_inflated
+        self.fetcher.reserve(max(share, self.pool.in_use))
         self.pool.trim(max(0, share - self.pool.in_use))
 
     def _allowed_size(self, lane: int, feed: InflatingQueue) -> int:
@@ -140,31 +140,31 @@ class Inflater:
         larger than that, the consumer must wait for the lane: otherwise all might overdraw.
         """
         size = min(feed.piece_size, size_class(feed.likely_size()))
-        owed = sum(map(self._is_due, range(len(self._feeds)))) * self._plan.first_range
+        owed = sum(map(self._is_due, range(len(self.feeds)))) * self.plan.first_range
         wanted = self.pool.in_use + size_class(size) + owed
         # Ranges may have filled this part of the budget before the compression was known.
-        both = wanted + self._fetcher.pool.in_use
-        if wanted <= self._plan.for_inflated and both <= self._plan.for_ranges:
+        both = wanted + self.fetcher.pool.in_use
+        if wanted <= self.plan.for_inflated and both <= self.plan.for_ranges:
             return size
-        is_long = feed.straddling > self._plan.first_range
-        if not self._is_due(lane) or (is_long and not self._fetcher.awaits(lane)):
+        is_long = feed.straddling > self.plan.first_range
+        if not self._is_due(lane) or (is_long and not self.fetcher.awaits(lane)):
             return 0
-        return min(size, self._plan.first_range)
+        return min(size, self.plan.first_range)
 
     def _is_due(self, lane: int) -> bool:
         """Return whether the lane has no bytes at all, so that memory for its head is kept free."""
-        return self._feeds[lane].is_idle and self._fetcher.demand(lane).is_empty
+        return self.feeds[lane].is_idle and self.fetcher.demand(lane).is_empty
 
     async def _inflate(self, lane: int) -> None:
         try:
-            taken, given = await self._feeds[lane].inflate(self._threads)
+            taken, given = await self.feeds[lane].inflate(self._threads)
         finally:
             self._busy -= 1
         self.bytes_in += taken
         self.bytes_out += given
         self._wake.set()
-        self._fetcher.wake()
-        self._fetcher.notify(lane)
+        self.fetcher.wake()
+        self.fetcher.notify(lane)
 
     def _released(self) -> None:
         """Schedule again when memory has come back; called in any thread."""

@@ -137,7 +137,7 @@ class InflatingQueue(RangeQueue):
         finally:
             self._busy = False
         if read is not None:
-            read.use(taken)
+            read.scanned += taken
         if stream.produced > self.skip:
             piece.filled += given
         if piece.filled == len(piece.memory):
@@ -239,5 +239,5 @@ class InflatingQueue(RangeQueue):
         piece.shard_size = stream.produced
         piece.close()
         if not stream.produced:
-            self.shards.mark_empty(self._extent.shard)
+            self.shards.sizes[self._extent.shard] = 0
         self._stream = None

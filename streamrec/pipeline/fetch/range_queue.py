@@ -48,6 +48,7 @@ class Shards:
 
     urls: Sequence[str]
     sizes: dict[int, int] = field(default_factory=dict)
+    """The sizes in bytes; 0 for a compressed shard of nothing, so that it is not read again."""
     etags: dict[int, str | None] = field(default_factory=dict)
     """The pinned version of each object that was listed or read."""
     encodings: dict[int, str] = field(default_factory=dict)
@@ -57,14 +58,8 @@ class Shards:
     indexed: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     """Size and version from the index, for shards whose listing lacks them."""
     _tags: dict[int, int] = field(default_factory=dict)
-    _known_empty: set[int] = field(default_factory=set)
 
     __repr__ = masked_repr
-
-    def mark_empty(self, shard: int) -> None:
-        """Treat a shard as empty, since it decompressed to nothing."""
-        self._known_empty.add(shard)
-        self.sizes[shard] = 0
 
     def learn(self, shard: int, info: ObjectInfo) -> None:
         """Keep the facts of a response, and check that the object's version is the expected one.
@@ -84,7 +79,8 @@ class Shards:
                 "begin anew without a position",
                 url=self.urls[shard],
             )
-        if info.size is not None and shard not in self._known_empty:
+        # A size of 0 stays: the shard may be a compressed one that decompressed to nothing.
+        if info.size is not None and self.sizes.get(shard) != 0:
             self.sizes[shard] = info.size
         if info.encoding is not None:
             self.encodings[shard] = info.encoding
@@ -139,10 +135,6 @@ class RangeRead:
         self.filled += count
         self.silence = max(self.silence, now - self.heard_at)
         self.heard_at = now
-
-    def use(self, count: int) -> None:
-        """Count ``count`` more bytes as used."""
-        self.scanned += count
 
     def close(self) -> None:
         """Mark the range as complete, with the bytes that have come."""

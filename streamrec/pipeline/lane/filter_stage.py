@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.functions import Function
     from streamrec.pipeline.lane.lane import Source
-    from streamrec.pipeline.lane.ordering_stages import Records
+    from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.values.columns import Column
 
 __all__ = ["Filter", "FilterStage"]
@@ -54,7 +54,7 @@ class Filter:
     urls: Sequence[str]
     _used: tuple[str, ...] = ()
 
-    def apply(self, span: Records, allocate: Allocate) -> Records:
+    def apply(self, span: RecordSpan, allocate: Allocate) -> RecordSpan:
         """Return the records that the filter keeps; a few are copied, which frees the rest.
 
         Args:
@@ -135,9 +135,9 @@ class FilterStage:
     waits_for = "filter"
 
     source: Source
-    submit: Callable[[Records], Future[Records]]
+    submit: Callable[[RecordSpan], Future[RecordSpan]]
     patience: int | None = None
-    _items: deque[Future[Records] | Coordinates | StreamrecError] = field(default_factory=deque)
+    _items: deque[Future[RecordSpan] | Coordinates | StreamrecError] = field(default_factory=deque)
     _fruitful: int | None = None
 
     @property
@@ -145,7 +145,7 @@ class FilterStage:
         """True when no more records will come."""
         return self.source.ended and not self._items
 
-    def pop(self) -> Records | Coordinates | None:
+    def pop(self) -> RecordSpan | Coordinates | None:
         """Return the next filtered records, or the coordinates after an epoch's end, if ready.
 
         Raises:
@@ -177,7 +177,7 @@ class FilterStage:
             self._items.append(item if isinstance(item, Coordinates) else self.submit(item))
         return item is not None
 
-    def _filtered(self, future: Future[Records]) -> Records:
+    def _filtered(self, future: Future[RecordSpan]) -> RecordSpan:
         span = future.result()
         self._items.popleft()
         number = span.extent.number

@@ -3,68 +3,77 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from streamrec.errors import StreamrecError
 from streamrec.pipeline.fetch.demand import Demand
 from streamrec.plan.coordinates import Coordinates
-from streamrec.values.records import Run
+from streamrec.values.records import RecordRows, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamrec.pipeline.lane.filter_stage import FilterStage
     from streamrec.pipeline.lane.mix_source import Mix
     from streamrec.pipeline.lane.open_shards import OpenShards
-    from streamrec.pipeline.lane.ordering_stages import Segment, Segments, Stage
     from streamrec.pipeline.lane.packing_stage import Packing
     from streamrec.pipeline.lane.record_reader import RecordReader
+    from streamrec.pipeline.lane.record_span import RecordSpan
     from streamrec.values.columns import Indices
 
-__all__ = ["Lane", "Source"]
+__all__ = ["Lane", "Segment", "Source"]
 
 Source: TypeAlias = "RecordReader | Mix | OpenShards"
 """A source of a lane's records."""
 
 
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Rows of one epoch that are ready, in the order of delivery."""
+
+    rows: RecordRows
+    epoch: int
+    end: Callable[[int], Sequence[int] | Indices]
+    """Returns the lane's coordinates behind a row, as numbers."""
+    merged: int = 0
+    """The number of rows that the round robin has taken."""
+    delivered: int = 0
+    """The number of rows that are in a batch."""
+    row_bytes: float = 0
+    """The mean size of a row's payload in bytes."""
+
+
+@dataclass(eq=False, repr=False)
 class Lane:
-    """A lane of a run: its source, its stages and the rows that are ready.
+    """A lane of a run whose records keep their order, with the rows that are ready.
 
     Args:
         source: The source of its records.
-        stage: Orders the records.
-        start: The coordinates that the lane begins at.
+        start: The coordinates that it begins at; the first ``row`` records are dropped.
         filter_stage: Gives the source's records that the user's filter keeps.
         packing: Packs the records.
-        record_size: The mean size of a record in bytes, until records tell.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        stage: Stage,
-        start: Coordinates,
-        *,
-        filter_stage: FilterStage | None = None,
-        packing: Packing | None = None,
-        record_size: float = 0,
-    ) -> None:
-        self.error: StreamrecError | None = None
-        """The error that follows the available rows."""
-        self.available = 0
-        """The number of rows that are ready to be merged."""
-        self.ended = False
-        """True when no rows will follow the available ones."""
-        self.start = start
-        """The coordinates that the lane began at."""
-        self._source = source
-        self._stage = stage
-        self._records = filter_stage or source
-        self._packing = packing
-        self.record_size = record_size
-        """The mean size of a record in bytes."""
-        self._ready = 0.0  # the bytes of the available rows
-        self._segments: deque[Segment] = deque()
+    source: Source
+    start: Coordinates
+    _: KW_ONLY
+    filter_stage: FilterStage | None = None
+    packing: Packing | None = None
+    record_size: float = 0
+    """The mean size of a record in bytes; a guess until records tell."""
+    error: StreamrecError | None = None
+    """The error that follows the available rows."""
+    available: int = 0
+    """The number of rows that are ready to be merged."""
+    ended: bool = False
+    """True when no rows will follow the available ones."""
+    _ready: float = 0  # the bytes of the available rows
+    _segments: deque[Segment] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._records = self.filter_stage or self.source
+        self._row = self.start.row
 
     def poll(self, wanted: int) -> None:
         """Read received records until ``wanted`` rows are available."""
@@ -105,21 +114,26 @@ class Lane:
 
     def demand(self, number: int) -> Demand:
         """Return the lane's demand of its feed of that number."""
-        return self._source.demand(number, Demand(self._ready, self._stage.lacks))
+        return self.source.demand(number, Demand(self._ready, self.lacks))
+
+    @property
+    def lacks(self) -> int:
+        """The bytes that must be read before any of them is ready."""
+        return 0
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the lane's next records are in."""
-        return "pack" if self._packing else self._records.waits_for
+        return "pack" if self.packing else self._records.waits_for
 
     @property
     def component(self) -> int:
         """The source that the lane's next record comes from, if it draws from several; else 0."""
-        return self._source.component
+        return self.source.component
 
     def _advance(self) -> bool:
         """Take one step; return whether there was anything to do."""
-        packing = self._packing
+        packing = self.packing
         if packing is None:
             return self._take_records()
         segment = packing.pop()
@@ -137,24 +151,35 @@ class Lane:
         """Order the next records; return whether there was anything to do."""
         item = self._records.pop()
         if item is None:
-            is_new = self._records.ended and not self.ended and not self._packing
+            is_new = self._records.ended and not self.ended and not self.packing
             self.ended = self.ended or is_new
             return is_new
         if not isinstance(item, Coordinates):
-            self._add(self._stage.add(item))
+            self._order(item)
             return True
-        self._add(self._stage.end_epoch(item))
-        if self._packing is not None:
-            self._packing.put(item)
+        self._end_epoch(item)
+        if self.packing is not None:
+            self.packing.put(item)
         return True
 
-    def _add(self, segments: Segments) -> None:
-        for segment in segments:
-            self.record_size = segment.rows.nbytes / len(segment.rows)
-            if self._packing is not None:
-                self._packing.put(segment)
-            else:
-                self._append(segment)
+    def _order(self, span: RecordSpan) -> None:
+        """Give the next records, or hold them until others complete what they are a part of."""
+        first = min(self._row, len(span))
+        self._row -= first
+        if first < len(span):
+            rows = span.rows.part(first, None) if first else span.rows
+            self._give(Segment(rows, span.extent.epoch, span.ends[first:].__getitem__))
+
+    def _end_epoch(self, following: Coordinates) -> None:
+        """Give the records that are held; the lane goes on at ``following``."""
+
+    def _give(self, segment: Segment) -> None:
+        """Pass on records that are in order."""
+        self.record_size = segment.rows.nbytes / len(segment.rows)
+        if self.packing is not None:
+            self.packing.put(segment)
+        else:
+            self._append(segment)
 
     def _append(self, segment: Segment) -> None:
         """Make a segment's rows available."""

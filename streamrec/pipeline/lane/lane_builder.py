@@ -16,10 +16,10 @@ from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
 from streamrec.pipeline.lane.lane import Lane
 from streamrec.pipeline.lane.mix_source import Component, Mix
 from streamrec.pipeline.lane.open_shards import OpenShards
-from streamrec.pipeline.lane.ordering_stages import InOrder, Stage, WindowShuffle
 from streamrec.pipeline.lane.packing_stage import Packing
 from streamrec.pipeline.lane.quarantine import marks_placeholders
 from streamrec.pipeline.lane.record_reader import RecordReader
+from streamrec.pipeline.lane.window_lane import WindowLane
 from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ class LaneBuilder:
             self._packers.append(packer)
             submit = partial(self._submit, j)
             packing = Packing(packer, self.decoder.columns, submit, start, patience)
-        return Lane(
+        return self._kind(j, start)(
             source,
-            self._stage(j, start),
             start,
             filter_stage=filter_stage,
             packing=packing,
@@ -113,16 +112,17 @@ class LaneBuilder:
         future.add_done_callback(notify)
         return future
 
-    def _stage(self, j: int, start: Coordinates) -> Stage:
+    def _kind(self, j: int, start: Coordinates) -> Callable[..., Lane]:
+        """Return the class of the lane, together with its windows if it has some."""
         plan = self.plan
         if plan.windows is None:
-            return InOrder(start.row)
-        return WindowShuffle(
-            plan.windows,
-            plan.own_lanes[j],
-            start.extent if plan.has_sources else plan.epoch(j),
-            start,
-            plan.buckets,
+            return Lane
+        return partial(
+            WindowLane,
+            windows=plan.windows,
+            number=plan.own_lanes[j],
+            epoch=start.extent if plan.has_sources else plan.epoch(j),
+            buckets=plan.buckets,
             keeps_placeholders=plan.keeps_placeholders,
         )
 
@@ -130,18 +130,16 @@ class LaneBuilder:
         plan, lane = self.plan, self.plan.own_lanes[j]
         if not plan.has_sources:
             return self._reader(j)
-        feeds = range(j, len(plan.feeds), len(plan.own_lanes))
-        readers = [self._reader(feed) for feed in feeds]
+        readers = [self._reader(feed) for feed in range(j, len(plan.feeds), len(plan.own_lanes))]
         if plan.turns is not None:
             end = None if plan.end_epoch is None else plan.lane_end(lane)
-            epochs_of = [partial(plan.epoch_of, feed) for feed in feeds]
-            return OpenShards(readers, epochs_of, plan.turns, lane, start, end)
+            return OpenShards(readers, plan.turns, lane, start, end)
         assert plan.components is not None
         assert plan.draws is not None
         parts = [
-            Component(name, reader, point, plan.epoch(feed))
-            for name, reader, point, feed in zip(
-                plan.components.names, readers, start.sources, feeds, strict=True
+            Component(name, reader, point)
+            for name, reader, point in zip(
+                plan.components.names, readers, start.sources, strict=True
             )
         ]
         exhausted = None if plan.end_epoch is None else plan.settings.exhausted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamrec.plan.mixture import Draws
     from streamrec.values.columns import Indices
 
-__all__ = ["Mix", "MixedSpan"]
+__all__ = ["Mix"]
 
 AT_ONCE = 1024
 """The most records that are drawn at a time; many at once cost less for each."""
@@ -46,21 +46,22 @@ class Component:
         name: The component's name.
         reader: The reader of its records.
         point: The point in it that the lane has reached.
-        epoch: The epoch of that point.
     """
 
     name: str
     reader: RecordReader
     point: Point
     """The point behind the last record that was drawn."""
-    epoch: int
-    """The epoch of the last record that was drawn; before any draw, that of the start."""
     waiting: int = 0
     """The number of records that wait to be drawn."""
     undrawn: int = 0
     """The bytes of these records."""
     _parts: deque[RecordSpan] = field(default_factory=deque)
     _error: StreamrecError | None = None
+
+    def __post_init__(self) -> None:
+        self.epoch = self.reader.epoch
+        """The epoch of the last record that was drawn; before any draw, that of the start."""
 
     def has_ended(self) -> bool:
         """Return whether no record waits and none will come.
@@ -107,46 +108,8 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class MixedSpan:
-    """Records of several components in the order of their draws, some of them filtered out."""
-
-    extent: Extent
-    rows: RecordRows
-    lengths: Indices
-    draws: Drawn
-    places: Indices
-    """int64 ``[rows]``: the number of each record's draw."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def before(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose next record is this one."""
-        return self.draws.at(int(self.places[row]), self.extent.epoch)
-
-    def after(self, row: int) -> Coordinates:
-        """Return the coordinates of a lane whose last record was this one."""
-        return self.draws.at(int(self.places[row]) + 1, self.extent.epoch)
-
-    @property
-    def ends(self) -> Indices:
-        """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
-        return self.draws.behind(self.places, self.extent.epoch)
-
-    def cut(self, first: int, last: int, extent: Extent) -> MixedSpan:
-        """Return the records from ``first`` to before ``last``, as ones of ``extent``."""
-        places = slice(first, last)
-        rows = self.rows.part(first, last)
-        return MixedSpan(extent, rows, self.lengths[places], self.draws, self.places[places])
-
-    def keep(self, kept: Indices, rows: RecordRows) -> MixedSpan:
-        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
-        return MixedSpan(self.extent, rows, self.lengths[kept], self.draws, self.places[kept])
-
-
-@dataclass(frozen=True, eq=False)
 class Drawn:
-    """The points of all components after each of some draws."""
+    """The places of drawn records: the points of all components after each of some draws."""
 
     first: int
     """The number of the first draw."""
@@ -172,20 +135,26 @@ class Drawn:
         lowest: Indices = np.where(weighted, epochs, epochs.max()).min(axis=0)
         return lowest
 
-    def at(self, count: int, epoch: int) -> Coordinates:
-        """Return the lane's coordinates after ``count`` draws, in that epoch of the mix."""
-        points = self.points[self._latest[:, count]].tolist()
-        return Coordinates(epoch, 0, self.first + count, sources=tuple(map(tuple, points)))
+    def before(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose next draw is the one of that number."""
+        points = self.points[self._latest[:, number]].tolist()
+        sources = tuple(map(tuple, points))
+        return Coordinates(extent.epoch, 0, self.first + number, sources=sources)
 
-    def behind(self, draws: Indices, epoch: int) -> Indices:
-        """Return int64 ``[draws, numbers]``: the lane's coordinates after each of these draws."""
-        points = self.points[self._latest[:, draws + 1].T]
-        own = np.zeros((len(draws), OWN), np.int64)
-        own[:, 0] = epoch
-        own[:, 2] = self.first + 1 + draws
-        return np.hstack([own, points.reshape(len(draws), -1)])
+    def after(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose last draw was the one of that number."""
+        return self.before(number + 1, extent)
+
+    def ends(self, numbers: Indices, extent: Extent) -> Indices:
+        """Return int64 ``[draws, numbers]``: the coordinates behind each of these draws."""
+        points = self.points[self._latest[:, numbers + 1].T]
+        own = np.zeros((len(numbers), OWN), np.int64)
+        own[:, 0] = extent.epoch
+        own[:, 2] = self.first + 1 + numbers
+        return np.hstack([own, points.reshape(len(numbers), -1)])
 
 
+@dataclass(eq=False, repr=False)
 class Mix:
     """The source of one lane of a mix.
 
@@ -199,44 +168,38 @@ class Mix:
             ``None``: no component ever ends.
     """
 
-    def __init__(
-        self,
-        components: Sequence[Component],
-        draws: Draws,
-        lane: int,
-        start: Coordinates,
-        end: Coordinates,
-        *,
-        ends: str | None,
-    ) -> None:
-        self.ended = False
-        """True when no more records will come."""
-        self.component = 0
-        """The component of the next record."""
-        self._components = components
-        self._shares = [1.0] * len(components)
-        self._draws = draws
-        self._lane = lane
-        self._epoch, self._number = start.extent, start.record
-        self._epochs = 0  # changes of the epoch since the start; each may be by more than one
-        self._seed_epoch = start.extent if ends else 0
-        self._end = end
-        self._ends = ends
-        self._gone: set[int] = set()
+    components: Sequence[Component]
+    draws: Draws
+    lane: int
+    start: Coordinates
+    end: Coordinates
+    _: KW_ONLY
+    ends: str | None
+    ended: bool = False
+    """True when no more records will come."""
+    component: int = 0
+    """The component of the next record."""
+    _epochs: int = 0  # changes of the epoch since the start; each may be by more than one
+    _gone: set[int] = field(default_factory=set)
+    _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._shares = [1.0] * len(self.components)
+        self._epoch, self._number = self.start.extent, self.start.record
+        self._seed_epoch = self.start.extent if self.ends else 0
         self._upcoming = _NONE
-        self._ready: deque[MixedSpan | Coordinates] = deque()
 
     def demand(self, number: int, lane: Demand) -> Demand:
         """Return the lane's demand of one component."""
-        undrawn = self._components[number].undrawn
+        undrawn = self.components[number].undrawn
         return Demand(lane.ready, lane.lacks, undrawn, self._shares[number])
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        return self._components[self.component].reader.waits_for
+        return self.components[self.component].reader.waits_for
 
-    def pop(self) -> MixedSpan | Coordinates | None:
+    def pop(self) -> RecordSpan | Coordinates | None:
         """Return the next records, or the coordinates after an epoch's end; ``None`` if not there.
 
         Raises:
@@ -245,11 +208,11 @@ class Mix:
         while not self._ready and not self.ended:
             count = self._ready_draws()
             if count:
-                self._part(self._drawn(count))
+                self._draw(count)
             elif not self._drop_ended():
                 return None
             elif self.ended:
-                self._ready.append(self._end)
+                self._ready.append(self.end)
         return self._ready.popleft() if self._ready else None
 
     def _ready_draws(self) -> int:
@@ -257,7 +220,7 @@ class Mix:
         if not len(self._upcoming):
             self._look_ahead()
         count = len(self._upcoming)
-        for number, component in enumerate(self._components):
+        for number, component in enumerate(self.components):
             draws = np.flatnonzero(self._upcoming == number)
             component.fill(len(draws))
             if len(draws) > component.waiting:
@@ -269,10 +232,10 @@ class Mix:
 
     def _look_ahead(self) -> None:
         """Draw the next components, and set the share of each."""
-        self._upcoming = self._draws.choices(
-            self._lane, self._seed_epoch, self._number, AT_ONCE, self._gone
+        self._upcoming = self.draws.choices(
+            self.lane, self._seed_epoch, self._number, AT_ONCE, self._gone
         )
-        shares = self._draws.shares(self._lane, self._number)
+        shares = self.draws.shares(self.lane, self._number)
         self._shares = [max(share, LEAST_SHARE) for share in shares]
 
     def _drop_ended(self) -> bool:
@@ -285,27 +248,28 @@ class Mix:
         if number == NOTHING:
             self.ended = True
             return True
-        component = self._components[number]
+        component = self.components[number]
         if not component.has_ended():
             return False
-        if self._ends is None:
+        if self.ends is None:
             raise DataError(
                 f"no shard of the component {component.name!r} that this lane ever reads holds a "
                 "record, so there is nothing to repeat; check the shards, or set lanes to less"
             )
         self._gone.add(number)
         self._upcoming = _NONE
-        self.ended = self._ends == "stop"
+        self.ended = self.ends == "stop"
         return True
 
-    def _drawn(self, count: int) -> MixedSpan:
+    def _draw(self, count: int) -> None:
+        """Take the records of the next draws, in their order."""
         choices, self._upcoming = self._upcoming[:count], self._upcoming[count:]
-        starts = [component.point for component in self._components]
-        start_epochs = [component.epoch for component in self._components]
+        starts = [component.point for component in self.components]
+        start_epochs = [component.epoch for component in self.components]
         taken = np.bincount(choices, minlength=len(starts)).tolist()
         parts = [
             part
-            for component, rows in zip(self._components, taken, strict=True)
+            for component, rows in zip(self.components, taken, strict=True)
             for part in component.take(rows)
         ]
         order = np.empty(count, np.int64)
@@ -315,26 +279,23 @@ class Mix:
         points = np.concatenate([starts, ends])
         epochs = np.concatenate([start_epochs, epochs[order]])
         drawn = Drawn(self._number, choices, points, epochs)
+        rows = RecordRows.concatenate([part.rows for part in parts]).pick(order)
+        lengths = np.concatenate([part.lengths for part in parts])[order]
+        extent = Extent(self._epochs, self._epoch, -1)
+        weighted = self.draws.weighted(self.lane, self._number, count)
         self._number += count
-        return MixedSpan(
-            Extent(0, self._epoch, -1),
-            RecordRows.concatenate([part.rows for part in parts]).pick(order),
-            np.concatenate([part.lengths for part in parts])[order],
-            drawn,
-            np.arange(count),
-        )
+        whole = RecordSpan(extent, rows, lengths, drawn, np.arange(count))
+        self._split(whole, drawn.lowest_epochs(weighted))
 
-    def _part(self, drawn: MixedSpan) -> None:
-        """Split the drawn records where the mix's epoch, its components' lowest, rises."""
-        weighted = self._draws.weighted(self._lane, drawn.draws.first, len(drawn))
-        lowest = drawn.draws.lowest_epochs(weighted)
+    def _split(self, span: RecordSpan, lowest: Indices) -> None:
+        """Split drawn records where the mix's epoch, its components' lowest, rises."""
         epochs = np.maximum.accumulate(np.maximum(lowest, self._epoch))
         begins = np.flatnonzero(np.diff(epochs, prepend=self._epoch)).tolist()
-        for first, last in pairwise(sorted({0, *begins, len(drawn)})):
+        for first, last in pairwise(sorted({0, *begins, len(span)})):
             epoch = int(epochs[first])
             is_next = epoch != self._epoch
             self._epoch, self._epochs = epoch, self._epochs + is_next
-            part = drawn.cut(first, last, Extent(self._epochs, epoch, -1))
+            part = replace(span.cut(first, last), extent=Extent(self._epochs, epoch, -1))
             self._ready += [part.before(0), part] if is_next else [part]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from streamrec.errors import DataError, StreamrecError
 from streamrec.pipeline.column_rows import rows_of
-from streamrec.pipeline.lane.ordering_stages import EXTENT, PART, Segment
+from streamrec.pipeline.lane.lane import Segment
 from streamrec.plan.coordinates import Coordinates
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from streamrec.values.records import RecordRows
 
 __all__ = ["Packing"]
+
+EXTENT, PART = (Coordinates._fields.index(name) for name in ("extent", "part"))
 
 PIECE = 64 << 10
 """Bytes of records that are packed at a time. Their packs are several times as large, and every
@@ -40,6 +43,7 @@ class _Documents(NamedTuple):
     ordinals: Any
 
 
+@dataclass(eq=False, repr=False)
 class Packing:
     """The packing stage of one lane.
 
@@ -52,25 +56,20 @@ class Packing:
             ``None``: never, as the run ends by itself.
     """
 
-    def __init__(
-        self,
-        packer: Packer,
-        columns: Callable[[RecordRows], Mapping[str, Any]],
-        submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]],
-        start: Coordinates,
-        patience: int | None = None,
-    ) -> None:
-        self._packer = packer
-        self._columns = columns
-        self._submit = submit
-        self._patience = patience
-        self._waiting: deque[Segment | Coordinates | StreamrecError] = deque()
-        self._first = 0  # the first segment's first row that is not packed yet
-        self._job: Future[Packs | None] | None = None
-        self._epoch = 0
-        self._number = 0
-        self._runs = [_no_documents(0, start._replace(part=0))]
-        self._fruitful = start.extent
+    packer: Packer
+    columns: Callable[[RecordRows], Mapping[str, Any]]
+    submit: Callable[[Callable[[], Packs | None]], Future[Packs | None]]
+    start: Coordinates
+    patience: int | None = None
+    _waiting: deque[Segment | Coordinates | StreamrecError] = field(default_factory=deque)
+    _first: int = 0  # the first segment's first row that is not packed yet
+    _job: Future[Packs | None] | None = None
+    _epoch: int = 0
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._runs = [_no_documents(0, self.start._replace(part=0))]
+        self._fruitful = self.start.extent
 
     def __len__(self) -> int:
         return len(self._waiting) + (self._job is not None)
@@ -111,11 +110,11 @@ class Packing:
             raise item
         if isinstance(item, Coordinates):
             self._waiting.popleft()
-            self._job = self._submit(self._packer.flush)
+            self._job = self.submit(self.packer.flush)
             self._runs.append(_no_documents(self._number, item))
             return True
         rows = self._next_rows(item)
-        self._job = self._submit(lambda: self._packer.add(self._columns(rows)))
+        self._job = self.submit(lambda: self.packer.add(self.columns(rows)))
         return True
 
     def _next_rows(self, segment: Segment) -> RecordRows:
@@ -137,13 +136,13 @@ class Packing:
 
     def _note(self, run: _Documents) -> None:
         """Remember the place of these documents, and forget those that no later pack needs."""
-        held = self._packer.first_held
+        held = self.packer.first_held
         self._runs = [known for known in self._runs if known.number + known.size >= held]
         self._runs.append(run)
         self._number += run.size
 
     def _check_hope(self, extent: int) -> None:
-        if self._patience is not None and extent - self._fruitful >= self._patience:
+        if self.patience is not None and extent - self._fruitful >= self.patience:
             raise DataError(
                 "a lane gave no pack in several passes over its shards, and the run has "
                 "no end; check the features that are packed, or set epochs"

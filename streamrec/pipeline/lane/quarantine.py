@@ -188,7 +188,8 @@ class Quarantine:
         loop = asyncio.get_running_loop()
         write = partial(write_object, url, content, self._options, make_directory=True)
         writing = loop.run_in_executor(self._threads, write)
-        writing.add_done_callback(_retrieve)
+        # Retrieved at once, so that asyncio does not warn if nobody waits for it.
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return writing
 
     def close(self) -> None:
@@ -262,9 +263,3 @@ def corruption_log_of(settings: DatasetSettings, urls: Sequence[str]) -> Corrupt
 def _scheme(url: str) -> str:
     scheme = url.partition("://")[0].lower() if "://" in url else "file"
     return "gs" if scheme == "gcs" else scheme
-
-
-def _retrieve(writing: asyncio.Future[None]) -> None:
-    """Retrieve a write's exception, so that asyncio does not warn if nobody waits for it."""
-    if not writing.cancelled():
-        writing.exception()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from streamrec.errors import (
     CorruptCompression,
@@ -19,7 +19,7 @@ from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from streamrec.errors import StreamrecError
     from streamrec.formats.shards.tfrecord import FrameScanner
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordReader", "part_of"]
 
+_BEFORE = Extent(-1, -1, -1)
+"""Stands for the extent before the first one."""
 
+
+@dataclass(eq=False, repr=False)
 class RecordReader:
     """A reader of one feed's records, from its ranges as they are received.
 
@@ -41,41 +45,34 @@ class RecordReader:
         end: The coordinates at which a finite run leaves the feed.
         new_scanner: Makes a scanner of a shard's frames.
         damage: The policy for damage.
-        epoch: The epoch of ``start``, which may be at its end; ``None``: that of the first extent.
+        epoch: The epoch of ``start``, which may be at its end.
     """
 
-    component = 0
+    component: ClassVar = 0
 
-    def __init__(
-        self,
-        feed: RangeQueue,
-        shards: Shards,
-        start: Coordinates,
-        end: Coordinates,
-        new_scanner: Callable[..., FrameScanner],
-        damage: DamagePolicy,
-        epoch: int | None = None,
-    ) -> None:
-        self.ended = False
-        """True when no more records will come."""
-        self._feed = feed
-        self._shards = shards
-        self._first_record = start.record
-        self._end = end
-        self._new_scanner = new_scanner
-        self._damage = damage
-        self._epoch = epoch
-        self._extent = _BEFORE
-        self._scanner = new_scanner(url="")
-        self._found: deque[RecordBlock | DamagedSpan] = deque()
-        self._ready: deque[RecordSpan | Coordinates] = deque()
+    feed: RangeQueue
+    shards: Shards
+    start: Coordinates
+    end: Coordinates
+    new_scanner: Callable[..., FrameScanner]
+    damage: DamagePolicy
+    epoch: int = 0
+    """The epoch of the records that were popped last."""
+    ended: bool = False
+    """True when no more records will come."""
+    _extent: Extent = _BEFORE
+    _found: deque[RecordBlock | DamagedSpan] = field(default_factory=deque)
+    _ready: deque[RecordSpan | Coordinates] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._scanner = self.new_scanner(url="")
 
     @property
     def waits_for(self) -> str:
         """The name of the stage that the next records are in."""
-        if self._damage.is_storing:
+        if self.damage.is_storing:
             return "quarantine"
-        return "decompress" if self._feed.decompresses else "fetch"
+        return "decompress" if self.feed.decompresses else "fetch"
 
     def demand(self, number: int, lane: Demand) -> Demand:  # noqa: ARG002 - there is one feed
         """Return the lane's demand of its only feed."""
@@ -98,12 +95,12 @@ class RecordReader:
         """Take one step; return whether there was anything to do."""
         if self._found:
             return self._take_found()
-        read = self._feed.first
+        read = self.feed.first
         if read is None:
-            return self._feed.ended and self._finish()
+            return self.feed.ended and self._finish()
         if (extent := read.request.extent) is not self._extent:
             self._enter(read)
-        if extent.epoch != self._epoch and self._holds_something(read):
+        if extent.epoch != self.epoch and self._holds_something(read):
             self._begin_epoch(extent)
             return True
         if read.scanned < read.filled and self._scan(read):
@@ -120,34 +117,32 @@ class RecordReader:
         An empty shard begins no epoch: those of known size are never requested, and the coordinates
         must not depend on whether sizes were known.
         """
-        known = read.shard_size if read.inflated else self._shards.sizes.get(read.shard)
+        known = read.shard_size if read.inflated else self.shards.sizes.get(read.shard)
         return bool(known) or read.filled > 0 or read.error is not None
 
     def _begin_epoch(self, extent: Extent) -> None:
-        if self._epoch is not None:
-            following = Coordinates(extent.number, extent.begin, extent.first_record)
-            self._ready.append(following)
-        self._epoch = extent.epoch
+        self._ready.append(Coordinates(extent.number, extent.begin, extent.first_record))
+        self.epoch = extent.epoch
 
     def _finish(self) -> bool:
         if not self.ended:
             self.ended = True
-            self._ready.append(self._end)
+            self._ready.append(self.end)
         return bool(self._ready)
 
     # -- records -----------------------------------------------------------------------------------
 
     def _enter(self, read: RangeRead) -> None:
         extent, begin = read.request.extent, read.request.start
-        self._damage.enter(extent)
+        self.damage.enter(extent)
         resumed = self._extent is _BEFORE and begin != extent.begin
         self._extent = extent
-        ordinal = self._first_record if resumed else extent.first_record
+        ordinal = self.start.record if resumed else extent.first_record
         self._scanner = self._scanner_at(extent, begin, ordinal)
 
     def _scanner_at(self, extent: Extent, offset: int, ordinal: int) -> FrameScanner:
-        return self._new_scanner(
-            url=self._shards.urls[extent.shard],
+        return self.new_scanner(
+            url=self.shards.urls[extent.shard],
             shard=extent.shard,
             offset=offset,
             ordinal=ordinal,
@@ -161,21 +156,24 @@ class RecordReader:
             blocks, consumed = scanner.scan(read.unused, more=not read.done)
         except DataError as fault:
             return self._suspect(fault, read)
-        read.use(consumed)
-        self._found += scanner.damaged
-        scanner.damaged.clear()
-        self._found += blocks
+        read.scanned += consumed
+        self._find(blocks)
         return consumed > 0 or scanner.pending or bool(self._found)
+
+    def _find(self, blocks: Sequence[RecordBlock] = ()) -> None:
+        """Queue what the scanner has found: damaged spans come before the blocks."""
+        self._found += [*self._scanner.damaged, *blocks]
+        self._scanner.damaged.clear()
 
     def _take_found(self) -> bool:
         """Pass on the first finding; a damaged span only once it has been stored."""
         found, shard = self._found[0], self._extent.shard
         if not isinstance(found, DamagedSpan):
-            self._damage.count(found)
+            self.damage.count(found)
             self._give(found)
-        elif not self._damage.skip(found, shard):
+        elif not self.damage.skip(found, shard):
             return False
-        elif (placeholder := self._damage.placeholder(found, shard)) is not None:
+        elif (placeholder := self.damage.placeholder(found, shard)) is not None:
             self._give(placeholder)
         self._found.popleft()
         return True
@@ -192,13 +190,13 @@ class RecordReader:
         if read.inflated:
             return read.shard_size if read.scanned == read.filled else None
         extent = read.request.extent
-        if self._damage.skips and extent.end is not None:
+        if self.damage.skips and extent.end is not None:
             return extent.end
-        return self._shards.sizes[extent.shard]
+        return self.shards.sizes[extent.shard]
 
     def _leave(self, read: RangeRead) -> bool:
         scanner, size, extent = self._scanner, self._size(read), read.request.extent
-        if read.request.stop == extent.end and not self._damage.skips:
+        if read.request.stop == extent.end and not self.damage.skips:
             self._check_end(extent)
         elif size is not None and read.request.stop >= size:
             if scanner.searching:
@@ -207,9 +205,9 @@ class RecordReader:
                 scanner.finish()
             except DataError as fault:
                 return self._suspect(fault, read)
-            if (missing := self._damage.missing(extent, scanner.ordinal)) is not None:
+            if (missing := self.damage.missing(extent, scanner.ordinal)) is not None:
                 self._give(missing)
-        self._feed.drop()
+        self.feed.drop()
         return True
 
     def _check_end(self, extent: Extent) -> None:
@@ -221,7 +219,7 @@ class RecordReader:
                 f"the index says that record {last - 1} ends at byte {extent.end} or before, and "
                 f"record {self._scanner.ordinal} begins at byte {self._scanner.offset}; write the "
                 "index again with `streamrec index`",
-                url=self._shards.urls[extent.shard],
+                url=self.shards.urls[extent.shard],
             )
 
     # -- damage ------------------------------------------------------------------------------------
@@ -230,8 +228,8 @@ class RecordReader:
         """Read the bytes from a corrupt record on again, or search for the next intact one."""
         assert fault.offset is not None
         assert fault.record is not None
-        if self._damage.rereads(fault, read):
-            self._feed.reread(fault.offset)
+        if self.damage.rereads(fault, read):
+            self.feed.reread(fault.offset)
             self._scanner = self._scanner_at(read.request.extent, fault.offset, fault.record)
         else:
             self._scanner.recover(fault)
@@ -246,14 +244,13 @@ class RecordReader:
             StreamrecError: The error is another one, or damage is not skipped.
         """
         is_damage = isinstance(error, (CorruptCompression, TruncatedShard))
-        if not self._damage.skips or not is_damage:
+        if not self.damage.skips or not is_damage:
             raise error
         assert isinstance(error, DataError)
-        stored = self._shards.sizes[read.request.extent.shard]
+        stored = self.shards.sizes[read.request.extent.shard]
         self._scanner.abandon(read.unused, error, max(0, stored - (error.offset or 0)))
-        self._found += self._scanner.damaged
-        self._scanner.damaged.clear()
-        self._feed.give_up(read.request.extent)
+        self._find()
+        self.feed.give_up(read.request.extent)
         return True
 
     def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
@@ -276,7 +273,3 @@ def part_of(extent: Extent, block: RecordBlock) -> RecordBlock:
         lengths=block.lengths[first:last],
         first_ordinal=block.first_ordinal + first,
     )
-
-
-_BEFORE = Extent(-1, -1, -1)
-"""Stands for the extent before the first one."""

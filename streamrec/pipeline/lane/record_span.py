@@ -1,41 +1,51 @@
-"""Spans of records, as a reader finds them in an extent."""
+"""Spans of records: the unit in which a lane's source passes them on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
 from streamrec.formats.shards.tfrecord import HEADER
 from streamrec.plan.coordinates import OWN, Coordinates
 from streamrec.plan.window import FRAME_OVERHEAD
+from streamrec.values.columns import rising
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.lane.mix_source import Drawn
+    from streamrec.pipeline.lane.open_shards import Turn
     from streamrec.plan.order import Extent
     from streamrec.values.columns import Indices
     from streamrec.values.records import RecordBlock
 
-__all__ = ["RecordSpan"]
+__all__ = ["BlockPlaces", "Places", "RecordSpan"]
+
+
+Places: TypeAlias = "BlockPlaces | Turn | Drawn"
+"""The lane's coordinates around successive records, before any filter; none of their bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSpan:
-    """Records of one extent in their order, some of them perhaps filtered out."""
+    """Records in a lane's order, some of them perhaps filtered out."""
 
     extent: Extent
+    """The extent that they are of; in a mix or with open shards, one with the lane's epoch."""
     rows: RecordRows
-    begins: Indices
-    """int64 ``[rows]``: the offsets of the records' frames in the shard, in bytes."""
     lengths: Indices
     """int64 ``[rows]``: the payloads' sizes in the shard, in bytes, damaged ones included."""
+    places: Places
+    numbers: Indices
+    """int64 ``[rows]``: the number of each record among the places."""
 
     @classmethod
     def of(cls, extent: Extent, block: RecordBlock) -> Self:
         """Make a span of all records of a block."""
-        begins = block.offsets + (block.base - HEADER)
-        return cls(extent, RecordRows.from_block(block), begins, block.lengths)
+        places = BlockPlaces(block.offsets, block.lengths, block.base, block.first_ordinal)
+        rows, numbers = RecordRows.from_block(block), rising(0, len(block))
+        return cls(extent, rows, block.lengths, places, numbers)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -43,33 +53,51 @@ class RecordSpan:
     @property
     def ends(self) -> Indices:
         """int64 ``[rows, numbers]``: the lane's coordinates behind each record."""
-        ends = np.empty((len(self), OWN), np.int64)
-        ordinals = self.rows.ordinals
-        ends[:, 0] = self.extent.number
-        ends[:, 1] = self.begins + self.lengths + FRAME_OVERHEAD
-        ends[:, 2] = np.maximum(ordinals, ~ordinals) + 1
-        ends[:, 3:] = 0
-        return ends
-
-    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
-        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
-        return RecordSpan(self.extent, rows, self.begins[kept], self.lengths[kept])
-
-    def cut(self, first: int, last: int | None) -> RecordSpan:
-        """Return the records from ``first`` to before ``last``."""
-        places = slice(first, last)
-        rows = self.rows.part(first, last)
-        return RecordSpan(self.extent, rows, self.begins[places], self.lengths[places])
+        return self.places.ends(self.numbers, self.extent)
 
     def before(self, row: int) -> Coordinates:
         """Return the coordinates of a lane whose next record is this one."""
-        return Coordinates(self.extent.number, self.begins.item(row), self._ordinal(row))
+        return self.places.before(self.numbers.item(row), self.extent)
 
     def after(self, row: int) -> Coordinates:
         """Return the coordinates of a lane whose last record was this one."""
-        end = self.begins.item(row) + self.lengths.item(row) + FRAME_OVERHEAD
-        return Coordinates(self.extent.number, end, self._ordinal(row) + 1)
+        return self.places.after(self.numbers.item(row), self.extent)
 
-    def _ordinal(self, row: int) -> int:
-        ordinal: int = self.rows.ordinals.item(row)
-        return ordinal if ordinal >= 0 else ~ordinal
+    def keep(self, kept: Indices, rows: RecordRows) -> RecordSpan:
+        """Return the records that a filter keeps; ``rows`` refer to their bytes."""
+        lengths, numbers = self.lengths[kept], self.numbers[kept]
+        return replace(self, rows=rows, lengths=lengths, numbers=numbers)
+
+    def cut(self, first: int, last: int | None) -> RecordSpan:
+        """Return the records from ``first`` to before ``last``."""
+        rows, part = self.rows.part(first, last), slice(first, last)
+        return replace(self, rows=rows, lengths=self.lengths[part], numbers=self.numbers[part])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockPlaces:
+    """The places of a block's records."""
+
+    offsets: Indices
+    lengths: Indices
+    base: int
+    first_ordinal: int
+
+    def before(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose next record is the one of that number."""
+        begin = self.base + self.offsets.item(number) - HEADER
+        return Coordinates(extent.number, begin, self.first_ordinal + number)
+
+    def after(self, number: int, extent: Extent) -> Coordinates:
+        """Return the coordinates of a lane whose last record was the one of that number."""
+        begin, frame = self.before(number, extent), self.lengths.item(number) + FRAME_OVERHEAD
+        return begin._replace(offset=begin.offset + frame, record=begin.record + 1)
+
+    def ends(self, numbers: Indices, extent: Extent) -> Indices:
+        """Return int64 ``[records, numbers]``: the coordinates behind each of these records."""
+        ends = np.zeros((len(numbers), OWN), np.int64)
+        stops = self.offsets + self.lengths
+        ends[:, 0] = extent.number
+        ends[:, 1] = stops[numbers] + (self.base - HEADER + FRAME_OVERHEAD)
+        ends[:, 2] = numbers + (self.first_ordinal + 1)
+        return ends

@@ -13,7 +13,6 @@ from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.batch.batcher import Batcher, Chunk, empty_chunk
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
-from streamrec.pipeline.lane.ordering_stages import InOrder
 from streamrec.plan.coordinates import LANE, Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.ranges import LaneRanges, RangeRequest
@@ -43,7 +42,7 @@ def lane_of(
     shards = Shards([str(n) for n in range(48)], sizes={number: size})
     feed = RangeQueue(LaneRanges(iter([]), {}, 1), 1, reads)
     start = Coordinates(0, 0, 0, taken=taken)
-    return Lane(reader_of(feed, shards, start, start), InOrder(), start)
+    return Lane(reader_of(feed, shards, start, start), start)
 
 
 def keys(chunk: Chunk) -> list[tuple[int, int]]:

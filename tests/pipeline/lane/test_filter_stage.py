@@ -19,10 +19,11 @@ from streamrec.errors import (
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import SequenceExample, encode_example
 from streamrec.formats.examples.specs import FixedLenFeature
+from streamrec.formats.shards.tfrecord import HEADER
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.functions import Function
 from streamrec.pipeline.lane.filter_stage import Filter, FilterStage
-from streamrec.pipeline.lane.record_span import RecordSpan
+from streamrec.pipeline.lane.record_span import BlockPlaces, RecordSpan
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.values.records import RecordRows
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.pipeline.lane.ordering_stages import Records
 
 pytestmark = pytest.mark.both_kernels
 
@@ -196,9 +196,9 @@ class TestStreams:
 
 
 def span(records: list[bytes], number: int = 0) -> RecordSpan:
-    begins = np.arange(len(records), dtype=np.int64) * 100
-    rows = RecordRows.of(records)
-    return RecordSpan(Extent(number, 0, shard=0), rows, begins, rows.lengths)
+    rows, numbers = RecordRows.of(records), np.arange(len(records))
+    places = BlockPlaces(100 * numbers + HEADER, rows.lengths, 0, 0)
+    return RecordSpan(Extent(number, 0, shard=0), rows, rows.lengths, places, numbers)
 
 
 def no_memory(size: int) -> Any:
@@ -223,11 +223,11 @@ class TestFilter:
         filtered = Filter(Function("filter", function), features, ["u"]).apply(
             span(list(records)), allocate
         )
-        assert isinstance(filtered, RecordSpan)
         assert [bytes(p) for p in filtered.rows.payloads()] == [
             records[i] for i in filtered.rows.ordinals.tolist()
         ]
-        assert filtered.begins.tolist() == [100 * i for i in filtered.rows.ordinals.tolist()]
+        begins = [filtered.before(row).offset for row in range(len(filtered))]
+        assert begins == [100 * i for i in filtered.rows.ordinals.tolist()]
         numbers: list[int] = filtered.rows.ordinals.tolist()
         return numbers
 
@@ -270,14 +270,14 @@ class TestFilter:
 class _Given:
     """A source that gives these items."""
 
-    def __init__(self, *items: Records | Coordinates | StoreUnavailable) -> None:
+    def __init__(self, *items: RecordSpan | Coordinates | StoreUnavailable) -> None:
         self.items = list(items)
 
     @property
     def ended(self) -> bool:
         return not self.items
 
-    def pop(self) -> Records | Coordinates | None:
+    def pop(self) -> RecordSpan | Coordinates | None:
         item = self.items.pop(0) if self.items else None
         if isinstance(item, StoreUnavailable):
             raise item
@@ -286,9 +286,9 @@ class _Given:
 
 class TestFilterStage:
     def test_keeps_the_order_whichever_thread_is_first(self) -> None:
-        futures: list[Future[Records]] = []
+        futures: list[Future[RecordSpan]] = []
 
-        def submit(_: Records) -> Future[Records]:
+        def submit(_: RecordSpan) -> Future[RecordSpan]:
             futures.append(Future())
             return futures[-1]
 
@@ -307,7 +307,7 @@ class TestFilterStage:
         assert filter_stage.ended
 
     def test_an_error_comes_behind_what_is_being_filtered_and_stays(self) -> None:
-        future: Future[Records] = Future()
+        future: Future[RecordSpan] = Future()
         source: Any = _Given(span([b"a"]), StoreUnavailable("gone"), span([b"b"]))
         filter_stage = FilterStage(source, lambda _: future)
         assert filter_stage.pop() is None
@@ -319,8 +319,8 @@ class TestFilterStage:
         assert len(source.items) == 1
 
     def test_patience_begins_anew_with_every_record(self) -> None:
-        def done(span: Records) -> Future[Records]:
-            future: Future[Records] = Future()
+        def done(span: RecordSpan) -> Future[RecordSpan]:
+            future: Future[RecordSpan] = Future()
             future.set_result(span)
             return future
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamrec.errors import StoreUnavailable
 from streamrec.pipeline.fetch.range_queue import RangeQueue, RangeRead, Shards
 from streamrec.pipeline.lane.lane import Lane
-from streamrec.pipeline.lane.ordering_stages import InOrder, WindowShuffle
+from streamrec.pipeline.lane.window_lane import WindowLane
 from streamrec.plan.coordinates import Coordinates
 from streamrec.plan.order import Extent
 from streamrec.plan.window import Windows
@@ -31,9 +31,11 @@ def lane_over(
     start: Coordinates = Coordinates(0, 0, 0),
 ) -> Lane:
     shards = Shards([f"shard{i}" for i in range(3)], sizes=dict.fromkeys(range(3), len(SHARD)))
-    stage = WindowShuffle(windows, 0, start=start) if windows else InOrder()
     feed = RangeQueue(nothing_more(), 1, deque(reads))
-    return Lane(reader_of(feed, shards, start), stage, start)
+    reader = reader_of(feed, shards, start)
+    if windows is None:
+        return Lane(reader, start)
+    return WindowLane(reader, start, windows=windows, number=0, epoch=0)
 
 
 def numbers(lane: Lane, count: int) -> list[tuple[int, int]]:
@@ -195,7 +197,7 @@ class TestWindows:
 def test_a_lane_of_empty_shards_ends() -> None:
     feed = RangeQueue(nothing_more(), 1, deque([received(Extent(0, 0, shard=0), 0, 0, b"")]))
     start = Coordinates(0, 0, 0)
-    lane = Lane(reader_of(feed, Shards(["e"], {0: 0}), start), InOrder(), start)
+    lane = Lane(reader_of(feed, Shards(["e"], {0: 0}), start), start)
     lane.poll(5)
     assert lane.ended
     assert lane.available == 0

@@ -15,6 +15,7 @@ from streamrec.errors import ConfigError, DataError, MalformedPosition, OtherDat
 from streamrec.flow.channel import EndOfStream
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.lane.mix_source import Drawn
+from streamrec.plan.order import Extent
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from tests.pipeline import user_functions
@@ -333,6 +334,6 @@ def test_where_a_lane_stands_behind_draws_is_where_it_stands_after_as_many(
     count = len(choices)
     points = np.arange(3 * (3 + count)).reshape(3 + count, 3)
     drawn = Drawn(first, np.array(choices), points, np.zeros(3 + count, np.int64))
-    draws = np.arange(count)[::2]
-    expected = [drawn.at(number + 1, 5).numbers for number in draws.tolist()]
-    assert drawn.behind(draws, 5).tolist() == expected
+    draws, extent = np.arange(count)[::2], Extent(0, 5, -1)
+    expected = [drawn.after(number, extent).numbers for number in draws.tolist()]
+    assert drawn.ends(draws, extent).tolist() == expected

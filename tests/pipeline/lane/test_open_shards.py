@@ -348,19 +348,21 @@ class TestTurn:
     EXTENT = Extent(4, 1, 6)
 
     @pytest.fixture
-    def turn(self) -> Turn:
+    def turn(self) -> RecordSpan:
         scanner = FrameScanner(url="", shard=6)
         data = b"".join(frame(b"x" * size) for size in (4, 0, 8))
         (block,), _ = scanner.scan(np.frombuffer(data, np.uint8), more=False)
         points = (1, 0, 0), (4, 0, 0), (2, 9, 9)
-        taken = np.array([60, 76, 100])
-        return Turn(Extent(1, 1, -1), RecordSpan.of(self.EXTENT, block), 7, taken, 1, points)
+        own = RecordSpan.of(self.EXTENT, block)
+        taken = np.array([40, 60, 76, 100])
+        turn = Turn(self.EXTENT, own.places, own.numbers, taken, 7, 1, points)
+        return RecordSpan(Extent(1, 1, -1), own.rows, own.lengths, turn, own.numbers)
 
     def at(self, taken: int, offset: int, record: int) -> Coordinates:
         points = (1, 0, 0), (4, offset, record), (2, 9, 9)
         return Coordinates(1, taken, 7, sources=points)
 
-    def test_says_where_the_lane_stands(self, turn: Turn) -> None:
+    def test_says_where_the_lane_stands(self, turn: RecordSpan) -> None:
         assert len(turn) == 3
         assert turn.before(0) == self.at(40, 0, 0)
         assert turn.after(0) == turn.before(1) == self.at(60, 20, 1)
@@ -368,7 +370,7 @@ class TestTurn:
         assert turn.ends.tolist() == [turn.after(row).numbers for row in range(3)]
         assert turn.lengths.tolist() == [4, 0, 8]
 
-    def test_what_is_kept_stands_where_it_stood(self, turn: Turn) -> None:
+    def test_what_is_kept_stands_where_it_stood(self, turn: RecordSpan) -> None:
         kept = np.array([0, 2])
         few = turn.keep(kept, turn.rows.take(kept))
         assert few.after(0) == self.at(60, 20, 1)

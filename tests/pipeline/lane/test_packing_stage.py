@@ -19,7 +19,7 @@ from streamrec.formats.examples.specs import RaggedFeature
 from streamrec.formats.shards.tfrecord import frame
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.fetch.fetcher import Fetcher
-from streamrec.pipeline.lane.ordering_stages import Segment
+from streamrec.pipeline.lane.lane import Segment
 from streamrec.pipeline.lane.packing_stage import PIECE, Packing
 from streamrec.plan.coordinates import Coordinates
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
