@@ -25,7 +25,6 @@ from streamrec import errors, kernel
 from streamrec.cli.configuration import check
 from streamrec.cli.program import program
 from streamrec.config import DaemonSettings, StreamSettings, load_daemon
-from streamrec.devstore.server import DevStore
 from streamrec.feeder import status
 from streamrec.feeder.metrics import FeederCollector
 from streamrec.feeder.server import Feeder
@@ -53,8 +52,6 @@ FEEDER = "tcp://127.0.0.1:7070"
 STORE = "http://127.0.0.1:9000"
 START_STORE = "python -m streamrec.devstore --port 9000 &"
 """A tutorial's own store. It runs on a free port, which stands for the page's."""
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SELF_CONTAINED = [path for path in EXAMPLES if path.name != "fill_bucket.py"]
 
 _FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 _LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
@@ -272,36 +269,6 @@ def test_the_container_s_configuration_is_one() -> None:
     settings = load_daemon(ROOT / "deploy" / "feeder.toml")
     check(settings)
     assert list(settings.datasets) == ["train"]
-
-
-@pytest.mark.parametrize("example", SELF_CONTAINED, ids=name_of)
-def test_an_example_runs(example: Path, tmp_path: Path) -> None:
-    printed = run([str(example)], tmp_path)
-    assert len(printed.splitlines()) > 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_bucket_s_example_runs(tmp_path: Path) -> None:
-    keys = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "testsecret",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    with DevStore() as store:
-        where = ["--endpoint-url", store.endpoint, "s3://train/numbers"]
-        printed = run([str(ROOT / "examples" / "fill_bucket.py"), *where], tmp_path, **keys)
-        options = {"endpoint_url": store.endpoint, "key": "test", "secret": "testsecret"}
-        stream = streamrec.open(
-            "s3://train/numbers-*.tfrecord", engine="thread", storage_options=options
-        )
-        with stream:
-            assert sum(1 for _ in stream) == 1024
-    assert printed.count("wrote s3://train/numbers-") == 4
-
-
-def test_every_example_is_listed() -> None:
-    listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
-    assert sorted(listed) == [path.name for path in EXAMPLES]
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -1,0 +1,212 @@
+"""The examples run, learn, and go on in the middle of an epoch with the same batches.
+
+They are run as their users run them: programs of their own, and shards in an object store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import pytest
+
+import streamrec as sr
+from streamrec.devstore import DevStore
+from tests.test_docs import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py"))
+PATIENCE = 100
+"""Seconds for a program, on a loaded machine."""
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(FOLDER.parent),
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "testsecret",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "OMP_NUM_THREADS": "1",  # torch's threads wait actively, on cores that others need
+}
+STEPS, STOP, CHECKPOINT = 40, 25, 20
+
+
+class Example(NamedTuple):
+    """An example that trains."""
+
+    name: str
+    shards: str
+    """The records that it reads, as write_shards.py names them."""
+    libraries: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
+    """What starts it besides Python."""
+    stop: str = "--stop-at"
+    ranks: int = 1
+
+
+TRAINING = [
+    Example("images_keras", "photos", ("keras", "jax")),
+    Example("images_torch", "photos", ("torch",)),
+    Example("language_model_jax", "text", ("jax", "orbax.checkpoint")),
+    Example("rnn_torch", "lines", ("torch",)),
+    Example(
+        "ddp_torch",
+        "photos",
+        ("torch",),
+        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        stop="--kill-at",
+        ranks=2,
+    ),
+    Example("feeder_trainers", "photos", ranks=2),
+]
+
+
+def is_there(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # a package of the library
+        return False
+
+
+class Bucket:
+    """A bucket of the shards that examples read, each kind of which is written once."""
+
+    def __init__(self, store: DevStore) -> None:
+        self.environment = {**ENVIRONMENT, "AWS_ENDPOINT_URL": store.endpoint}
+        self.options = store.storage_options
+        self._written: set[str] = set()
+
+    def source(self, shards: str) -> str:
+        """Return the URL of a kind of shards."""
+        if shards not in self._written:
+            command = [sys.executable, "-W", "error", str(FOLDER / "write_shards.py"), shards]
+            subprocess.run([*command, f"s3://examples/{shards}"], env=self.environment, check=True)
+            self._written.add(shards)
+        return f"s3://examples/{shards}-*.tfrecord"
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with DevStore() as store:
+        yield Bucket(store)
+
+
+class Training:
+    """A run of an example; it goes on from the checkpoint of that name, if there is one."""
+
+    def __init__(self, example: Example, bucket: Bucket, checkpoint: Path, *extra: str) -> None:
+        self.history = checkpoint.with_name(f"{checkpoint.name}{len(extra)}.history")
+        self.example = example
+        self.source = bucket.source(example.shards)
+        command = [sys.executable, *example.launcher, str(FOLDER / f"{example.name}.py")]
+        options = [f"--checkpoint={checkpoint}", f"--steps={STEPS}", f"--history={self.history}"]
+        self._process = subprocess.Popen(
+            [*command, self.source, *options, *extra],
+            env=bucket.environment,
+            cwd=checkpoint.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process as process:
+            process.terminate()  # it has ended, unless the test failed
+
+    def ended(self) -> tuple[int, str, str]:
+        """Wait for the end; return the exit code, and what was written to stdout and stderr."""
+        printed, said = self._process.communicate(timeout=PATIENCE)
+        return self._process.returncode, printed, said
+
+    def lines(self) -> list[list[dict[str, Any]]]:
+        """Return what each rank wrote after its steps."""
+        ranks = range(self.example.ranks)
+        files = [self.history.with_suffix(f".rank{rank}") for rank in ranks]
+        files = [self.history] if self.example.ranks == 1 else files
+        return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+def assert_same(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    """Hold that steps had the same records in the same order, and so the same loss."""
+    assert [records_of(line) for line in some] == [records_of(line) for line in others]
+    assert [a["loss"] for a in some] == pytest.approx([b["loss"] for b in others], rel=1e-3)
+
+
+def records_of(line: dict[str, Any]) -> tuple[int, Any]:
+    """Return a step's number, and its records; of Keras those of the batch that comes next."""
+    return line["step"], line.get("records") or line["coming"]
+
+
+@pytest.mark.timeout(3 * PATIENCE)
+@pytest.mark.parametrize("example", TRAINING, ids=lambda example: example.name)
+def test_an_example_learns_and_resumes_to_the_same_batches(
+    example: Example, bucket: Bucket, tmp_path: Path
+) -> None:
+    for library in example.libraries:
+        if not is_there(library):
+            pytest.skip(f"{library} is not installed")
+    cut, at = tmp_path / "cut", f"{example.stop}={STOP}"
+    with (
+        Training(example, bucket, tmp_path / "whole") as whole,
+        Training(example, bucket, cut, at) as stopped,
+    ):
+        code, _, said = stopped.ended()
+        assert code != 0
+        assert "stopped at step" in said or "Signal 9 (SIGKILL)" in said, said
+        code, printed, said = whole.ended()
+        assert code == 0, said
+        assert re.findall(r"step (\d+)\b.*: loss", printed)[-1] == str(STEPS)
+    with Training(example, bucket, cut) as resumed:
+        code, _, said = resumed.ended()
+        assert code == 0, said
+
+    for steps, first, rest in zip(whole.lines(), stopped.lines(), resumed.lines(), strict=True):
+        losses = [line["loss"] for line in steps]
+        tenth = len(losses) // 10 or 1
+        assert mean(losses[-3 * tenth :]) < 0.85 * mean(losses[:tenth])
+        assert_same(first, [line for line in steps if line["step"] <= first[-1]["step"]])
+        assert_same(rest, [line for line in steps if line["step"] > CHECKPOINT])
+
+
+@pytest.mark.parametrize("name", ["elastic.py", "feeder_client.py"])
+def test_an_example_that_needs_nothing_runs(name: str, tmp_path: Path) -> None:
+    printed = run([str(FOLDER / name)], tmp_path)
+    assert len(printed.splitlines()) > 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bucket_s_example_runs(bucket: Bucket, tmp_path: Path) -> None:
+    endpoint = bucket.options["endpoint_url"]
+    where = ["--endpoint-url", endpoint, "s3://train/numbers"]
+    keys = {name: text for name, text in ENVIRONMENT.items() if name.startswith("AWS_")}
+    printed = run([str(FOLDER / "fill_bucket.py"), *where], tmp_path, **keys)
+    source = "s3://train/numbers-*.tfrecord"
+    with sr.open(source, engine="thread", storage_options=bucket.options) as stream:
+        assert sum(1 for _ in stream) == 1024
+    assert printed.count("wrote s3://train/numbers-") == 4
+
+
+@pytest.mark.parametrize("name", ["fill_bucket", "write_shards", *(e.name for e in TRAINING)])
+def test_an_example_says_how_it_is_used(name: str) -> None:
+    for example in TRAINING:
+        if example.name == name and not all(map(is_there, example.libraries)):
+            pytest.skip(f"{' and '.join(example.libraries)} are not all installed")
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
+    shown = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert shown.stdout.lower().startswith("usage")
+
+
+def test_every_example_is_listed() -> None:
+    listed = re.findall(r"\]\((\w+\.py)\)", (FOLDER / "README.md").read_text())
+    assert sorted(listed) == EXAMPLES
