@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from streamrec.formats.tensors.raw import decode_raw as decode_raw
     from streamrec.formats.tensors.tensor import parse_tensor as parse_tensor
     from streamrec.formats.tensors.tensor import serialize_tensor as serialize_tensor
+    from streamrec.pipeline.batch.batch import Batch as Batch
     from streamrec.shard_tools.writer import TFRecordWriter as TFRecordWriter
     from streamrec.streams.opening import connect as connect
     from streamrec.streams.opening import mix as mix
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from streamrec.streams.sources import shards as shards
     from streamrec.streams.stream import Stream as Stream
     from streamrec.streams.take import take as take
-    from streamrec.values.batch import Batch as Batch
     from streamrec.values.columns import BytesColumn as BytesColumn
     from streamrec.values.columns import Pictures as Pictures
     from streamrec.values.columns import Ragged as Ragged
@@ -93,7 +93,7 @@ _NAMES = {
     "streamrec.streams.sources": "infer_features shards",
     "streamrec.streams.stream": "Stream",
     "streamrec.streams.take": "take",
-    "streamrec.values.batch": "Batch",
+    "streamrec.pipeline.batch.batch": "Batch",
     "streamrec.values.columns": "BytesColumn Pictures Ragged Sparse",
 }
 """The public names of each module."""

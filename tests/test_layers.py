@@ -53,9 +53,14 @@ def room_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """Every module that the file imports, when it runs or later; not those for types alone."""
+    yield from _imports(path, for_types=False)
+
+
+def _imports(path: Path, *, for_types: bool) -> Iterator[str]:
 
     def visit(node: ast.AST) -> Iterator[str]:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if is_for_types and not for_types:
             return
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -69,7 +74,9 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def rooms_used(path: Path) -> set[str]:
-    parts = [name.split(".") for name in imports(path) if name.startswith("streamrec.")]
+    """The rooms of what the file imports, for types too."""
+    every = _imports(path, for_types=True)
+    parts = [name.split(".") for name in every if name.startswith("streamrec.")]
     return {part[1] for part in parts if part[1] in LEVEL or part[1] == "devstore"}
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from jax.sharding import Sharding
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 __all__ = ["Arrays", "agree", "as_arrays", "rank_of"]
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from streamrec.errors import ConfigError
-from streamrec.values.batch import Batch
+from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,9 +14,9 @@ from streamrec.errors import ConfigError, StreamrecError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Position
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 __all__ = ["Passes"]
 

@@ -22,8 +22,8 @@ from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, arra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 __all__ = ["as_dataset", "dataset_of"]
 

@@ -14,7 +14,7 @@ from streamrec.streams.read_records import batches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 __all__ = ["Record", "Selection", "groups"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamrec.formats.examples.specs import FeatureSpec
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.values.columns import ByteArray
 
 __all__ = ["Survey", "survey"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import threading
 
     from streamrec.demo.plan import Plan
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 __all__ = ["Account", "Rank"]
 

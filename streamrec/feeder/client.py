@@ -25,7 +25,7 @@ from streamrec.wire.protocol import Connection, Role
 if TYPE_CHECKING:
     from streamrec.feeder.engine import Engine
     from streamrec.feeder.session import State
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.wire.messages import Message
 
 __all__ = ["ENGINE_DATASET", "AsyncFeed", "BlockingFeed"]

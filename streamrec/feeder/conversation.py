@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from streamrec.feeder.connection import AsyncConnection
     from streamrec.feeder.server import Feeder
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.pipeline.run import Run
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.values.batch import Batch
     from streamrec.wire.messages import BatchMessage, Message
 
     T = TypeVar("T")

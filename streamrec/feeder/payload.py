@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from streamrec.errors import ConfigError, LocalProtocolError, RemoteProtocolError, StateError
 from streamrec.formats.examples.dtypes import numpy_dtype
+from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.position import NUMBERS, Position
-from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, cut, offsets_of
 from streamrec.values.message_schema import Field, build
 from streamrec.wire.frame import ALIGNMENT

@@ -39,8 +39,8 @@ from streamrec.wire.protocol import PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from streamrec.feeder.shared import Inbox
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
-    from streamrec.values.batch import Batch
 
 __all__ = ["CREDIT_BYTES", "Options", "State", "Subscription", "state_of"]
 

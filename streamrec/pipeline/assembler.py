@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from streamrec.errors import StreamrecError
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.lane.lane import Lane
     from streamrec.pipeline.lane.quarantine import CorruptionLog
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 __all__ = ["THREADS", "Assembler", "Decoding"]
 

@@ -10,6 +10,7 @@ from streamrec.config.dataset import DEFAULT_LANES
 from streamrec.config.memory_budget import memory_budget
 from streamrec.errors import ConfigError, MalformedPosition
 from streamrec.formats.examples.narrowing import dtype_names, narrowed
+from streamrec.pipeline.batch.batch import Components
 from streamrec.pipeline.dataset_checks import check_batches, check_ranks, uncounted
 from streamrec.pipeline.dataset_opening import indexed_settings, read_index, with_inferred_features
 from streamrec.pipeline.fetch.range_queue import Shards
@@ -35,7 +36,6 @@ from streamrec.plan.record_run import RecordRun
 from streamrec.plan.resume_point import Beginning
 from streamrec.plan.window import Windows
 from streamrec.stores.open import Stores
-from streamrec.values.batch import Components
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

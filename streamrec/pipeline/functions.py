@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from streamrec.errors import ConfigError, FunctionFailed
-from streamrec.values.batch import Batch
+from streamrec.pipeline.batch.batch import Batch
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.formats.examples.faults import UrlOf
-    from streamrec.values.batch import Origin
+    from streamrec.pipeline.batch.batch import Origin
     from streamrec.values.columns import Column
 
 __all__ = [

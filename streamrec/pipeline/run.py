@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from streamrec.kernel.contract import Allocate
     from streamrec.pipeline.assembler import Decoding
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.fetch.fetcher import OpensStores
     from streamrec.pipeline.fetch.range_queue import Shards
     from streamrec.pipeline.run_plan import RunPlan
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 __all__ = ["COUNTERS", "Run"]
 

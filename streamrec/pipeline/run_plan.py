@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamrec.config import DatasetSettings
+    from streamrec.pipeline.batch.batch import Components
     from streamrec.plan.coordinates import Structured
     from streamrec.plan.mixture import Draws
     from streamrec.plan.next_use import NextUse
     from streamrec.plan.order import Extent
     from streamrec.plan.ranges import MemoryPlan
     from streamrec.plan.record_order import ChunkWindows, Order
-    from streamrec.values.batch import Components
 
 __all__ = ["RunPlan"]
 

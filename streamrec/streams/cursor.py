@@ -13,8 +13,8 @@ from streamrec.plan.resume_point import Beginning, ResumePoint, for_rank, read_r
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.ranks import Rank
-    from streamrec.values.batch import Batch
 
 __all__ = ["Cursor", "Mark"]
 

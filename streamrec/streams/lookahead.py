@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamrec.errors import StreamrecError
 from streamrec.flow.channel import EndOfStream
-from streamrec.values.batch import Batch
+from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
     from streamrec.streams.start import PlainSession

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from streamrec.config.keywords import Features, MixKeywords, Source, StreamKeywords
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
-    from streamrec.values.batch import Batch
 
 __all__ = ["connect", "mix", "open"]
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from os import PathLike
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.values.batch import Batch
 
 __all__ = ["batches", "read_records"]
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from streamrec.config import DatasetSettings
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.ranks import Rank
-    from streamrec.values.batch import Batch
 
     Begin: TypeAlias = ResumePoint | Callable[[Dataset], ResumePoint]
 

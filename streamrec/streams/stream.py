@@ -25,12 +25,12 @@ from streamrec.streams.turn import Turn, busy
 from streamrec.values.notebook import html_table
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.cursor import Mark
     from streamrec.streams.ranks import Assignment, Rank
     from streamrec.streams.start import AsyncSession, Description, PlainSession
-    from streamrec.values.batch import Batch
 
 __all__ = ["Stream"]
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from streamrec.config import DatasetSettings
     from streamrec.feeder.client import BlockingFeed
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.stores.base import ObjectInfo
     from streamrec.streams.ranks import Rank
-    from streamrec.values.batch import Batch
 
 __all__ = ["WarmStartSession", "can_warm_start"]
 

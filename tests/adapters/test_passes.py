@@ -15,7 +15,7 @@ from tests.pipeline.small_datasets import identities, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamrec.demo import ranks
 from streamrec.demo.ranks import Account, Rank
-from streamrec.values.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 from tests.demo.support import SMALL
 

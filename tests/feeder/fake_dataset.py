@@ -12,10 +12,10 @@ from streamrec.config import DatasetSettings
 from streamrec.errors import StateError
 from streamrec.feeder import payload
 from streamrec.flow.channel import EndOfStream
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.dataset import Dataset
 from streamrec.pipeline.run import Run
 from streamrec.plan.position import Fingerprint, Position
-from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 from streamrec.wire.frame import aligned
 from streamrec.wire.messages import BatchMessage

@@ -45,7 +45,7 @@ from tests.feeder.test_session import welcome
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 WHERES = ["tcp", "unix"]
 

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as npst
 
 from streamrec.errors import LocalProtocolError, RemoteProtocolError
 from streamrec.feeder import payload
+from streamrec.pipeline.batch.batch import Batch, Components, Origin
 from streamrec.plan.position import Position
-from streamrec.values.batch import Batch, Components, Origin
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, offsets_of
 from streamrec.wire.messages import BatchMessage
 from tests.feeder import fake_dataset

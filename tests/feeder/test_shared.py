@@ -22,7 +22,7 @@ from tests.feeder.test_payload import arrays_of, batches, same
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.values.columns import ByteArray
 
 PAGES = 16

@@ -22,8 +22,8 @@ from tests.plan.oracle import Oracle, RecordOracle
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.values.batch import Batch
 
 Record = tuple[int, int, int]
 """(epoch, shard, number): what identifies a delivery."""

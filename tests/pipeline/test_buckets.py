@@ -39,7 +39,7 @@ from tests.pipeline.test_damage import ALL, rows
 from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 SHARDS = shards_of(6, 12, 300)
 ORDERS = orders(

@@ -29,8 +29,8 @@ from tests.support import examples
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 SHARDS = shards_of(6, 12, 300)
 ORDERS = orders(6000, 3)

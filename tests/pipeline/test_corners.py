@@ -22,8 +22,8 @@ from tests.pipeline.small_datasets import identities, oracle, settings_of
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
-    from streamrec.values.batch import Batch
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST_DATA = 24 * MIB

@@ -35,8 +35,8 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
-    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

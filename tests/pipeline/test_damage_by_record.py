@@ -31,8 +31,8 @@ from tests.pipeline.test_damage import ALL, flipped, rows, run_to_the_end
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamrec.config import Compression
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 pytestmark = pytest.mark.both_kernels
 

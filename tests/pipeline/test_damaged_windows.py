@@ -29,9 +29,9 @@ from tests.pipeline.test_corners import dataset_over
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
     from tests.pipeline.strategies import Shards
 
 MANY = settings(

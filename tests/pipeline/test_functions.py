@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, FunctionFailed
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.functions import (
     NONE,
     Function,
@@ -14,7 +15,6 @@ from streamrec.pipeline.functions import (
     load,
     name_of,
 )
-from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn, Ragged
 from tests.pipeline import user_functions
 from tests.pipeline.small_datasets import settings_of

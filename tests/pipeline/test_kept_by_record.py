@@ -48,7 +48,7 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 SHARDS = shards_of(4, 9, 60)
 ORDERS = orders(

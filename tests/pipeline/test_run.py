@@ -31,8 +31,8 @@ from tests.support import asynchronous, examples
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 SHARDS = st.lists(st.lists(st.integers(0, 300), max_size=9).map(tuple), min_size=1, max_size=7).map(
     tuple

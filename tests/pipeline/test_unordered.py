@@ -20,8 +20,8 @@ from tests.pipeline.test_corners import build, dataset_over
 from tests.support import examples
 
 if TYPE_CHECKING:
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.dataset import Dataset
-    from streamrec.values.batch import Batch
 
 SHARDS, RECORDS, SIZE = 6, 20, 50_000
 EVERYTHING = Counter((shard, record) for shard in range(SHARDS) for record in range(RECORDS))

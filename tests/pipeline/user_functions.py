@@ -11,7 +11,7 @@ from streamrec.values.columns import Ragged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 
 def is_even(columns: Mapping[str, Any]) -> Any:

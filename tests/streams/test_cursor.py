@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from streamrec.errors import BatchOutOfOrder, MalformedPosition
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.plan.position import Position
 from streamrec.plan.resume_point import Beginning
 from streamrec.streams.cursor import Cursor
 from streamrec.streams.ranks import Rank
-from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 from tests.feeder.fake_dataset import ROWS, batch, position
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 Shards = tuple[tuple[int, ...], ...]
 Pairs = list[tuple[int, int]]

@@ -26,9 +26,9 @@ from tests.support import examples
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.resume_point import ResumePoint
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 # -- filter, map and pack --------------------------------------------------------------------------
 

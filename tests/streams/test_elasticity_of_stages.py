@@ -25,8 +25,8 @@ from tests.support import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.resume_point import ResumePoint
-    from streamrec.values.batch import Batch
 
 Shards = tuple[tuple[int, ...], ...]
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 RECORDS = [b"%d" % n for n in range(12)]
 SHARD = b"".join(map(frame, RECORDS))

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamrec.feeder.engine import Engine
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch
 
 SHARDS = ((40,) * 13, (), (30,) * 8, (500,) * 5)
 TOTAL = 26

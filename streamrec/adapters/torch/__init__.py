@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from streamrec.adapters.torch.batch import TensorBatch
     from streamrec.adapters.torch.loader import Loader
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
-    from streamrec.values.batch import Batch
 
 __all__ = ["agree", "as_loader", "as_tensors"]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from streamrec.adapters.torch.columns import Casts
+    from streamrec.pipeline.batch.batch import Batch, Origin
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Batch, Origin
 
 __all__ = ["TensorBatch", "each_tensor", "pinned"]
 

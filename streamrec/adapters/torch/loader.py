@@ -15,7 +15,7 @@ from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
-from streamrec.values.batch import Batch
+from streamrec.pipeline.batch.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import Any
 from streamrec.adapters.torch.loader import Loader
 from streamrec.adapters.torch.state import epoch_of
 from streamrec.errors import ConfigError
-from streamrec.values.batch import Batch
+from streamrec.pipeline.batch.batch import Batch
 
 __all__ = ["Records"]
 

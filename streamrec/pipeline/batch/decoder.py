@@ -14,9 +14,9 @@ from streamrec.formats.examples.features import parser_of
 from streamrec.formats.examples.image_columns import growth_of
 from streamrec.formats.examples.needs import one_by_one
 from streamrec.formats.shards.tfrecord import corrupt_row
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
-from streamrec.values.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn, Column, Pictures, Ragged, Sparse
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from streamrec.formats.examples.needs import Share
     from streamrec.kernel.contract import Allocate
+    from streamrec.pipeline.batch.batch import Components
     from streamrec.pipeline.batch.batcher import Chunk
     from streamrec.plan.position import Position
-    from streamrec.values.batch import Components
     from streamrec.values.records import RecordRows
 
 __all__ = ["Decoder", "SuspectPayload"]

@@ -18,8 +18,8 @@ from streamrec import kernel
 from streamrec.errors import DataError, StreamrecError
 from streamrec.formats.examples.descriptions import is_pair
 from streamrec.formats.examples.features import parser_of
+from streamrec.pipeline.batch.batch import Origin
 from streamrec.plan.coordinates import Coordinates
-from streamrec.values.batch import Origin
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from tests.support import asynchronous, examples
 
 if TYPE_CHECKING:
     from streamrec.config import Compression
+    from streamrec.pipeline.batch.batch import Batch
     from streamrec.pipeline.run import Run
-    from streamrec.values.batch import Batch
 
 KINDS: list[Compression] = ["none", "gzip", "zlib", "zstd"]
 PACKED = KINDS[1:]

@@ -41,7 +41,7 @@ from tests.support import asynchronous, examples
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 Lengths = tuple[tuple[int, ...], ...]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from streamrec.values.batch import Batch
+    from streamrec.pipeline.batch.batch import Batch
 
 FEATURES = describe({"tokens": RaggedFeature("int64")})
 SHARDS = st.lists(st.lists(st.integers(0, 12), max_size=6).map(tuple), min_size=1, max_size=5).map(

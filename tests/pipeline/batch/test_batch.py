@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamrec.values.batch import Batch, Origin
+from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.values.columns import BytesColumn
 
 
