@@ -38,7 +38,7 @@ index = true
 shuffle = true
 seed = 7
 shuffle_window = "16MiB"
-epochs = 100
+epochs = inf
 features.image = {{ kind = "image", shape = [32, 32] }}
 features.label = {{ dtype = "int64" }}
 """

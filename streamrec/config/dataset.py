@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
@@ -46,6 +47,10 @@ Function: TypeAlias = Callable[..., Any] | str
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
+def _none_if_infinite(number: object) -> object:
+    return None if number == math.inf else number
+
+
 def _none_if_false(index: object) -> object:
     return None if index is False or index == "" else index
 
@@ -83,7 +88,8 @@ class DatasetSettings(Settings):
     index: Annotated[Literal[True] | str | None, BeforeValidator(_none_if_false)] = None
     """The index, which gives the order by record: its URL, or ``True`` for the one beside the
     shards."""
-    epochs: PositiveInt | None = 1
+    epochs: Annotated[PositiveInt | None, BeforeValidator(_none_if_infinite)] = 1
+    """The epochs of a run; ``None``, or infinity, which TOML can say: it has no end."""
     steps_per_epoch: PositiveInt | None = None
     remainder: Literal["keep", "drop", "pad"] | None = None
     """The treatment of the last, short batch; ``None``: ``"keep"`` for one rank, ``"drop"`` for

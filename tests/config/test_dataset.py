@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from streamrec.config import DatasetSettings, StreamSettings, validate
@@ -67,3 +69,10 @@ def test_compressions_have_tensorflows_names_too(written: str | None, meant: str
 def test_an_unknown_compression(wrong: object) -> None:
     with pytest.raises(ConfigError, match=f"'compression' is {wrong!r} and should be 'auto' or"):
         validate(StreamSettings, {"source": "x", "compression": wrong})
+
+
+def test_a_file_says_inf_for_a_run_without_end() -> None:
+    (epochs,) = tomllib.loads("epochs = inf").values()
+    assert validate(DatasetSettings, {"source": "x", "epochs": epochs}).epochs is None
+    with pytest.raises(ConfigError, match="'epochs'"):
+        validate(DatasetSettings, {"source": "x", "epochs": -epochs})
