@@ -229,7 +229,7 @@ class SparseFeature(_Spec):
 
 @dataclass(frozen=True)
 class Image(_Spec):
-    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP or WebP.
+    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP, WebP or TIFF.
 
     Of an animation the first frame is taken.
 

@@ -21,7 +21,7 @@ from streamrec.formats.images.picture import (
     is_fast,
     library,
 )
-from streamrec.formats.images.pillow import read_bmp, read_gif, read_webp
+from streamrec.formats.images.pillow import read_bmp, read_gif, read_tiff, read_webp
 from streamrec.formats.images.png import read as read_png
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _READERS = {
     "GIF": (read_gif, b"GIF8"),
     "BMP": (read_bmp, b"BM"),
     "WebP": (read_webp, b"RIFF....WEBP"),
+    "TIFF": (read_tiff, b"II\\*\0|MM\0\\*"),
 }
 """Readers by format, and patterns of the first bytes."""
 _STILL = ("JPEG", "PNG", "GIF")
@@ -61,7 +62,7 @@ def decode_image(
     *,
     max_pixels: int = MOST_PIXELS,
 ) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG, PNG, GIF, BMP or WebP, as ``tf.io.decode_image`` does.
+    """Decode a JPEG, PNG, GIF, BMP, WebP or TIFF, as ``tf.io.decode_image`` does.
 
     A JPEG's inverse transform is TensorFlow's default; :func:`decode_jpeg` has others.
 

@@ -105,7 +105,7 @@ def opened(kind: str, contents: memoryview) -> Any:
     Image.open() would warn of large pictures and refuse larger ones, whatever ``max_pixels`` says.
 
     Args:
-        kind: The format: JPEG, PNG, GIF, BMP or WebP.
+        kind: The format: JPEG, PNG, GIF, BMP, WebP or TIFF.
         contents: The encoded picture.
 
     Raises:

@@ -1,4 +1,4 @@
-"""GIF, BMP and WebP, decoded by Pillow to what TensorFlow gives."""
+"""GIF, BMP and WebP, decoded by Pillow to what TensorFlow gives; and TIFF, which it lacks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["read_bmp", "read_gif", "read_webp"]
+__all__ = ["read_bmp", "read_gif", "read_tiff", "read_webp"]
 
 _BMP_MODES = {8: ("L", "L"), 24: ("RGB", "BGR"), 32: ("RGBA", "BGRA")}
 """Pillow's modes of pixels and of what is stored, by the bits of a pixel."""
+_TIFF_CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "RGBA": 4}
+"""The channels in which a TIFF is given, by Pillow's mode of its pixels."""
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Pillow's modes, by the number of channels."""
 
 
 def read_gif(contents: memoryview, wanted: Wanted) -> Picture:
@@ -135,3 +139,27 @@ def read_webp(contents: memoryview, wanted: Wanted) -> Picture:
                 frame[..., : array.shape[2]] = array
 
     return Picture(shape if wanted.animation else shape[1:], fill)
+
+
+def read_tiff(contents: memoryview, wanted: Wanted) -> Picture:
+    """Read a TIFF's header. Of several pages the first is given.
+
+    Raises:
+        MalformedImage: It is no TIFF that can be decoded, or has more pixels.
+    """
+    image = opened("TIFF", contents)
+    held = _TIFF_CHANNELS.get(image.mode)
+    if held is None:
+        raise MalformedImage(
+            f"the TIFF has pixels of Pillow's mode {image.mode}, which is not supported; write it "
+            "with 8 bits a channel"
+        )
+    shape = image.height, image.width, wanted.channels or held
+    check_size(shape, wanted.max_pixels)
+
+    def fill(out: npt.NDArray[Any]) -> None:
+        with refusing("TIFF"):
+            pixels = opened("TIFF", contents).convert(_MODES[shape[2]])
+        out[...] = np.asarray(pixels).reshape(shape)
+
+    return Picture(shape, fill)

@@ -33,6 +33,7 @@ PICTURES = {
     "GIF": saved(smooth(), "GIF"),
     "BMP": saved(smooth(), "BMP"),
     "WebP": saved(smooth(), "WEBP", lossless=True),
+    "TIFF": saved(smooth(), "TIFF", compression="tiff_lzw"),
 }
 MOVING = animation("GIF")
 STILL = ["JPEG", "PNG", "GIF"]
@@ -77,7 +78,7 @@ def test_decode_jpeg_and_decode_png_take_each_others(kind: str) -> None:
     np.testing.assert_array_equal(wide, expected * np.uint16(257 if kind == "PNG" else 256))
 
 
-@pytest.mark.parametrize("kind", ["BMP", "WebP"])
+@pytest.mark.parametrize("kind", ["BMP", "WebP", "TIFF"])
 @pytest.mark.parametrize("decode", [decode_jpeg, decode_png])
 def test_but_not_others(kind: str, decode: Any) -> None:
     with pytest.raises(MalformedImage, match=f"this is {kind}; of JPEG, PNG, GIF pictures"):
@@ -117,7 +118,7 @@ class TestCrop:
             decode_and_crop_jpeg(PICTURES["PNG"], [0, 0, 1, 1])
 
 
-@pytest.mark.parametrize("contents", [b"", b"GIF", b"II*\0 a TIFF", b"RIFF1234WAVE", b"\xff\xd8"])
+@pytest.mark.parametrize("contents", [b"", b"GIF", b"II+\0 a TIFF", b"RIFF1234WAVE", b"\xff\xd8"])
 def test_no_picture(contents: bytes) -> None:
     with pytest.raises(MalformedImage, match="no picture of a format that is known"):
         decode_image(contents)
@@ -176,11 +177,11 @@ def test_pillows_own_limit_is_at_most_one_more(kind: str, monkeypatch: pytest.Mo
     try:
         decode_image(PICTURES[kind])
     except MalformedImage as error:
-        assert kind in ("WebP", "GIF")
+        assert kind in ("WebP", "GIF", "TIFF")
         assert "could be decompression bomb" in str(error)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WebP"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WebP", "TIFF"])
 def test_a_truncated_one_is_refused_whatever_pillow_is_told(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
