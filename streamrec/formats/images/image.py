@@ -23,6 +23,7 @@ from streamrec.formats.images.picture import (
 )
 from streamrec.formats.images.pillow import read_bmp, read_gif, read_tiff, read_webp
 from streamrec.formats.images.png import read as read_png
+from streamrec.formats.images.png_filters import deflated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,7 +248,7 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
         quality: From 0 to 100.
 
     Returns:
-        The encoded picture; its bytes are not those that TensorFlow writes.
+        The encoded picture, the very bytes that TensorFlow writes where Pillow has libjpeg-turbo.
 
     Raises:
         ConfigError: An argument is wrong, or a library is not installed.
@@ -260,10 +261,14 @@ def encode_jpeg(image: Any, quality: int = 95) -> bytes:
     file = io.BytesIO()
     shown = array[..., 0] if array.shape[2] == 1 else array
     # libjpeg takes 0 for 1, but Pillow for its own default.
-    library().fromarray(shown).save(file, "JPEG", quality=max(quality, 1), subsampling="4:2:0")
+    sampling = {} if array.shape[2] == 1 else {"subsampling": "4:2:0"}
+    encoded = library().fromarray(shown)
+    encoded.save(file, "JPEG", quality=max(quality, 1), dpi=_DENSITY, **sampling)
     return file.getvalue()
 
 
+_DENSITY = 300, 300
+"""Pixels an inch, which TensorFlow writes into every JPEG."""
 _MOST_JPEG = 65500
 """libjpeg's JPEG_MAX_DIMENSION."""
 
@@ -277,7 +282,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
         compression: zlib's level from 0 to 9; -1 is its default.
 
     Returns:
-        The encoded picture; its bytes are not those that TensorFlow writes, its pixels are.
+        The encoded picture, the very bytes that TensorFlow writes where Python has the same zlib.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -289,16 +294,14 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     depth, kind = array.dtype.itemsize * 8, (0, 4, 2, 6)[channels - 1]
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     octets = array.astype(array.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
-    rows = np.full((height, 1 + octets.shape[1]), _UP, np.uint8)
-    rows[:, 1:] = np.diff(octets, axis=0, prepend=np.zeros_like(octets[:1]))
-    data = zlib.compress(rows.tobytes(), compression)
-    chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
+    data = deflated(octets, octets.shape[1] // width, compression)
+    parts = [(b"IDAT", data[at : at + _IDAT]) for at in range(0, len(data), _IDAT)]
+    chunks = [(b"IHDR", header), *parts, (b"IEND", b"")]
     return _PNG + b"".join(_chunk(kind, body) for kind, body in chunks)
 
 
-_UP = 2
-"""PNG's filter of rows that are differences to the row above; of photographs it gives within a
-percent what the best filter of each row gives."""
+_IDAT = 8192
+"""The most bytes of pixels in a chunk, as libpng writes them."""
 
 
 def _checked(image: Any, dtypes: tuple[Any, ...], channels: tuple[int, ...]) -> npt.NDArray[Any]:
