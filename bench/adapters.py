@@ -50,10 +50,18 @@ STREAM = "stream"
     "--kinds", multiple=True, type=click.Choice(list(SIZES)), help="Kind of data; all by default."
 )
 @click.option("--peers-python", default=sys.executable, help="Interpreter with the other loaders.")
-def main(*, output: Path | None, data: Path, peers_python: str, **options: Any) -> None:
+def main(
+    *,
+    output: Path | None,
+    data: Path,
+    kinds: tuple[str, ...],
+    peers_python: str,
+    **options: Any,
+) -> None:
     """Measure, print a table, and write JSON and Markdown."""
+    chosen = {kind: SIZES[kind] for kind in kinds or SIZES}
     made = {
-        kind: make(data.absolute(), options["size"] * mb) for kind, (make, mb, _) in SIZES.items()
+        kind: make(data.absolute(), options["size"] * mb) for kind, (make, mb, _) in chosen.items()
     }
     peers = find_peers(peers_python, data)
     if "images" in made:
@@ -90,10 +98,9 @@ def cases(kind: str, dataset: Dataset, peers: Peers) -> Iterator[Case]:
         "deterministic": True,
     }
     compared = (Comparison("of the stream", (f"{kind}: {STREAM}",)),)
-    idle = {"loop": None, "iterations": 0, "beside": None}
     of = partial(Case, kind, comparisons=compared)
-    yield of(STREAM, "bench.readers.stream", {**arguments, **idle})
     loader = "bench.readers.torch_loader"
+    yield of(STREAM, loader, {**arguments, "way": "stream"})
     yield of("as_loader", loader, {**arguments, "way": "as_loader"})
     yield of("as_loader in one worker", loader, {**arguments, "way": "in_worker"})
     if peers.versions["torch"] and tensorflow_version(peers.python):

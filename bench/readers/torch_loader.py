@@ -28,13 +28,19 @@ class Records(IterableDataset[Any]):
         return iter(self._dataset.as_numpy_iterator())
 
 
-def as_loader(arguments: Mapping[str, Any]) -> Any:
-    """Read with the adapter alone."""
+def stream(arguments: Mapping[str, Any]) -> Any:
+    """Read the stream itself, in a process that has torch as well."""
     from bench.readers.stream import import_all, opened
-    from streamrec.adapters import torch as adapter
 
     import_all()
-    return adapter.as_loader(opened(dict(arguments)))
+    return opened(dict(arguments))
+
+
+def as_loader(arguments: Mapping[str, Any]) -> Any:
+    """Read with the adapter alone."""
+    from streamrec.adapters import torch as adapter
+
+    return adapter.as_loader(stream(arguments))
 
 
 def in_worker(arguments: Mapping[str, Any]) -> Any:
@@ -48,6 +54,7 @@ def tf_data(arguments: Mapping[str, Any]) -> Any:
 
 
 WAYS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "stream": stream,
     "as_loader": as_loader,
     "in_worker": in_worker,
     "tf_data": tf_data,
