@@ -159,6 +159,24 @@ async def test_a_receive_that_is_cancelled_while_it_reads_again_loses_nothing() 
 
 
 @simulated
+async def test_a_run_that_was_halted_still_delivers_what_it_had_ready() -> None:
+    """The corrupt batch is among those that were ready, so the run begins again for it."""
+    dataset = one_lane(flip_once("o000", PLACE))
+    run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
+    async with run:
+        batches = [await run.receive()]
+        end = await run.halt()
+        assert end is not None
+        while run.position.step < end.step:
+            batches.append(await run.receive())
+        assert run.position == end
+        assert run.statistics()["refetched"] == 1
+    assert len(batches) > 2
+    assert identities(batches) == [(s, i) for s in range(3) for i in range(6)][: 2 * len(batches)]
+    await dataset.aclose()
+
+
+@simulated
 async def test_what_is_unchecked_stays_so() -> None:
     dataset = one_lane(flip_once("o000", PLACE), check_crc=False)
     run = dataset.run(rank=0, world_size=1, batch_size=2, position=None)
