@@ -16,7 +16,15 @@ from streamrec import __version__, kernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ROOT", "describe", "kernels", "tensorflow_version", "title", "versions_in"]
+__all__ = [
+    "ROOT",
+    "describe",
+    "kernels",
+    "module_versions",
+    "tensorflow_version",
+    "title",
+    "versions_in",
+]
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = (
@@ -81,23 +89,35 @@ def _revision() -> str | None:
 
 def tensorflow_version(python: str) -> str | None:
     """Return the version of TensorFlow that an interpreter has, or ``None`` if it has none."""
-    # The distribution may be called tensorflow-cpu or otherwise; importing it takes seconds.
-    program = (
-        "from importlib.metadata import packages_distributions as found, version;"
-        "print(version(found()['tensorflow'][0]))"
+    return module_versions(python, ["tensorflow"])["tensorflow"]
+
+
+def module_versions(python: str, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the versions behind modules that an interpreter has; ``None`` for what it lacks."""
+    # TensorFlow's distribution may be called tensorflow-cpu or otherwise; importing takes seconds.
+    return _versions(
+        python,
+        names,
+        "from importlib.metadata import packages_distributions, version;"
+        "have = {name: version(of[0]) for name, of in packages_distributions().items()"
+        " if name in sys.argv[1:]}",
     )
-    try:
-        asked = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return asked.stdout.strip()
 
 
 def versions_in(python: str, names: Sequence[str]) -> dict[str, str | None]:
     """Return the versions of distributions that an interpreter has; ``None`` for what it lacks."""
+    return _versions(
+        python,
+        names,
+        "from importlib.metadata import distributions;"
+        "have = {one.name.lower(): one.version for one in distributions()}",
+    )
+
+
+def _versions(python: str, names: Sequence[str], search: str) -> dict[str, str | None]:
+    """Run code that looks for versions, and return those of these names."""
     program = (
-        "import json, sys; from importlib.metadata import distributions as found;"
-        "have = {one.name.lower(): one.version for one in found()};"
+        f"import json, sys\n{search}\n"
         "print(json.dumps({name: have.get(name) for name in sys.argv[1:]}))"
     )
     try:

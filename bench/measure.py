@@ -236,9 +236,20 @@ def _run(case: Case) -> dict[str, Any]:
     return report
 
 
-def ratio(result: Result, comparison: Comparison, results: Sequence[Result]) -> float | None:
-    """Return the case's median rate over the best median rate of the compared cases."""
-    rate = "megabytes_per_second"
+def ratio(
+    result: Result,
+    comparison: Comparison,
+    results: Sequence[Result],
+    rate: str = "megabytes_per_second",
+) -> float | None:
+    """Return the case's median rate over the best median rate of the compared cases.
+
+    Args:
+        result: What was measured of the case.
+        comparison: The compared cases.
+        results: What was measured of all cases.
+        rate: The quantity that is the rate.
+    """
     rates = [one.median(rate) for one in results if one.case.title in comparison.cases]
     best = max((found for found in rates if found is not None), default=None)
     own = result.median(rate)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
 
 __all__ = ["batches", "dataset", "parser"]
 
@@ -87,6 +88,7 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     tf.constant(0) + 1  # TensorFlow's own start
     watch = Stopwatch(arguments["companions"])
+    warm_memory()
     watch.start()
     for batch in dataset(arguments):
         labels = batch["label"].numpy()

@@ -6,12 +6,18 @@ from typing import Any
 
 import click
 
+from streamrec.cli.completion import local_files
 from streamrec.cli.options import json_option, shard_options
 from streamrec.cli.printing import megabytes, print_json, progress_bar
 
 
 @click.command()
-@click.option("--output", metavar="URL", help="Where to write it; by default beside the shards.")
+@click.option(
+    "--output",
+    metavar="URL",
+    shell_complete=local_files,
+    help="Where to write it; by default beside the shards.",
+)
 @click.option(
     "--chunk-size",
     metavar="BYTES",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamrec.cli.completion import local_files
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,10 +27,12 @@ def _pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _size(_: click.Context, param: click.Parameter, text: str | None) -> int | None:
+def _size(context: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    if text is None or context.resilient_parsing:  # completion needs no value, and no import
+        return None
     from streamrec.config.validation import byte_size
 
-    return None if text is None else byte_size(param.opts[0], text)
+    return byte_size(param.opts[0], text)
 
 
 debug_option = click.option(
@@ -44,7 +48,9 @@ record_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else."
 )
-urls_argument = click.argument("urls", metavar="URL...", nargs=-1, required=True)
+urls_argument = click.argument(
+    "urls", metavar="URL...", nargs=-1, required=True, shell_complete=local_files
+)
 storage_option = click.option(
     "--storage-option",
     "storage_options",

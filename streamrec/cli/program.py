@@ -8,10 +8,10 @@ import traceback
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import shell_complete
 
 from streamrec import __version__
 from streamrec.cli.cat import cat
+from streamrec.cli.completion import VARIABLE, complete
 from streamrec.cli.demo import demo
 from streamrec.cli.index import index
 from streamrec.cli.info import info
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["program", "run"]
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
-COMPLETION = "_STREAMREC_COMPLETE"
-"""The variable by which shells ask for completion; click names it so."""
 
 
 @click.group(
@@ -62,8 +60,6 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    if instruction := os.environ.get(COMPLETION):
-        return shell_complete(program, {}, "streamrec", COMPLETION, instruction)
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
@@ -74,6 +70,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     try:
+        if instruction := os.environ.get(VARIABLE):
+            complete(program, instruction)
+            return DONE
         with program.make_context("streamrec", list(arguments)) as context:
             program.invoke(context)
     except click.exceptions.Exit as done:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamrec.cli.completion import local_files
 from streamrec.cli.options import debug_option, json_option
 from streamrec.cli.printing import print_json
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG.toml")
+@click.argument("config", metavar="CONFIG.toml", shell_complete=local_files)
 @click.option("--check-config", is_flag=True, help="Print the effective configuration as JSON.")
 @click.option("--until-eof", is_flag=True, help="End when standard input does, too.")
 @json_option

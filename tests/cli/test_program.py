@@ -101,20 +101,6 @@ def test_the_verbs() -> None:
     assert all(verb in cli("--help").out for verb in VERBS)
 
 
-def test_shells_complete_verbs_and_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("_STREAMREC_COMPLETE", "bash_complete")
-    for words, found in (("streamrec ve", "plain,verify"), ("streamrec info --sc", "plain,--scan")):
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-        assert run_program([]) == 0
-        assert capsys.readouterr().out.split() == [found]
-    monkeypatch.setenv("_STREAMREC_COMPLETE", "fish_source")
-    assert run_program([]) == 0
-    assert "complete --no-files --command streamrec" in capsys.readouterr().out
-
-
 def test_nothing_asked() -> None:
     outcome = cli()
     assert (outcome.code, outcome.out) == (2, "")

@@ -1,0 +1,38 @@
+"""Times one of the ways in which a reader reads a dataset."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bench.stopwatch import Stopwatch
+from bench.warming import warm_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["Arguments", "time_way"]
+
+Arguments = dict[str, Any]
+
+
+def time_way(
+    ways: Mapping[str, Callable[[Arguments], Iterable[Any]]],
+    count: Callable[[Any], tuple[int, int]],
+) -> None:
+    """Read in the way that the command line's arguments name, and print the report.
+
+    Args:
+        ways: Functions that return the batches, by name. All modules they need are imported.
+        count: Returns the number of a batch's records and the sum of their labels.
+    """
+    arguments = json.loads(sys.argv[1])
+    watch = Stopwatch(arguments["companions"])
+    warm_memory()
+    watch.start()
+    batches = ways[arguments["way"]](arguments)  # kept, so that its workers still run at the stop
+    for batch in batches:
+        watch.take(*count(batch))
+    watch.stop()
+    watch.print()

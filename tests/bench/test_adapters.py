@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.adapters import ROWS, SIZES, Row, Versions, as_markdown, cases, skipped
+from bench.fetching.peers import Peers
+from bench.measure import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.datasets import Dataset
+    from bench.measure import Case
+
+MODULES = {module for row in ROWS for module in row.needs}
+EVERYTHING: dict[str, Versions] = {sys.executable: dict.fromkeys(MODULES, "1.0")}
+HERE = [
+    row
+    for row in ROWS
+    if row.reader not in {"tf_data", "web_dataset"}
+    and "in one worker" not in row.name
+    and not row.more.get("workers")
+]
+"""Rows that can be read in a process of tests: by ``time_way``, and without a fork beside JAX."""
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    make, _, _ = SIZES[request.param]
+    return make(tmp_path_factory.mktemp("data"), 1)
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    return Peers(sys.executable, {}, tmp_path)
+
+
+def all_cases(peers: Peers, dataset: Dataset) -> list[Case]:
+    return list(cases(dataset.kind, dataset, peers, EVERYTHING))
+
+
+def test_each_row_is_compared_with_one_that_is_there(peers: Peers, dataset: Dataset) -> None:
+    found = all_cases(peers, dataset)
+    titles = [case.title for case in found]
+    assert len(set(titles)) == len(titles)
+    assert {name for case in found for one in case.comparisons for name in one.cases} <= set(titles)
+
+
+def test_an_adapter_reads_the_stream_that_it_is_compared_with(
+    peers: Peers, dataset: Dataset
+) -> None:
+    found = {case.name: case.arguments for case in all_cases(peers, dataset)}
+    for row in ROWS:
+        if row.name in found and not row.is_peer:
+            assert {**found[row.name], "way": ""} == {**found[row.of], "way": ""}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_what_is_not_installed_is_skipped_with_a_reason(row: Row, peers: Peers) -> None:
+    module = row.needs[0]
+    there = {sys.executable: {**EVERYTHING[sys.executable], module: None}}
+    lines = [line for line in skipped(there, peers) if line.startswith(f"{row.name}: ")]
+    assert [f"lacks {module}" in line for line in lines] == [True]
+    assert row.missing(there, peers) == [module]
+
+
+def test_nothing_is_skipped_where_all_is_installed(peers: Peers) -> None:
+    assert list(skipped(EVERYTHING, peers)) == []
+
+
+def test_other_loaders_have_an_interpreter_of_their_own(peers: Peers, dataset: Dataset) -> None:
+    theirs = replace(peers, python="/elsewhere/python")
+    versions: dict[str, Versions] = {**EVERYTHING, theirs.python: dict.fromkeys(MODULES)}
+    assert {case.python for case in cases(dataset.kind, dataset, theirs, versions)} == {
+        sys.executable
+    }
+    assert all("/elsewhere/python" in line for line in skipped(versions, theirs))
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # TensorFlow's
+@pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
+def test_each_way_reads_every_record_once(row: Row, peers: Peers, dataset: Dataset) -> None:
+    if dataset.kind not in row.kinds:
+        pytest.skip(f"{row.name} has no form for {dataset.kind}")
+    reader = reader_of(row)
+    arguments = {**row.case(dataset.kind, dataset, peers).arguments, "engine": "thread"}
+    counts = [reader.count(batch) for batch in reader.WAYS[row.way](arguments)]
+    records, label_sums = zip(*counts, strict=True)
+    assert (sum(records), sum(label_sums)) == (dataset.records, dataset.label_sum)
+
+
+def reader_of(row: Row) -> Any:
+    for module in row.needs:
+        pytest.importorskip(module)
+    return import_module(f"bench.readers.{row.reader}")
+
+
+def test_the_table_compares_medians(peers: Peers, dataset: Dataset) -> None:
+    stream, adapter = all_cases(peers, dataset)[:2]
+    results = [
+        Result(stream, [measured(800.0), measured(1000.0), measured(1200.0)]),
+        Result(adapter, [measured(950.0)]),
+    ]
+    _, _, _, row = as_markdown(results).splitlines()
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == [adapter.title, "950", "950", "950", "0.95", "0.50", "0.95"]
+
+
+def measured(rate: float) -> dict[str, float]:
+    return {
+        "megabytes_per_second": rate,
+        "megabytes_per_second_after_first_batch": rate * 2,
+        "first_batch_seconds": 0.5,
+    }
