@@ -11,11 +11,11 @@ Source: https://docs.nvidia.com/cuda/nvimagecodec/py_api.html
 from __future__ import annotations
 
 import threading
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from streamrec.formats.images.picture import optional
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,7 +48,7 @@ def decode_region(
         False where it cannot be done, and the whole picture is to be decoded: without the library,
         of a window of one column, and where the picture may be damaged.
     """
-    codec = _codec()
+    codec = optional("nvidia.nvimgcodec")
     if codec is None or window.width < _LEAST_WIDTH or contents[-len(_END) :] != _END:
         return False
     stream = codec.CodeStream(np.frombuffer(contents, np.uint8))
@@ -58,15 +58,6 @@ def decode_region(
         return False
     out[...] = image.cpu()
     return True
-
-
-@cache
-def _codec() -> Any | None:
-    """Return the library; ``None`` where it is not installed."""
-    try:
-        return import_module("nvidia.nvimgcodec")
-    except ImportError:
-        return None
 
 
 def _corners(window: Window) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ import math
 import struct
 import zlib
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ __all__ = [
     "is_fast",
     "library",
     "opened",
+    "optional",
     "refusing",
     "windowed",
 ]
@@ -133,6 +135,15 @@ def library(name: str = "PIL.Image") -> Any:
             f"pictures are decoded by {name.partition('.')[0]}, which is not installed: "
             "pip install 'streamrec[image]'"
         ) from None
+
+
+@cache
+def optional(name: str) -> Any | None:
+    """Return a module that makes decoding faster; ``None`` where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
 
 
 def opened(kind: str, contents: memoryview) -> Any:

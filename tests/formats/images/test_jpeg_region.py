@@ -99,7 +99,7 @@ class TestWithTheLibrary:
 def test_without_the_library_the_window_is_cut_out(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jpeg_region, "_codec", lambda: None)
+    monkeypatch.setattr(jpeg_region, "optional", lambda _: None)
     assert decode(JPEGS[kind]) is None
     np.testing.assert_array_equal(
         decode_and_crop_jpeg(JPEGS[kind], list(WINDOW)), decode_image(JPEGS[kind])[20:36, 30:54]

@@ -14,6 +14,7 @@ from streamrec.formats.images.picture import (
     check_size,
     is_fast,
     library,
+    optional,
     refusing,
     windowed,
 )
@@ -32,6 +33,11 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str)
         ConfigError, match=r"which is not installed: pip install 'streamrec\[image\]'"
     ):
         library(name)
+
+
+def test_what_is_optional() -> None:
+    assert optional("sys") is sys
+    assert optional("streamrec.no_such_module") is None
 
 
 @pytest.mark.parametrize("name", ["FLOAT", "integer_fast", None, 1, []])
