@@ -6,7 +6,7 @@
 
 The pictures are the demo's photographs, and those of scikit-image where it is installed. Streams
 and tf.data read a local shard, check CRCs and parse Examples besides; the libraries decode bytes
-that are in memory. All have two threads. What is not installed is left out.
+that are in memory. All have two threads. What is not installed is left out, and said.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ LIBRARIES = {
     "streamrec": "streamrec",
     "tf.data": "tensorflow",
     "torchvision": "torchvision",
+    "DALI": "nvidia.dali",
     "cv2": "cv2",
     "simplejpeg": "simplejpeg",
+    "pyspng": "pyspng",
     "Pillow": "PIL",
 }
 """Modules that the readers need."""
+OF_ONE_FORMAT = ("simplejpeg", "pyspng")
+"""Readers of the pictures alone that streamrec decodes with them."""
 OF_TF_DATA, OF_BARE = 1.5, 0.95
 """Aims: the rate over that of tf.data, and over that of the library that decodes."""
 
@@ -65,7 +69,7 @@ class Group(NamedTuple):
 GROUPS = (
     Group("photographs as JPEG", "whole.jpeg.tfrecord", None, None, "simplejpeg"),
     Group("JPEG of 224 x 224", "small.jpeg.tfrecord", (SIDE, SIDE), None, "simplejpeg"),
-    Group("PNG of 224 x 224", "small.png.tfrecord", (SIDE, SIDE), None, "Pillow"),
+    Group("PNG of 224 x 224", "small.png.tfrecord", (SIDE, SIDE), None, "pyspng"),
     Group("photographs to 64 x 64", "whole.jpeg.tfrecord", None, (64, 64), "simplejpeg"),
 )
 
@@ -74,6 +78,9 @@ GROUPS = (
 @case_options(5)
 def main(*, data: Path, only: tuple[str, ...], repeat: int, output: Path | None) -> None:
     """Write shards, decode them, print tables, and write JSON and Markdown."""
+    for reader, module in LIBRARIES.items():
+        if not installed(reader):
+            click.echo(f"{reader} is left out: {module} is not installed")
     folder = data / "pictures"
     write_shards(folder)
     found = run([case for case in cases(folder) if selected(case, only)], judge, repeat)
@@ -121,12 +128,19 @@ def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
 def cases(folder: Path) -> Iterator[Case]:
     """Yield a case for each group and each reader that is installed and reads it."""
     for group in GROUPS:
-        for reader, module in LIBRARIES.items():
-            reads = reader != "simplejpeg" or group.bare == reader
-            if reads and find_spec(module):
+        for reader in filter(installed, LIBRARIES):
+            if reader not in OF_ONE_FORMAT or group.bare == reader:
                 settings = (str(folder / group.file), group.shape, group.resize)
                 arguments = {"reader": reader, "settings": settings, "seconds": SECONDS}
                 yield Case(group.name, reader, "bench.readers.pictures", arguments)
+
+
+def installed(reader: str) -> bool:
+    """Return whether the module that a reader needs is installed."""
+    try:
+        return find_spec(LIBRARIES[reader]) is not None
+    except ModuleNotFoundError:  # of the package that holds it
+        return False
 
 
 def judge(_: Case, report: Mapping[str, Any]) -> dict[str, float]:

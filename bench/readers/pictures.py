@@ -7,7 +7,7 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,15 +58,42 @@ def tf_data(path: str, shape: Any, resize: Any) -> Iterator[Done]:
         yield Done(len(batch) if dense else 1)
 
 
+def encoded(path: str) -> Iterator[bytes]:
+    """Return the encoded pictures of a shard without end, from memory."""
+    import streamrec as sr
+
+    spec = {"image": sr.FixedLenFeature((), bytes)}
+    parsed = [sr.parse_single_example(record, spec) for record in sr.read_records(path)]
+    return cycle([bytes(columns["image"]) for columns in parsed])
+
+
+def dali(path: str, _: Any, resize: Any) -> Iterator[Done]:
+    """Run a pipeline with the CPU decoder, which does what TensorFlow's default does."""
+    library = import_module("nvidia.dali")
+    operators, types = library.fn, library.types
+    endless = map(np.frombuffer, encoded(path), repeat(np.uint8))
+
+    @library.pipeline_def(batch_size=BATCH_SIZE, num_threads=THREADS, device_id=None)  # type: ignore[untyped-decorator]
+    def decoded() -> Any:
+        contents = operators.external_source(source=lambda: list(islice(endless, BATCH_SIZE)))
+        picture = operators.decoders.image(
+            contents, device="cpu", jpeg_fancy_upsampling=True, use_fast_idct=True
+        )
+        if not resize:
+            return picture
+        return operators.resize(picture, size=resize, interp_type=types.INTERP_LINEAR)
+
+    pipeline = decoded()
+    while True:
+        (batch,) = pipeline.run()
+        yield Done(len(batch))
+
+
 def _threads(decode: Callable[[bytes, Any], Any]) -> Callable[[str, Any, Any], Iterator[Done]]:
     """Return a reader that decodes pictures that are in memory, in a pool of threads."""
 
     def read(path: str, _: Any, resize: Any) -> Iterator[Done]:
-        import streamrec as sr
-
-        spec = {"image": sr.FixedLenFeature((), bytes)}
-        parsed = [sr.parse_single_example(record, spec) for record in sr.read_records(path)]
-        endless = cycle([bytes(columns["image"]) for columns in parsed])
+        endless = encoded(path)
         with ThreadPoolExecutor(THREADS) as pool:
             pending = [pool.submit(some, endless, resize) for _ in range(2 * THREADS)]
             while True:
@@ -117,6 +144,11 @@ def simplejpeg(contents: bytes, resize: Any) -> Any:
     return np.asarray(Image.fromarray(picture).resize(resize[::-1], Image.Resampling.BILINEAR))
 
 
+def pyspng(contents: bytes, _: Any) -> Any:
+    """Decode to RGB."""
+    return import_module("pyspng").load(contents, "RGB")
+
+
 def torchvision(contents: bytes, resize: Any) -> Any:
     """Decode with torchvision's own codec, and resize with antialiasing."""
     import torch
@@ -135,9 +167,11 @@ READERS = {
     "streamrec": streamrec,
     "tf.data": tf_data,
     "torchvision": _threads(torchvision),
+    "DALI": dali,
     "Pillow": _threads(pillow),
     "cv2": _threads(cv2),
     "simplejpeg": _threads(simplejpeg),
+    "pyspng": _threads(pyspng),
 }
 
 

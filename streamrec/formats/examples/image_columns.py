@@ -13,7 +13,7 @@ from streamrec.formats.examples.faults import PICTURE, ColumnFault
 from streamrec.formats.examples.needs import Make, Needs, row_of
 from streamrec.formats.examples.specs import Image
 from streamrec.formats.images.image import read_picture
-from streamrec.formats.images.picture import Wanted, library
+from streamrec.formats.images.picture import Wanted, Window, library
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
@@ -77,7 +77,7 @@ def _decoded(
 ) -> npt.NDArray[np.uint8] | Pictures:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
-    wanted = Wanted(spec.channels, dct_method=spec.dct_method, least=at_least(spec.resize))
+    wanted = _wanted(spec)
 
     # These run in several threads at once.
     def read(number: int) -> Picture:
@@ -100,6 +100,13 @@ def _decoded(
     decoded = _array((count, *spec.size, spec.channels), needs)
     needs.share(lambda number: decode(number, read(number), decoded[number]), count)
     return decoded
+
+
+def _wanted(spec: Image) -> Wanted:
+    """Return the form of the pictures; a window is in pixels of the whole, not of a fraction."""
+    window = None if spec.crop is None else Window(*spec.crop)
+    least = at_least(None if window else spec.resize)
+    return Wanted(spec.channels, dct_method=spec.dct_method, least=least, window=window)
 
 
 def _of_any_size(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.formats.images.jpeg_region import decode_region
 from streamrec.formats.images.picture import (
     Picture,
     Wanted,
+    Window,
     check_channels,
     check_size,
     is_fast,
@@ -57,7 +59,10 @@ def read(contents: memoryview, wanted: Wanted) -> Picture:
         else:
             _decode(contents, "Gray" if channels == 1 else "RGB", wanted, out)
 
-    return Picture((*size, channels), fill)
+    def fill_part(window: Window, out: npt.NDArray[Any]) -> bool:
+        return not inks and decode_region(contents, window, is_fast(wanted.dct_method), out)
+
+    return Picture((*size, channels), fill, fill_part=fill_part)
 
 
 def _decode(contents: memoryview, space: str, wanted: Wanted, out: npt.NDArray[Any]) -> None:

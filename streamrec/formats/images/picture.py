@@ -7,6 +7,7 @@ import math
 import struct
 import zlib
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,12 +24,15 @@ __all__ = [
     "MOST_PIXELS",
     "Picture",
     "Wanted",
+    "Window",
     "check_channels",
     "check_size",
     "is_fast",
     "library",
     "opened",
+    "optional",
     "refusing",
+    "windowed",
 ]
 
 _RAISED = (
@@ -44,6 +48,15 @@ MOST_PIXELS = (1 << 30) // 4 // 3
 """Pixels of one picture, all frames together: a quarter GiB in colour, as Pillow's own limit is."""
 
 
+class Window(NamedTuple):
+    """A part of a picture, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
 class Wanted(NamedTuple):
     """The form in which a picture is to be given."""
 
@@ -57,6 +70,8 @@ class Wanted(NamedTuple):
     """A JPEG's inverse transform, by TensorFlow's name."""
     least: tuple[int, int] = (0, 0)
     """A JPEG may be decoded at a fraction of at least this ``(height, width)``, if it is no 0."""
+    window: Window | None = None
+    """The part of a still picture that is given; ``None``: all of it."""
     max_pixels: int = MOST_PIXELS
     """Pixels of all frames together."""
 
@@ -72,6 +87,8 @@ class Picture(NamedTuple):
     It raises :class:`MalformedImage` where the pixels are corrupt or missing.
     """
     dtype: type[np.uint8 | np.uint16] = np.uint8
+    fill_part: Callable[[Window, npt.NDArray[Any]], bool] = lambda *_: False
+    """Decodes a window alone into an array of its shape; returns False where it cannot."""
 
     def decode(self) -> npt.NDArray[Any]:
         """Return the pixels, in memory of their own.
@@ -82,6 +99,27 @@ class Picture(NamedTuple):
         decoded = np.empty(self.shape, self.dtype)
         self.fill(decoded)
         return decoded
+
+
+def windowed(picture: Picture, window: Window) -> Picture:
+    """Return a window of a picture, which is decoded without the rest where that can be done.
+
+    Raises:
+        WrongFeatureType: The window is not inside of the picture.
+    """
+    held, (top, left, height, width) = picture.shape[:2], window
+    bottom, right = top + height, left + width
+    if min(top, left) < 0 or min(height, width) < 1 or bottom > held[0] or right > held[1]:
+        raise WrongFeatureType(
+            f"the picture has {held[0]} x {held[1]} pixels, which do not hold the window "
+            f"{list(window)} (top, left, height, width); ask for a window inside"
+        )
+
+    def fill(out: npt.NDArray[Any]) -> None:
+        if not picture.fill_part(window, out):
+            out[...] = picture.decode()[top:bottom, left:right]
+
+    return picture._replace(shape=(height, width, picture.shape[2]), fill=fill)
 
 
 def library(name: str = "PIL.Image") -> Any:
@@ -97,6 +135,15 @@ def library(name: str = "PIL.Image") -> Any:
             f"pictures are decoded by {name.partition('.')[0]}, which is not installed: "
             "pip install 'streamrec[image]'"
         ) from None
+
+
+@cache
+def optional(name: str) -> Any | None:
+    """Return a module that makes decoding faster; ``None`` where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
 
 
 def opened(kind: str, contents: memoryview) -> Any:

@@ -74,6 +74,7 @@ class TestPlainForm:
             photo = { kind = "image" }
             thumb = { kind = "image", shape = [32, 32], channels = 1 }
             small = { kind = "image", resize = [8, 9], dct_method = "INTEGER_ACCURATE" }
+            part = { kind = "image", crop = [0, 1, 8, 9] }
             """
         )
         assert from_description(plain) == {
@@ -89,6 +90,7 @@ class TestPlainForm:
             "photo": Image(),
             "thumb": Image((32, 32), 1),
             "small": Image(resize=(8, 9), dct_method="INTEGER_ACCURATE"),
+            "part": Image(crop=(0, 1, 8, 9)),
         }
 
     @pytest.mark.parametrize(

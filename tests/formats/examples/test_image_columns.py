@@ -29,7 +29,7 @@ from streamrec.formats.examples.features import (
 )
 from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
 from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeature
-from streamrec.formats.images.image import decode_jpeg, encode_png
+from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
 from streamrec.values.columns import Pictures, Ragged
 from streamrec.values.records import RecordRows
 from tests.formats.pictures.encoded import animation, noise, saved, smooth
@@ -139,6 +139,36 @@ class TestResized:
         assert column["v"].values.shape == (3, 2, 3, 3)
 
 
+class TestCropped:
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_cuts_the_same_window_out_of_each_picture(self, channels: int) -> None:
+        contents = [*PHOTOGRAPHS, saved(smooth(80, 90), "PNG")]
+        spec = Image(channels=channels, crop=(13, 21, 40, 50))
+        column: Any = parse_example(examples(contents), {"p": spec})["p"]
+        assert column.shape == (len(contents), 40, 50, channels)
+        for got, picture in zip(column, contents, strict=True):
+            whole = decode_image(picture, channels)
+            np.testing.assert_array_equal(got, whole[13:53, 21:71])
+
+    def test_the_window_is_resized(self) -> None:
+        spec = Image(crop=(2, 3, 20, 30), resize=(8, 9), dct_method="INTEGER_ACCURATE")
+        column: Any = parse_example(examples(PHOTOGRAPHS[:1]), {"p": spec})["p"]
+        window = decode_jpeg(PHOTOGRAPHS[0], dct_method="INTEGER_ACCURATE")[2:22, 3:33]
+        expected = PIL.Image.fromarray(window).resize((9, 8), PIL.Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(column[0], np.asarray(expected))
+
+    def test_a_picture_that_does_not_hold_the_window(self) -> None:
+        records = examples([PNGS[0], PNGS[2]])
+        with pytest.raises(WrongFeatureType, match="7 x 2 pixels, which do not hold") as caught:
+            parse_example(records, {"p": Image(crop=(0, 0, 4, 5))})
+        assert (caught.value.record, caught.value.feature) == (1, "p")
+
+    def test_steps(self) -> None:
+        record = encode_sequence_example({}, {"v": PNGS})
+        columns: Any = parse_sequence_example([record], None, {"v": Image(crop=(0, 0, 1, 1))})
+        assert columns.sequences["v"].values.shape == (3, 1, 1, 3)
+
+
 def test_the_transform_of_jpegs() -> None:
     contents = saved(smooth(), "JPEG", quality=50)
     fast, accurate = (
@@ -151,7 +181,9 @@ def test_the_transform_of_jpegs() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [Image(), Image((4, 5)), Image(resize=(2, 2))], ids=["any", "one", "resized"]
+    "spec",
+    [Image(), Image((4, 5)), Image(resize=(2, 2)), Image(crop=(1, 1, 2, 2))],
+    ids=["any", "one", "resized", "cropped"],
 )
 class TestFaults:
     def test_a_corrupt_picture(self, spec: Image) -> None:
@@ -287,6 +319,7 @@ def test_without_a_library_it_is_said_before_anything_is_read(
         (({"a": Image((4, 5))}, {}), 60, 1),
         (({}, {"a": Image((4, 5))}), 0, USUAL_GROWTH),
         ({"a": Image(resize=(4, 5), channels=1)}, 20, 1),
+        ({"a": Image(crop=(9, 9, 4, 5), channels=1)}, 20, 1),
     ],
 )
 def test_how_records_grow(features: Any, row: int, factor: int) -> None:

@@ -279,6 +279,11 @@ class TestImage:
             ((None, 3, (4, 5, 3)), "resize must be"),
             ((None, 3, (4, 0)), "resize must be"),
             (((4, 5), 3, (2, 2)), "leave out the shape"),
+            ((None, 0, None, "", (0, 0, 4, 5)), "neither a shape nor a size"),
+            ((None, 3, None, "", (4, 5)), "crop must be"),
+            ((None, 3, None, "", (0, 0, 4, 0)), "crop must be"),
+            ((None, 3, None, "", (-1, 0, 4, 5)), "must be"),
+            (((4, 5), 3, None, "", (0, 0, 2, 2)), "crop=.* leave out the shape"),
             ((None, 3, None, "FAST"), "dct_method is '' or 'INTEGER_FAST' or"),
         ],
     )
@@ -290,6 +295,8 @@ class TestImage:
         assert Image().size is None
         assert Image((4, 5)).size == (4, 5)
         assert Image(resize=[6, np.int64(7)]).size == (6, 7)
+        assert Image(crop=[1, 2, 6, np.int64(7)]).size == (6, 7)
+        assert Image(crop=(9_000, 9_000, 6_000, 7_000), resize=(4, 5)).size == (4, 5)
 
     def test_another_librarys_class_of_this_name_is_no_spec(self) -> None:
         with pytest.raises(ConfigError, match="the spec must be one of"):

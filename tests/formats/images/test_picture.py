@@ -3,10 +3,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamrec.errors import ConfigError, MalformedImage, WrongFeatureType
-from streamrec.formats.images.picture import check_channels, check_size, is_fast, library, refusing
+from streamrec.formats.images.picture import (
+    Picture,
+    Window,
+    check_channels,
+    check_size,
+    is_fast,
+    library,
+    optional,
+    refusing,
+    windowed,
+)
 
 
 def test_what_pillow_raises_is_a_malformed_image() -> None:
@@ -22,6 +33,11 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str)
         ConfigError, match=r"which is not installed: pip install 'streamrec\[image\]'"
     ):
         library(name)
+
+
+def test_what_is_optional() -> None:
+    assert optional("sys") is sys
+    assert optional("streamrec.no_such_module") is None
 
 
 @pytest.mark.parametrize("name", ["FLOAT", "integer_fast", None, 1, []])
@@ -49,3 +65,29 @@ def test_channels() -> None:
     check_channels("GIF", 3, (0, 3))
     with pytest.raises(WrongFeatureType, match="this GIF picture gives channels 0 or 3, not 1"):
         check_channels("GIF", 1, (0, 3))
+
+
+class TestWindowed:
+    ARRAY = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+
+    def picture(self) -> Picture:
+        return Picture(self.ARRAY.shape, lambda out: np.copyto(out, self.ARRAY))
+
+    @pytest.mark.parametrize("window", [Window(0, 0, 5, 7), Window(1, 2, 3, 4), Window(4, 6, 1, 1)])
+    def test_cuts_the_window_out_of_the_whole(self, window: Window) -> None:
+        top, left, height, width = window
+        got = windowed(self.picture(), window).decode()
+        np.testing.assert_array_equal(got, self.ARRAY[top : top + height, left : left + width])
+
+    def test_decodes_the_window_alone_where_that_can_be_done(self) -> None:
+        def fill_part(window: Window, out: Any) -> bool:
+            out[...] = sum(window)
+            return True
+
+        picture = self.picture()._replace(fill_part=fill_part)
+        assert (windowed(picture, Window(1, 2, 3, 4)).decode() == 10).all()
+
+    @pytest.mark.parametrize("window", [(0, 0, 6, 1), (0, 1, 1, 7), (-1, 0, 2, 2), (0, 0, 1, 0)])
+    def test_refuses_a_window_that_is_not_inside(self, window: Any) -> None:
+        with pytest.raises(WrongFeatureType, match="5 x 7 pixels, which do not hold the window"):
+            windowed(self.picture(), Window(*window))
