@@ -229,6 +229,7 @@ def test_each_reads_what_the_other_encodes_as_png(channels: int, dtype: Any) -> 
     st.integers(0, 1 << 30),
 )
 @example((200, 300, 3), np.uint8, -1, 9, 0)  # several chunks
+@example((1, 1, 2), np.uint16, -1, 0, 0)  # no filter
 def test_pngs_are_the_same_bytes(
     shape: tuple[int, ...], dtype: Any, compression: int, most: int, seed: int
 ) -> None:

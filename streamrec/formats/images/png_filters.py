@@ -37,7 +37,9 @@ def deflated(rows: Octets, pixel: int, level: int) -> bytes:
     """
     size = rows.size + len(rows)
     bits = min(15, max(9, (size + _LOOKAHEAD - 1).bit_length()))  # zlib cannot do with 8
-    deflater = zlib.compressobj(level, zlib.DEFLATED, bits, _MEMORY_LEVEL, zlib.Z_FILTERED)
+    # libpng filters no row of a single pixel, and then leaves zlib its usual strategy.
+    strategy = zlib.Z_DEFAULT_STRATEGY if rows.shape == (1, pixel) else zlib.Z_FILTERED
+    deflater = zlib.compressobj(level, zlib.DEFLATED, bits, _MEMORY_LEVEL, strategy)
     body = b"".join(map(deflater.compress, _filtered(rows, pixel))) + deflater.flush()
     return _header(body[:2], size) + body[2:]
 
