@@ -12,12 +12,12 @@ from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_columns import compile_image
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,

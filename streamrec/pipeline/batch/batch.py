@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from streamrec.values.columns import BytesColumn, form_of
 from streamrec.values.notebook import html_table
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from streamrec.plan.position import Position
-    from streamrec.values.columns import Column, Indices
+    from streamrec.values.columns import Indices
 
 __all__ = ["Batch", "Components", "Origin"]
 
+ColumnType_co = TypeVar("ColumnType_co", default=Any, covariant=True)
 MOST_NAMES = 8
 """The most columns that a batch's ``repr`` names."""
 
@@ -52,13 +54,14 @@ class Components(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch(Mapping[str, Any]):
+class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
     """A batch: a mapping from feature name to column, in memory that is the user's own.
 
-    ``len(batch)`` is the number of rows; raw streams have the one column ``records``.
+    ``len(batch)`` is the number of rows; raw streams have the one column ``records``. The type
+    parameter is that of the columns, where all of them are of one type.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnType_co]
     rows: int
     epoch: int
     """The lowest epoch of the rows, from 0."""
@@ -71,7 +74,7 @@ class Batch(Mapping[str, Any]):
     components: Components | None = None
     """The components of a mix; ``None`` where nothing is mixed."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> ColumnType_co:
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -83,7 +86,7 @@ class Batch(Mapping[str, Any]):
     @property
     def records(self) -> BytesColumn:
         """The serialized records of a raw stream (``features=None``)."""
-        column = self.columns["records"]
+        column: Any = self.columns["records"]
         if not isinstance(column, BytesColumn):
             raise AttributeError(  # noqa: TRY004 - the attribute is not there
                 "this batch is parsed into features and has no raw records; "
