@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.pipeline.batch.torch_batch import TensorBatch
     from streamrec.plan.position import Position
     from streamrec.values.columns import Indices
 
@@ -104,6 +105,23 @@ class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
             )
         names = np.array([*self.components.names, ""])
         return names[self.components.of(self.origin.shards)]
+
+    def to_torch(self, dtype: Any | Mapping[str, Any] = None) -> TensorBatch:
+        """Return the batch as tensors of the same memory, as ``adapters.torch.as_loader`` gives it.
+
+        Args:
+            dtype: A torch dtype, or its name, for all floating-point columns or all columns of
+                integers, whichever it is; or a mapping from feature name to dtype. What is cast is
+                copied.
+
+        Raises:
+            ConfigError: There is no such dtype or feature.
+            WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
+        """
+        from streamrec.pipeline.batch.torch_batch import TensorBatch
+        from streamrec.pipeline.batch.torch_columns import Casts
+
+        return TensorBatch.of(self, Casts.of(dtype))
 
     def __repr__(self) -> str:
         names = [*self.columns][:MOST_NAMES]
