@@ -33,7 +33,8 @@ from streamrec.formats.examples.specs import (
     as_specs,
 )
 from streamrec.kernel.contract import KernelFault, Kind, fresh
-from streamrec.values.columns import Bytes, BytesColumn, Column
+from streamrec.values.aligned import aligned
+from streamrec.values.columns import Bytes, BytesColumn, Column, Ragged
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class FeatureParser:
             return SequenceColumns(
                 {name: make(columns) for name, make in self._context.items()},
                 {name: make(lists) for name, make in self._sequence.items()},
-                {name: np.diff(lists[at].row_splits) for name, at in self._lengths.items()},
+                {name: _lengths(lists[at]) for name, at in self._lengths.items()},
             )
         except (KernelFault, ColumnFault) as fault:
             raise explain(
@@ -156,6 +157,10 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _lengths(column: Ragged) -> npt.NDArray[np.int64]:
+    return aligned(np.diff(column.row_splits))
 
 
 def parser_of(

@@ -23,6 +23,7 @@ from streamrec.formats.examples.specs import (
     VarLenFeature,
 )
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.values.aligned import empty
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _padded_strings(
     octets = values.values
     if default and not given.all():
         own = np.repeat(given, sizes)
-        octets = np.empty(len(own), np.uint8)
+        octets = empty((len(own),), np.uint8)
         octets[own] = values.values
         octets[~own] = np.tile(np.frombuffer(default, np.uint8), int((~given).sum()))
     return BytesColumn(octets, offsets_of(sizes), (longest, *values.item_shape), len(lengths))
