@@ -36,9 +36,14 @@ _DTYPES: dict[DataType, np.dtype[Any]] = {
 
 LARGE = 1 << 17
 """Bytes from which malloc returns memory to the system, so that every use touches new pages."""
+MOST_SHARED = 1 << 16
+"""Bytes of a piece of memory that small columns share: what a user keeps by keeping one of them."""
 
 Measured: TypeAlias = "tuple[npt.NDArray[Any] | None, Indices | None, npt.NDArray[Any] | None]"
 """A column's memory for measuring: values, row splits, spans of the rows' values."""
+Place: TypeAlias = tuple[int, int]
+"""The piece of memory that holds a column, below 0 where it is large and has memory of its own; and
+the byte at which it begins, a multiple of 64."""
 Size: TypeAlias = tuple[int, int, int]
 """The sizes that measuring found: values, bytes of strings, steps."""
 Filled: TypeAlias = "tuple[npt.NDArray[Any], Indices | None, Indices | None, npt.NDArray[Any]]"
@@ -84,7 +89,7 @@ class PlannedColumn:
         """Return the bytes of the values that measuring decodes."""
         return self._row_size * rows
 
-    def measured(self, rows: int, size: int, room: Room, begin: int) -> Measured:
+    def measured(self, rows: int, size: int, room: Room, place: Place) -> Measured:
         """Allocate the memory for measuring records of ``size`` bytes in all."""
         if not self._has_place:
             splits = None if self._is_fixed else _offsets(rows)
@@ -93,9 +98,9 @@ class PlannedColumn:
         # without the memory, and reports it.
         if rows * self._least > size:
             return None, None, None
-        return room.array((rows, *self._shape), self._dtype, begin), None, None
+        return room.array((rows, *self._shape), self._dtype, place), None, None
 
-    def filled(self, measured: Measured, size: Size, room: Room, begin: int) -> Filled | None:
+    def filled(self, measured: Measured, size: Size, room: Room, place: Place) -> Filled | None:
         """Allocate memory of exactly the measured size; ``None`` where all is decoded already."""
         values, _, steps = size
         spans = measured[2]
@@ -103,7 +108,7 @@ class PlannedColumn:
             return None
         ends = _offsets(values)[1:] if self._counted else None
         step_ends = _offsets(steps)[1:] if self._has_steps else None
-        return room.array((size[self._counted],), self._dtype, begin), ends, step_ends, spans
+        return room.array((size[self._counted],), self._dtype, place), ends, step_ends, spans
 
     def column(self, measured: Measured, filled: Filled | None) -> Column:
         """Put the memory together as a column of the plan's kind."""
@@ -121,38 +126,48 @@ class PlannedColumn:
 
 
 class Layout(NamedTuple):
-    """The places of small columns in memory that they share."""
+    """The places of columns in pieces of memory, which small ones share."""
 
-    begins: list[int]
-    """The byte at which each column begins, a multiple of 64; below 0: it is large."""
-    size: int
-    """The bytes of the memory."""
+    places: list[Place]
+    sizes: list[int]
+    """The bytes of the pieces."""
 
 
 def layout(sizes: Iterable[int]) -> Layout:
     """Lay out columns of these sizes in bytes.
 
-    The small ones share memory, since aligning each by itself would take longer than decoding it.
+    Small ones share pieces, since aligning each by itself would take longer than decoding it.
     """
-    begins, end = [], 0
+    places, pieces = [], [0]
     for size in sizes:
-        begins.append(end if size < LARGE else -1)
-        end += size + -size % ALIGNMENT if size < LARGE else 0
-    return Layout(begins, end)
+        if size >= LARGE:
+            places.append((-1, 0))
+            continue
+        if pieces[-1] and pieces[-1] + size > MOST_SHARED:
+            pieces.append(0)
+        places.append((len(pieces) - 1, pieces[-1]))
+        pieces[-1] += size + -size % ALIGNMENT
+    return Layout(places, pieces)
 
 
 class Room:
-    """The memory of a batch's columns: one piece for the small ones, and one for each large."""
+    """The memory of a batch's columns.
 
-    def __init__(self, shared: int, allocate: Allocate) -> None:
-        self._shared = empty((shared,), np.uint8)
+    Args:
+        sizes: The bytes of the pieces that small columns share.
+        allocate: The source of memory for each large column.
+    """
+
+    def __init__(self, sizes: Iterable[int], allocate: Allocate) -> None:
+        self._pieces = [empty((size,), np.uint8) for size in sizes]
         self._allocate = allocate
 
-    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], begin: int) -> npt.NDArray[Any]:
-        """Return the memory of a column that begins there; below 0: it is large."""
-        if begin < 0:
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> npt.NDArray[Any]:
+        """Return the memory of the column at a place."""
+        piece, begin = place
+        if piece < 0:
             return self._allocate(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-        return np.ndarray(shape, dtype, self._shared, begin)
+        return np.ndarray(shape, dtype, self._pieces[piece], begin)
 
 
 def _offsets(count: int) -> Indices:

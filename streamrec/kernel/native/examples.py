@@ -33,7 +33,7 @@ class Parser:
         self._allocate = allocate
         self._columns = [PlannedColumn(plan) for plan in (*plans, *(lists or ()))]
         self._to_fill = [column.to_fill for column in self._columns]
-        self._last: tuple[int, Layout] = (-1, Layout([], 0))
+        self._last: tuple[int, Layout] = (-1, Layout([], []))
         described = tuple(column.described() for column in self._columns)
         self._schema = _native.schema(described, len(plans), lists is not None)
 
@@ -51,9 +51,9 @@ class Parser:
         """
         columns, held, allocate = self._columns, hold(rows), self._allocate
         size = int(held[3].sum())
-        begins, shared = self._layout(len(rows))
-        room, count, places = Room(shared, allocate), len(rows), zip(columns, begins, strict=True)
-        measured = tuple([column.measured(count, size, room, begin) for column, begin in places])
+        places, sizes = self._layout(len(rows))
+        room, count, each = Room(sizes, allocate), len(rows), zip(columns, places, strict=True)
+        measured = tuple([column.measured(count, size, room, place) for column, place in each])
         filled = self._filled(measured, self._measure(held, measured))
         if any(filled) and not _native.fill(self._schema, held, filled):
             raise RuntimeError(
@@ -77,11 +77,11 @@ class Parser:
         if not any(each for _, each in self._to_fill):
             return (None,) * len(columns)
         each_size = zip(sizes, self._to_fill, strict=True)
-        begins, shared = layout([size[n] * each for size, (n, each) in each_size])
-        room = Room(shared, self._allocate)
+        places, pieces = layout([size[n] * each for size, (n, each) in each_size])
+        room = Room(pieces, self._allocate)
         filled: list[Filled | None] = []
-        for column, memory, size, begin in zip(columns, measured, sizes, begins, strict=True):
-            filled.append(column.filled(memory, size, room, begin))
+        for column, memory, size, place in zip(columns, measured, sizes, places, strict=True):
+            filled.append(column.filled(memory, size, room, place))
         return tuple(filled)
 
     def _measure(self, held: Held, memory: tuple[Measured, ...]) -> tuple[Size, ...]:

@@ -37,8 +37,8 @@ def gather(rows: RecordRows, allocate: Allocate = fresh) -> BytesColumn:
         rows: The records.
         allocate: The source of memory for a large column.
     """
-    (begin,), size = layout([rows.nbytes])
-    values = Room(size, allocate).array((rows.nbytes,), np.dtype(np.uint8), begin)
+    (place,), sizes = layout([rows.nbytes])
+    values = Room(sizes, allocate).array((rows.nbytes,), np.dtype(np.uint8), place)
     offsets = np.empty(len(rows) + 1, np.int64)
     _native.gather(hold(rows), values, offsets)
     return BytesColumn(values, offsets)

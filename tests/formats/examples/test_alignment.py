@@ -107,3 +107,14 @@ def test_columns_beside_large_ones() -> None:
     assert unaligned(found) == []
     for name, values in {**columns, **last}.items():
         np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_column_that_is_kept_keeps_little_of_the_others() -> None:
+    specs = {f"{number}": sr.FixedLenFeature((1000,), "int64") for number in range(40)}
+    found = sr.parse_example([sr.encode_example(dict.fromkeys(specs, [1] * 1000))] * 5, specs)
+    assert unaligned(found) == []
+    kept: Any = found["0"]
+    while isinstance(kept.base, np.ndarray):
+        kept = kept.base
+    assert kept.nbytes < 70_000
+    assert all((column == 1).all() for column in found.values())
