@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from streamrec.formats.examples.features import (
         parse_single_sequence_example as parse_single_sequence_example,
     )
+    from streamrec.formats.examples.image_spec import Image as Image
     from streamrec.formats.examples.specs import FixedLenFeature as FixedLenFeature
     from streamrec.formats.examples.specs import (
         FixedLenSequenceFeature as FixedLenSequenceFeature,
     )
-    from streamrec.formats.examples.specs import Image as Image
     from streamrec.formats.examples.specs import RaggedFeature as RaggedFeature
     from streamrec.formats.examples.specs import SparseFeature as SparseFeature
     from streamrec.formats.examples.specs import VarLenFeature as VarLenFeature
@@ -79,8 +79,9 @@ _NAMES = {
     "streamrec.formats.examples.features": (
         "parse_example parse_sequence_example parse_single_example parse_single_sequence_example"
     ),
+    "streamrec.formats.examples.image_spec": "Image",
     "streamrec.formats.examples.specs": (
-        "FixedLenFeature FixedLenSequenceFeature Image RaggedFeature SparseFeature VarLenFeature"
+        "FixedLenFeature FixedLenSequenceFeature RaggedFeature SparseFeature VarLenFeature"
     ),
     "streamrec.formats.images.image": (
         "decode_and_crop_jpeg decode_image decode_jpeg decode_png encode_jpeg encode_png"

@@ -32,7 +32,7 @@ def as_dataset(stream: Stream, dtype: Any | Mapping[str, Any] = None) -> Records
     Raises:
         ConfigError: There is no such dtype. While iterating: the stream gives batches.
     """
-    from streamrec.adapters.torch.columns import Casts
     from streamrec.adapters.torch.records import Records
+    from streamrec.pipeline.batch.torch_columns import Casts
 
     return Records(stream, Casts.of(dtype), None)

@@ -8,12 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from streamrec.config.pack import Pack
 
-__all__ = ["Engine", "Features", "MixKeywords", "Source", "StreamKeywords"]
+__all__ = [
+    "ColumnKeywords",
+    "Engine",
+    "Features",
+    "MixColumnKeywords",
+    "MixKeywords",
+    "Number",
+    "OtherDType",
+    "Source",
+    "StreamKeywords",
+    "String",
+]
+
+
+class TensorFlowDType(Protocol):
+    """A ``tf.DType``."""
+
+    @property
+    def as_numpy_dtype(self) -> Any:
+        """The NumPy type."""
+
 
 Source: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 """Shards: a URL, path, glob, ``{00000..00127}`` range, ``name@128``, or a list of them."""
@@ -25,14 +47,26 @@ Function: TypeAlias = Callable[[Any], Any] | str
 """A function, or its name as ``module:function``."""
 Bytes: TypeAlias = int | str
 """A number of bytes, or a text such as ``"256MiB"``."""
-DTypes: TypeAlias = Any | list[Any] | Mapping[str, Any]
+NumberName: TypeAlias = Literal[
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64",
+]  # fmt: skip
+Number: TypeAlias = "type[int | float | np.generic] | NumberName"
+"""A dtype of numbers: a name, or a Python or NumPy type."""
+String: TypeAlias = "type[bytes | str | np.object_] | Literal['bytes', 'string', 'str', 'object']"
+"""The dtype of byte strings."""
+OtherDType: TypeAlias = "np.dtype[Any] | TensorFlowDType"
+"""A dtype of NumPy or TensorFlow, whose type does not tell numbers from strings."""
+DType: TypeAlias = "Number | OtherDType"
+"""A dtype to which numbers can be narrowed."""
+DTypes: TypeAlias = "DType | list[DType] | Mapping[str, DType]"
 """A dtype, or a list of dtypes, for all features that hold such numbers; or dtypes by feature."""
 Engine: TypeAlias = Literal["process", "thread"]
 """Who reads for a plain ``for`` loop."""
 
 
-class StreamKeywords(TypedDict, total=False):
-    """The settings of ``streamrec.open`` besides source, features and batch size."""
+class ColumnKeywords(TypedDict, total=False):
+    """The settings of ``streamrec.open`` that leave each feature the column of its spec."""
 
     dtypes: DTypes | None
     shuffle: bool
@@ -45,9 +79,6 @@ class StreamKeywords(TypedDict, total=False):
     remainder: Literal["keep", "drop", "pad"] | None
     ordered: bool
     filter: Function | None
-    map: Function | None
-    transform: Function | None
-    pack: Pack | None
     length_buckets: int | None
     check_crc: bool
     on_corrupt: Literal["raise", "skip", "quarantine"]
@@ -66,7 +97,19 @@ class StreamKeywords(TypedDict, total=False):
     engine: Engine | None
 
 
-class MixKeywords(StreamKeywords, total=False):
-    """The settings of ``streamrec.mix`` besides components, features, weights and batch size."""
+class StreamKeywords(ColumnKeywords, total=False):
+    """The settings of ``streamrec.open`` besides source, features and batch size."""
+
+    map: Function | None
+    transform: Function | None
+    pack: Pack | None
+
+
+class MixColumnKeywords(ColumnKeywords, total=False):
+    """The settings of ``streamrec.mix`` that leave each feature the column of its spec."""
 
     exhausted: Literal["repeat", "stop", "rest"]
+
+
+class MixKeywords(StreamKeywords, MixColumnKeywords, total=False):
+    """The settings of ``streamrec.mix`` besides components, features, weights and batch size."""

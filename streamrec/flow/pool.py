@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamrec.values.aligned import empty
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-__all__ = ["ALIGNMENT", "LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
+__all__ = ["LATELY", "Account", "BatchMemory", "Pool", "lent", "size_class"]
 
-ALIGNMENT = 64
-"""Memory begins at a multiple of so many bytes: a cache line, and what XLA needs to take an array
-without a copy."""
 SMALLEST = 4 << 10
 STEPS = 16
 """Sizes are rounded up to sixteenths of a power of two, which wastes an eighth at most."""
@@ -137,7 +136,7 @@ class Pool:
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
         """Allocate memory; its pages are first touched by ``mapped`` or by whoever fills it."""
         if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-            return _aligned(size)
+            return empty((size,), np.uint8)
         try:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -156,12 +155,6 @@ class Pool:
             self.in_use -= len(memory)
             account.in_use -= len(memory)
         self._released()
-
-
-def _aligned(size: int) -> npt.NDArray[np.uint8]:
-    memory = np.empty(size + ALIGNMENT - 1, np.uint8)
-    begin = -memory.ctypes.data % ALIGNMENT
-    return memory[begin : begin + size]
 
 
 def lent(memory: npt.NDArray[np.uint8], give_back: Callable[[], object]) -> npt.NDArray[np.uint8]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamrec.values.aligned import empty
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -53,12 +55,12 @@ Source: protobuf.dev/programming-guides/proto-limits."""
 
 Allocate: TypeAlias = "Callable[[int], ByteArray]"
 """A function from a size in bytes to memory with undefined contents: uint8, one dimension, aligned
-to 64 bytes or as NumPy's own."""
+to 64 bytes."""
 
 
 def fresh(size: int) -> ByteArray:
     """Allocate new memory of ``size`` bytes."""
-    return np.empty(size, np.uint8)
+    return empty((size,), np.uint8)
 
 
 # The CRC of bytes that hold a CRC is a weak check, so TFRecord stores CRCs rotated and shifted.

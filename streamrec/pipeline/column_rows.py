@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from streamrec.values.aligned import empty
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def columns_of(rows: RecordRows) -> Columns:
     pieces = [np.flatnonzero(rows.buffer_index == k) for k in range(len(buffers))]
     columns: Columns = {}
     for name, like in buffers[0].items():
-        column = np.empty((len(rows), *like.shape[1:]), like.dtype)
+        column = empty((len(rows), *like.shape[1:]), like.dtype)
         for buffer, places in zip(buffers, pieces, strict=True):
             column[places] = buffer[name][rows.offsets[places]]
         columns[name] = column

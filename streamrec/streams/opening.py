@@ -18,15 +18,53 @@ from streamrec.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
+    from typing import TypeAlias, Unpack
 
-    from streamrec.config.keywords import Features, MixKeywords, Source, StreamKeywords
+    import numpy.typing as npt
+
+    from streamrec.config.keywords import (
+        ColumnKeywords,
+        Features,
+        MixColumnKeywords,
+        MixKeywords,
+        Source,
+        StreamKeywords,
+    )
+    from streamrec.formats.examples.spec_base import Arrays, GivesOther, Spec
     from streamrec.pipeline.batch.batch import Batch
     from streamrec.plan.position import Fingerprint
+    from streamrec.values.columns import BytesColumn
+
+    Components: TypeAlias = Mapping[str, Source | tuple[Source, float]]
+    Weights: TypeAlias = Sequence[tuple[int, Mapping[str, float]]]
 
 __all__ = ["connect", "mix", "open"]
 
 
+@overload
+def open(  # noqa: A001
+    source: Source,
+    features: Mapping[str, Spec[GivesOther]],
+    *,
+    batch_size: int,
+    **settings: Unpack[ColumnKeywords],
+) -> Stream[Batch[GivesOther]]: ...
+@overload
+def open(  # noqa: A001
+    source: Source,
+    features: Mapping[str, Spec[Arrays]],
+    *,
+    batch_size: int,
+    **settings: Unpack[ColumnKeywords],
+) -> Stream[Batch[npt.NDArray[Any]]]: ...
+@overload
+def open(  # noqa: A001
+    source: Source,
+    features: None = None,
+    *,
+    batch_size: int,
+    **settings: Unpack[ColumnKeywords],
+) -> Stream[Batch[BytesColumn]]: ...
 @overload
 def open(  # noqa: A001
     source: Source,
@@ -73,28 +111,55 @@ def open(  # noqa: A001 - the public name: streamrec.open
 
 @overload
 def mix(
-    components: Mapping[str, Source | tuple[Source, float]],
+    components: Components,
+    features: Mapping[str, Spec[GivesOther]],
+    *,
+    batch_size: int,
+    weights: Weights | None = None,
+    **settings: Unpack[MixColumnKeywords],
+) -> Stream[Batch[GivesOther]]: ...
+@overload
+def mix(
+    components: Components,
+    features: Mapping[str, Spec[Arrays]],
+    *,
+    batch_size: int,
+    weights: Weights | None = None,
+    **settings: Unpack[MixColumnKeywords],
+) -> Stream[Batch[npt.NDArray[Any]]]: ...
+@overload
+def mix(
+    components: Components,
+    features: None = None,
+    *,
+    batch_size: int,
+    weights: Weights | None = None,
+    **settings: Unpack[MixColumnKeywords],
+) -> Stream[Batch[BytesColumn]]: ...
+@overload
+def mix(
+    components: Components,
     features: Features | None = None,
     *,
     batch_size: int,
-    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    weights: Weights | None = None,
     **settings: Unpack[MixKeywords],
 ) -> Stream[Batch]: ...
 @overload
 def mix(
-    components: Mapping[str, Source | tuple[Source, float]],
+    components: Components,
     features: Features | None = None,
     *,
     batch_size: None = None,
-    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    weights: Weights | None = None,
     **settings: Unpack[MixKeywords],
 ) -> Stream[Any]: ...
 def mix(
-    components: Mapping[str, Source | tuple[Source, float]],
+    components: Components,
     features: Features | None = None,
     *,
     batch_size: int | None = None,
-    weights: Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    weights: Weights | None = None,
     **settings: Unpack[MixKeywords],
 ) -> Stream[Any]:
     """Open several sources as one stream, mixed record by record: ``streamrec.mix``.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from streamrec.values.aligned import aligned, empty
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -92,7 +94,7 @@ class BytesColumn(_Rows):
     def of(cls, strings: Sequence[Bytes], item_shape: tuple[int, ...] = ()) -> BytesColumn:
         """Join strings into a column of its own memory."""
         lengths = np.fromiter((len(string) for string in strings), np.int64, len(strings))
-        values = np.frombuffer(bytearray(b"").join(strings), np.uint8)
+        values = aligned(np.frombuffer(bytearray(b"").join(strings), np.uint8))
         return cls(values, offsets_of(lengths), item_shape)
 
     @property
@@ -247,8 +249,11 @@ def array_of(values: Values, default: Any = None) -> npt.NDArray[Any]:
 
 def _filled(shape: tuple[int, ...], values: npt.NDArray[Any], default: Any) -> npt.NDArray[Any]:
     """Make an array of the values' dtype, filled with ``default`` (``None``: 0 or ``b""``)."""
-    none = b"" if values.dtype == object else 0
-    return np.full(shape, none if default is None else default, values.dtype)
+    if values.dtype == object:
+        return np.full(shape, b"" if default is None else default, object)
+    filled = empty(shape, values.dtype)
+    filled[...] = 0 if default is None else default
+    return filled
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ pytestmark = [IN_ONE_WORKER, pytest.mark.filterwarnings("ignore::DeprecationWarn
 adapter: Any = Deferred("streamrec.adapters.tensorflow")
 
 RECORDS = 20
-DTYPES = ("uint8", "int16", "uint32", "uint64", "float16", "float64", "bool", "complex64")
+DTYPES: Any = ("uint8", "int16", "uint32", "uint64", "float16", "float64", "bool", "complex64")
 IDS = {"id": sr.FixedLenFeature((), "int64")}
 
 

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import streamrec as sr
-from streamrec.adapters.torch import as_loader, as_tensors
+from streamrec.adapters.torch import as_loader
 from streamrec.adapters.torch.device import Mover
 from streamrec.errors import ConfigError, CorruptRecord, MalformedPosition, OtherOrder
 from tests.adapters.torch_shards import write_examples
@@ -366,15 +366,6 @@ def test_the_memory_is_the_streams(source: str) -> None:
     batches = list(as_loader(opened(source, transform=note)))
     addresses = {array.ctypes.data for array in seen}  # batches are transformed side by side
     assert {batch["x"].data_ptr() for batch in batches} == addresses
-
-
-def test_one_batch_is_turned_into_tensors_of_its_memory(source: str) -> None:
-    batch = next(iter(opened(source, remainder="pad")))
-    tensors = as_tensors(batch)
-    assert tensors["x"].data_ptr() == batch["x"].ctypes.data
-    assert tensors.next_position == batch.next_position
-    assert tensors.mask is not None
-    assert as_tensors(batch, torch.float16)["x"].dtype == torch.float16
 
 
 def test_dlpack_shares_the_memory_too(source: str) -> None:

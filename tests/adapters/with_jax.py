@@ -37,7 +37,7 @@ ocp: Any = import_module("orbax.checkpoint")
 PartitionSpec: Any = import_module("jax.sharding").PartitionSpec
 
 RECORDS = 40
-DTYPES = ("uint8", "int8", "int16", "uint16", "int32", "uint32", "float16", "bool")
+DTYPES: Any = ("uint8", "int8", "int16", "uint16", "int32", "uint32", "float16", "bool")
 """The dtypes that arrive as they are."""
 NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 IDS = {"id": sr.FixedLenFeature((), "int64")}

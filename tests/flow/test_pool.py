@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrec.flow.pool import ALIGNMENT, HUGE, LATELY, Account, BatchMemory, Pool, size_class
+from streamrec.flow.pool import HUGE, LATELY, Account, BatchMemory, Pool, size_class
+from streamrec.values.aligned import ALIGNMENT
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,17 +8,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from streamrec.formats.examples.dtypes import HELD_AS, range_of
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
 )
 from streamrec.kernel.contract import DataType
 
-DTYPES = sorted(set(HELD_AS) - {"bfloat16"})
+DTYPES: list[Any] = sorted(set(HELD_AS) - {"bfloat16"})
 KEYS = st.text(min_size=1, max_size=4)
 
 

@@ -289,7 +289,7 @@ def test_specs_that_tensorflow_alone_refuses() -> None:
     with pytest.raises(refusals()):
         tf.io.parse_example(batch([record]), features)
     got = sr.parse_example([record], features)
-    assert got["a"].to_list() == got["r"].to_list() == [[1, 2]]  # type: ignore[union-attr]
+    assert got["a"].to_list() == got["r"].to_list() == [[1, 2]]
 
 
 @drawn

@@ -22,7 +22,7 @@ FEATURES = {
     "tokens": sr.RaggedFeature("int64"),
     "x": sr.FixedLenFeature((), "float32"),
 }
-DTYPES = {"id": "int32", "tokens": "uint16", "x": "float16"}
+DTYPES: dict[str, Any] = {"id": "int32", "tokens": "uint16", "x": "float16"}
 
 
 @pytest.fixture

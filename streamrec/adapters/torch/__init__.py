@@ -9,12 +9,10 @@ from streamrec.adapters.torch.agreement import agree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamrec.adapters.torch.batch import TensorBatch
     from streamrec.adapters.torch.loader import Loader
-    from streamrec.pipeline.batch.batch import Batch
     from streamrec.streams.stream import Stream
 
-__all__ = ["agree", "as_loader", "as_tensors"]
+__all__ = ["agree", "as_loader"]
 
 
 def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any] = None) -> Loader:
@@ -49,25 +47,8 @@ def as_loader(stream: Stream, device: Any = None, dtype: Any | Mapping[str, Any]
     Raises:
         ConfigError: There is no such dtype or device. While iterating: a feature cannot be cast.
     """
-    from streamrec.adapters.torch.columns import Casts
     from streamrec.adapters.torch.device import device_of
     from streamrec.adapters.torch.loader import Loader
+    from streamrec.pipeline.batch.torch_columns import Casts
 
     return Loader(stream, Casts.of(dtype), device_of(device))
-
-
-def as_tensors(batch: Batch, dtype: Any | Mapping[str, Any] = None) -> TensorBatch:
-    """Return a batch as tensors of the same memory, as :func:`as_loader` gives them.
-
-    Args:
-        batch: A batch of a stream.
-        dtype: As for :func:`as_loader`; what is cast is copied.
-
-    Raises:
-        ConfigError: There is no such dtype or feature.
-        WrongFeatureType: A feature cannot be cast.
-    """
-    from streamrec.adapters.torch.batch import TensorBatch
-    from streamrec.adapters.torch.columns import Casts
-
-    return TensorBatch.of(batch, Casts.of(dtype))

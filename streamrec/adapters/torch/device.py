@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from streamrec.adapters.torch.batch import each_tensor, pinned
 from streamrec.errors import ConfigError
+from streamrec.pipeline.batch.torch_batch import each_tensor, pinned
 
 if TYPE_CHECKING:
     from torch import Tensor

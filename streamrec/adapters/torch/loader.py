@@ -10,20 +10,20 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
-from streamrec.adapters.torch.batch import TensorBatch
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
 from streamrec.errors import ConfigError
 from streamrec.pipeline.batch.batch import Batch
+from streamrec.pipeline.batch.torch_batch import TensorBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import torch
 
-    from streamrec.adapters.torch.columns import Casts
     from streamrec.adapters.torch.device import Mover
+    from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.streams.stream import Stream
 
 __all__ = ["Loader"]

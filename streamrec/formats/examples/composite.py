@@ -23,6 +23,7 @@ from streamrec.formats.examples.partitions import (
     ValueRowIds,
 )
 from streamrec.kernel.contract import Kind
+from streamrec.values.aligned import aligned
 from streamrec.values.columns import BytesColumn, Ragged, Sparse, offsets_of
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def compile_sparse(spec: SparseFeature, needs: Needs) -> Make:
         shape = (len(column), *spec.sizes)
         found = np.stack(indices, axis=1)
         if spec.already_sorted:
-            return Sparse(found, column.values, shape)
+            return Sparse(aligned(found), column.values, shape)
         return _sorted(found, column.values, shape)
 
     return make
@@ -249,7 +250,8 @@ def _checked_places(
 def _sorted(indices: npt.NDArray[np.int64], values: Any, shape: tuple[int, ...]) -> Sparse:
     """Sort the values by their places; values with the same place keep their order."""
     order = np.lexsort(indices.T[::-1])
+    indices = aligned(indices[order])
     if isinstance(values, BytesColumn):
         strings = values.to_list()
-        return Sparse(indices[order], BytesColumn.of([strings[i] for i in order.tolist()]), shape)
-    return Sparse(indices[order], values[order], shape)
+        return Sparse(indices, BytesColumn.of([strings[i] for i in order.tolist()]), shape)
+    return Sparse(indices, aligned(values[order]), shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from streamrec.errors import ConfigError
 from streamrec.kernel.contract import DataType
+from streamrec.values.aligned import empty
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,6 +41,13 @@ _BY_PYTHON_TYPE: dict[Any, str] = {
 _ALSO_BYTES = ("string", "str", "object")
 _MEANT = {"float": "float32", "int": "int64", "double": "float64"}
 """The dtypes that names without a size most likely mean. NumPy's ``float`` would be float64."""
+
+
+_USUAL = {
+    "bytes": np.dtype(object),
+    "string": np.dtype(object),
+    **{name: np.dtype(name) for name in HELD_AS if name not in ("bytes", "bfloat16")},
+}
 
 
 def dtype_name(dtype: Any, *, raw: bool = False) -> str:
@@ -82,8 +91,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     Raises:
         ConfigError: The dtype is one of ``ml_dtypes``, which is not installed.
     """
-    if name in ("bytes", "string"):
-        return np.dtype(object)
+    if name in _USUAL:
+        return _USUAL[name]
     if not name.startswith(("bfloat", "float8")):
         return np.dtype(name)
     try:
@@ -110,6 +119,7 @@ class Overflow(Exception):
         self.value = value
 
 
+@cache
 def range_of(name: str) -> tuple[Any, Any]:
     """Return the least and the greatest finite number of a dtype."""
     if name == "bool":
@@ -138,18 +148,32 @@ def narrow(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     if values.dtype == dtype:
         return values
     if values.dtype == np.int64:
-        return _narrow_integers(values, name).astype(dtype)
+        return _copied(_narrow_integers(values, name), dtype)
     with np.errstate(over="ignore"):
-        narrowed = values.astype(dtype)
+        narrowed = _copied(values, dtype)
     # float64 holds them all; of the others, a wrong one can only have become infinite.
-    if dtype.itemsize < values.dtype.itemsize and not np.isfinite(narrowed).all():
+    if dtype.itemsize < values.dtype.itemsize and not _all_finite(narrowed):
         _refuse(values, np.isfinite(values) & ~np.isfinite(narrowed))
     return narrowed
 
 
+def _all_finite(values: npt.NDArray[Any]) -> bool:
+    # values.all() and values.min() take longer for their checks than for a small batch.
+    return bool(np.logical_and.reduce(np.isfinite(values), axis=None))
+
+
+def _copied(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    copy = empty(values.shape, dtype)
+    copy[...] = values
+    return copy
+
+
 def _narrow_integers(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     least, greatest = range_of(name)
-    if values.size and (values.min() < least or values.max() > greatest):
+    if values.size and (
+        np.minimum.reduce(values, axis=None) < least
+        or np.maximum.reduce(values, axis=None) > greatest
+    ):
         # Compared as Python integers, since uint64's greatest is beyond int64.
         _refuse(values, (values < least) | (values > min(greatest, 2**63 - 1)))
     return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -33,7 +33,8 @@ from streamrec.formats.examples.specs import (
     as_specs,
 )
 from streamrec.kernel.contract import KernelFault, Kind, fresh
-from streamrec.values.columns import Bytes, BytesColumn, Column
+from streamrec.values.aligned import aligned
+from streamrec.values.columns import Bytes, BytesColumn, Column, Ragged
 from streamrec.values.records import RecordRows
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.formats.examples.spec_base import Arrays, GivesOther, Spec
     from streamrec.kernel.contract import Allocate
 
 
@@ -55,6 +57,8 @@ __all__ = [
     "parser_of",
 ]
 
+Serialized: TypeAlias = "Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn"
+"""A batch of serialized records."""
 MOST_FEATURES = 1 << 16
 """The most features that are inferred, which takes some seconds. Users' widest tables have some
 10,000."""
@@ -138,7 +142,7 @@ class FeatureParser:
             return SequenceColumns(
                 {name: make(columns) for name, make in self._context.items()},
                 {name: make(lists) for name, make in self._sequence.items()},
-                {name: np.diff(lists[at].row_splits) for name, at in self._lengths.items()},
+                {name: _lengths(lists[at]) for name, at in self._lengths.items()},
             )
         except (KernelFault, ColumnFault) as fault:
             raise explain(
@@ -153,6 +157,10 @@ class FeatureParser:
         """
         context, sequences, lengths = self.parse_parts(rows, url_of)
         return context | sequences | {f"{name}{LENGTH}": lengths[name] for name in lengths}
+
+
+def _lengths(column: Ragged) -> npt.NDArray[np.int64]:
+    return aligned(np.diff(column.row_splits))
 
 
 def parser_of(
@@ -177,10 +185,17 @@ def parser_of(
     return FeatureParser(from_description(plain), pad=pad, allocate=allocate, share=share)
 
 
+@overload
 def parse_example(
-    serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn,
-    features: Mapping[str, Any],
-) -> dict[str, Column]:
+    serialized: Serialized, features: Mapping[str, Spec[GivesOther]]
+) -> dict[str, GivesOther]: ...
+@overload
+def parse_example(
+    serialized: Serialized, features: Mapping[str, Spec[Arrays]]
+) -> dict[str, npt.NDArray[Any]]: ...
+@overload
+def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[str, Any]: ...
+def parse_example(serialized: Serialized, features: Mapping[str, Any]) -> dict[str, Any]:
     """Parse a batch of serialized Examples, as ``tf.io.parse_example`` does.
 
     Args:
@@ -194,9 +209,7 @@ def parse_example(
     return FeatureParser(features).parse(_rows(serialized, "parse_single_example"))
 
 
-def _rows(
-    serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn, single: str
-) -> RecordRows:
+def _rows(serialized: Serialized, single: str) -> RecordRows:
     """Return a batch of serialized records as rows.
 
     Args:
@@ -226,7 +239,7 @@ def parse_single_example(serialized: Bytes, features: Mapping[str, Any]) -> dict
 
 
 def parse_sequence_example(
-    serialized: Sequence[Bytes] | npt.NDArray[np.object_] | BytesColumn,
+    serialized: Serialized,
     context_features: Mapping[str, Any] | None = None,
     sequence_features: Mapping[str, Any] | None = None,
 ) -> SequenceColumns:
@@ -364,6 +377,7 @@ def _has_feature_lists(record: Bytes) -> bool:
 
 
 def _infer(kind: str, counts: list[int], records: int) -> FeatureSpec:
+    dtype: Any = DTYPES[kind]
     if len(counts) < records or len(set(counts)) > 1 or not counts[0]:
-        return VarLenFeature(DTYPES[kind])
-    return FixedLenFeature(() if counts[0] == 1 else (counts[0],), DTYPES[kind])
+        return VarLenFeature(dtype)
+    return FixedLenFeature(() if counts[0] == 1 else (counts[0],), dtype)

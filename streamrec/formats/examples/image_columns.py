@@ -10,8 +10,8 @@ import numpy as np
 from streamrec.errors import DataError, MalformedImage
 from streamrec.formats.examples.descriptions import from_description
 from streamrec.formats.examples.faults import PICTURE, ColumnFault
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, row_of
-from streamrec.formats.examples.specs import Image
 from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted, Window, library
 from streamrec.formats.images.resize import at_least, fill_resized

@@ -12,17 +12,18 @@ from streamrec.formats.examples.composite import compile_ragged, compile_sparse
 from streamrec.formats.examples.dtypes import HELD_AS, numpy_dtype
 from streamrec.formats.examples.faults import ColumnFault
 from streamrec.formats.examples.image_columns import compile_image
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.needs import Make, Needs, column_of, row_of, values_of
 from streamrec.formats.examples.specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,
 )
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.values.aligned import empty
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _padded_strings(
     octets = values.values
     if default and not given.all():
         own = np.repeat(given, sizes)
-        octets = np.empty(len(own), np.uint8)
+        octets = empty((len(own),), np.uint8)
         octets[own] = values.values
         octets[~own] = np.tile(np.frombuffer(default, np.uint8), int((~given).sum()))
     return BytesColumn(octets, offsets_of(sizes), (longest, *values.item_shape), len(lengths))

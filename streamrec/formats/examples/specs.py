@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from streamrec.errors import ConfigError
 from streamrec.formats.examples.defaults import (
@@ -15,6 +15,7 @@ from streamrec.formats.examples.defaults import (
     normal_sizes,
 )
 from streamrec.formats.examples.dtypes import dtype_name
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.partitions import (
     PARTITIONS,
     Partition,
@@ -26,14 +27,21 @@ from streamrec.formats.examples.partitions import (
     ValueRowIds,
     check_key,
 )
-from streamrec.formats.images.picture import is_fast
+from streamrec.formats.examples.spec_base import Gives_co, Spec
+from streamrec.values.columns import Ragged, Sparse
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from streamrec.config.keywords import Number, OtherDType, String
+    from streamrec.formats.examples.spec_base import AnyDType, Arrays, Shape
+    from streamrec.values.columns import BytesColumn
 
 __all__ = [
     "KINDS",
     "FeatureSpec",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
-    "Image",
     "RaggedFeature",
     "SparseFeature",
     "VarLenFeature",
@@ -41,17 +49,8 @@ __all__ = [
 ]
 
 
-class _Spec:
-    """The base of all specs."""
-
-    def _set(self, **values: Any) -> None:
-        """Set attributes in their normal form, although specs are frozen."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-
 @dataclass(frozen=True)
-class FixedLenFeature(_Spec):
+class FixedLenFeature(Spec[Gives_co]):
     """A feature with the same number of values in every record.
 
     Args:
@@ -72,6 +71,29 @@ class FixedLenFeature(_Spec):
     default_value: Any = None
     raw: bool = False
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, shape: Shape, dtype: OtherDType, default_value: Any = None, raw: bool = False
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FixedLenFeature[BytesColumn],
+            shape: Shape,
+            dtype: String,
+            default_value: Any = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FixedLenFeature[Arrays],
+            shape: Shape,
+            dtype: Number | Literal["complex64", "complex128"],
+            default_value: Any = None,
+            raw: bool = False,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
     def __post_init__(self) -> None:
         _check_bool("raw", self.raw)
         shape, dtype = normal_shape(self.shape), dtype_name(self.dtype, raw=self.raw)
@@ -84,7 +106,7 @@ class FixedLenFeature(_Spec):
 
 
 @dataclass(frozen=True)
-class FixedLenSequenceFeature(_Spec):
+class FixedLenSequenceFeature(Spec[Gives_co]):
     """A feature with any number of items of the same shape: an array, short rows filled up.
 
     Args:
@@ -104,6 +126,34 @@ class FixedLenSequenceFeature(_Spec):
     allow_missing: bool = False
     default_value: Any = None
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            shape: Shape,
+            dtype: OtherDType,
+            allow_missing: bool = False,
+            default_value: Any = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FixedLenSequenceFeature[BytesColumn],
+            shape: Shape,
+            dtype: String,
+            allow_missing: bool = False,
+            default_value: Any = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: FixedLenSequenceFeature[Arrays],
+            shape: Shape,
+            dtype: Number,
+            allow_missing: bool = False,
+            default_value: Any = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
     def __post_init__(self) -> None:
         shape, dtype = normal_shape(self.shape), dtype_name(self.dtype)
         default = normal_default(self.default_value, dtype, ())
@@ -114,7 +164,7 @@ class FixedLenSequenceFeature(_Spec):
 
 
 @dataclass(frozen=True)
-class VarLenFeature(_Spec):
+class VarLenFeature(Spec[Ragged]):
     """A feature with any number of values a record; a record without it has none.
 
     Args:
@@ -126,12 +176,16 @@ class VarLenFeature(_Spec):
 
     dtype: Any
 
+    if TYPE_CHECKING:
+
+        def __init__(self, dtype: AnyDType) -> None: ...
+
     def __post_init__(self) -> None:
         self._set(dtype=dtype_name(self.dtype))
 
 
 @dataclass(frozen=True)
-class RaggedFeature(_Spec):
+class RaggedFeature(Spec[Ragged]):
     """A feature with any number of values a record, in rows that other features describe.
 
     Args:
@@ -174,7 +228,7 @@ class RaggedFeature(_Spec):
 
 
 @dataclass(frozen=True)
-class SparseFeature(_Spec):
+class SparseFeature(Spec[Sparse]):
     """Values and their coordinates, each in a feature of its own.
 
     Args:
@@ -225,71 +279,6 @@ class SparseFeature(_Spec):
     def sizes(self) -> tuple[int, ...]:
         """The sizes of the dimensions."""
         return (self.size,) if isinstance(self.size, int) else tuple(self.size)
-
-
-@dataclass(frozen=True)
-class Image(_Spec):
-    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP, WebP or TIFF.
-
-    Of an animation the first frame is taken.
-
-    Args:
-        shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
-            they may have any size.
-        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
-            shape with channels takes precedence. 0: as many as each picture has, which needs
-            neither ``shape`` nor ``resize`` nor ``crop``.
-        resize: The ``(height, width)`` to which pictures of any size are resized, by antialiased
-            bilinear interpolation. Large JPEGs are decoded at a fraction for it.
-        dct_method: As :func:`streamrec.decode_jpeg`'s; ``""`` is TensorFlow's default.
-        crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
-            ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
-            installed (``pip install 'streamrec[crop]'``).
-
-    Raises:
-        ConfigError: An argument is wrong.
-    """
-
-    shape: Any = None
-    channels: int = 3
-    resize: Any = None
-    dct_method: str = ""
-    crop: Any = None
-
-    def __post_init__(self) -> None:
-        shape = None if self.shape is None else normal_shape(self.shape)
-        resize = None if self.resize is None else normal_shape(self.resize)
-        crop = None if self.crop is None else normal_sizes(self.crop)
-        channels = shape[2] if shape and len(shape) == 3 else self.channels
-        if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
-            raise ConfigError(
-                f"a picture's shape must be (height, width), (height, width, channels) or None, "
-                f"not {self.shape!r}"
-            )
-        if resize is not None and (len(resize) != 2 or 0 in resize):
-            raise ConfigError(f"resize must be (height, width) or None, not {self.resize!r}")
-        if crop is not None and (len(crop) != 4 or 0 in crop[2:]):
-            raise ConfigError(f"crop must be (top, left, height, width) or None, not {self.crop!r}")
-        if shape and (resize or crop):
-            given, value = ("resize", self.resize) if resize else ("crop", self.crop)
-            raise ConfigError(
-                f"shape={self.shape!r} says that all pictures have this size, and "
-                f"{given}={value!r} gives them another; leave out the shape"
-            )
-        if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
-            raise ConfigError(f"channels must be 0, 1, 3 or 4, not {channels!r}")
-        if (shape or resize or crop) and not channels:
-            raise ConfigError(
-                "channels=0 leaves the pictures' channels open, so neither a shape nor a size to "
-                "resize to nor a crop can be given; say the channels, or leave it out"
-            )
-        is_fast(self.dct_method)
-        self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """The ``(height, width)`` that all decoded pictures have; ``None``: they have any."""
-        return self.resize or (self.crop and self.crop[2:]) or self.shape  # type: ignore[no-any-return]
 
 
 FeatureSpec: TypeAlias = (

@@ -7,20 +7,23 @@ counts the values and bytes of the others; filling decodes those.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
+from streamrec.values.aligned import ALIGNMENT, empty
 from streamrec.values.columns import BytesColumn, Ragged
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from streamrec.kernel.contract import Allocate
     from streamrec.values.columns import Column, Indices, Values
 
-__all__ = ["Filled", "Measured", "PlannedColumn", "Size", "memory"]
+__all__ = ["Filled", "Layout", "Measured", "PlannedColumn", "Room", "Size", "layout"]
 
 # The extension's numbers: enum sr_kind in c/examples.h, enum sr_type in c/list.h.
 _KINDS = {Kind.FIXED: 0, Kind.VARLEN: 1, Kind.RAW: 2, Kind.STEPS: 3}
@@ -33,9 +36,14 @@ _DTYPES: dict[DataType, np.dtype[Any]] = {
 
 LARGE = 1 << 17
 """Bytes from which malloc returns memory to the system, so that every use touches new pages."""
+MOST_SHARED = 1 << 16
+"""Bytes of a piece of memory that small columns share: what a user keeps by keeping one of them."""
 
 Measured: TypeAlias = "tuple[npt.NDArray[Any] | None, Indices | None, npt.NDArray[Any] | None]"
 """A column's memory for measuring: values, row splits, spans of the rows' values."""
+Place: TypeAlias = tuple[int, int]
+"""The piece of memory that holds a column, below 0 where it is large and has memory of its own; and
+the byte at which it begins, a multiple of 64."""
 Size: TypeAlias = tuple[int, int, int]
 """The sizes that measuring found: values, bytes of strings, steps."""
 Filled: TypeAlias = "tuple[npt.NDArray[Any], Indices | None, Indices | None, npt.NDArray[Any]]"
@@ -51,12 +59,18 @@ class PlannedColumn:
 
     def __init__(self, plan: ColumnPlan) -> None:
         self.plan = plan
-        self._dtype = _DTYPES[plan.dtype]
+        self._shape, self._dtype = plan.shape, _DTYPES[plan.dtype]
         self._is_fixed = plan.kind is Kind.FIXED
         self._has_place = plan.kind is Kind.RAW or (
             self._is_fixed and plan.dtype is not DataType.BYTES
         )
         self._least = plan.count if plan.default is None else 0
+        size = self._dtype.itemsize
+        self._row_size = plan.count * size if self._has_place else 0
+        self._counted = 1 if plan.dtype is DataType.BYTES else 0
+        self.to_fill = self._counted, 0 if self._has_place else size
+        """The number of a :data:`Size` that counts the items to fill, and the bytes of each."""
+        self._has_steps = plan.kind is Kind.STEPS
 
     def described(self) -> tuple[Any, ...]:
         """Return (name, kind, type, count, may lack, the default's values, its strings' ends)."""
@@ -71,7 +85,11 @@ class PlannedColumn:
         kind, dtype = _KINDS[plan.kind], _TYPES[plan.dtype]
         return plan.name.encode(), kind, dtype, count, plan.default is not None, values, ends
 
-    def measured(self, rows: int, size: int, allocate: Allocate) -> Measured:
+    def measured_size(self, rows: int) -> int:
+        """Return the bytes of the values that measuring decodes."""
+        return self._row_size * rows
+
+    def measured(self, rows: int, size: int, room: Room, place: Place) -> Measured:
         """Allocate the memory for measuring records of ``size`` bytes in all."""
         if not self._has_place:
             splits = None if self._is_fixed else _offsets(rows)
@@ -80,18 +98,17 @@ class PlannedColumn:
         # without the memory, and reports it.
         if rows * self._least > size:
             return None, None, None
-        return memory((rows, *self.plan.shape), self._dtype, allocate), None, None
+        return room.array((rows, *self._shape), self._dtype, place), None, None
 
-    def filled(self, measured: Measured, size: Size, allocate: Allocate) -> Filled | None:
+    def filled(self, measured: Measured, size: Size, room: Room, place: Place) -> Filled | None:
         """Allocate memory of exactly the measured size; ``None`` where all is decoded already."""
-        values, octets, steps = size
+        values, _, steps = size
         spans = measured[2]
         if spans is None:
             return None
-        step_ends = _offsets(steps)[1:] if self.plan.kind is Kind.STEPS else None
-        if self.plan.dtype is DataType.BYTES:
-            return memory((octets,), self._dtype, allocate), _offsets(values)[1:], step_ends, spans
-        return memory((values,), self._dtype, allocate), None, step_ends, spans
+        ends = _offsets(values)[1:] if self._counted else None
+        step_ends = _offsets(steps)[1:] if self._has_steps else None
+        return room.array((size[self._counted],), self._dtype, place), ends, step_ends, spans
 
     def column(self, measured: Measured, filled: Filled | None) -> Column:
         """Put the memory together as a column of the plan's kind."""
@@ -108,12 +125,49 @@ class PlannedColumn:
         return values if splits is None else Ragged(values, splits)
 
 
-def memory(shape: tuple[int, ...], dtype: np.dtype[Any], allocate: Allocate) -> npt.NDArray[Any]:
-    """Allocate memory for values, from :data:`LARGE` bytes on by the caller's ``allocate``."""
-    size = prod(shape) * dtype.itemsize
-    if size < LARGE:
-        return np.empty(shape, dtype)
-    return allocate(size).view(dtype).reshape(shape)
+class Layout(NamedTuple):
+    """The places of columns in pieces of memory, which small ones share."""
+
+    places: list[Place]
+    sizes: list[int]
+    """The bytes of the pieces."""
+
+
+def layout(sizes: Iterable[int]) -> Layout:
+    """Lay out columns of these sizes in bytes.
+
+    Small ones share pieces, since aligning each by itself would take longer than decoding it.
+    """
+    places, pieces = [], [0]
+    for size in sizes:
+        if size >= LARGE:
+            places.append((-1, 0))
+            continue
+        if pieces[-1] and pieces[-1] + size > MOST_SHARED:
+            pieces.append(0)
+        places.append((len(pieces) - 1, pieces[-1]))
+        pieces[-1] += size + -size % ALIGNMENT
+    return Layout(places, pieces)
+
+
+class Room:
+    """The memory of a batch's columns.
+
+    Args:
+        sizes: The bytes of the pieces that small columns share.
+        allocate: The source of memory for each large column.
+    """
+
+    def __init__(self, sizes: Iterable[int], allocate: Allocate) -> None:
+        self._pieces = [empty((size,), np.uint8) for size in sizes]
+        self._allocate = allocate
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> npt.NDArray[Any]:
+        """Return the memory of the column at a place."""
+        piece, begin = place
+        if piece < 0:
+            return self._allocate(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+        return np.ndarray(shape, dtype, self._pieces[piece], begin)
 
 
 def _offsets(count: int) -> Indices:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from streamrec.kernel import _native
 from streamrec.kernel.contract import ColumnPlan, Fault, KernelFault, fresh
-from streamrec.kernel.native.columns import PlannedColumn
+from streamrec.kernel.native.columns import Layout, PlannedColumn, Room, layout
 from streamrec.kernel.native.rows import hold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamrec.kernel.contract import Allocate
-    from streamrec.kernel.native.columns import Measured, Size
+    from streamrec.kernel.native.columns import Filled, Measured, Size
     from streamrec.kernel.native.rows import Held
     from streamrec.values.columns import Column
     from streamrec.values.records import RecordRows
@@ -32,6 +32,8 @@ class Parser:
     ) -> None:
         self._allocate = allocate
         self._columns = [PlannedColumn(plan) for plan in (*plans, *(lists or ()))]
+        self._to_fill = [column.to_fill for column in self._columns]
+        self._last: tuple[int, Layout] = (-1, Layout([], []))
         described = tuple(column.described() for column in self._columns)
         self._schema = _native.schema(described, len(plans), lists is not None)
 
@@ -49,16 +51,38 @@ class Parser:
         """
         columns, held, allocate = self._columns, hold(rows), self._allocate
         size = int(held[3].sum())
-        measured = tuple([column.measured(len(rows), size, allocate) for column in columns])
-        sizes = self._measure(held, measured)
-        parts = zip(columns, measured, sizes, strict=True)
-        filled = tuple([column.filled(memory, found, allocate) for column, memory, found in parts])
+        places, sizes = self._layout(len(rows))
+        room, count, each = Room(sizes, allocate), len(rows), zip(columns, places, strict=True)
+        measured = tuple([column.measured(count, size, room, place) for column, place in each])
+        filled = self._filled(measured, self._measure(held, measured))
         if any(filled) and not _native.fill(self._schema, held, filled):
             raise RuntimeError(
                 "the memory of the records changed during the parse; write to it only afterwards"
             )
         wholes = zip(columns, measured, filled, strict=True)
         return [column.column(first, then) for column, first, then in wholes]
+
+    def _layout(self, rows: int) -> Layout:
+        """Return the layout for measuring; most batches have as many rows as the one before."""
+        last = self._last  # another thread may set it
+        if last[0] != rows:
+            sizes = [column.measured_size(rows) for column in self._columns]
+            self._last = last = rows, layout(sizes)
+        return last[1]
+
+    def _filled(
+        self, measured: tuple[Measured, ...], sizes: tuple[Size, ...]
+    ) -> tuple[Filled | None, ...]:
+        columns = self._columns
+        if not any(each for _, each in self._to_fill):
+            return (None,) * len(columns)
+        each_size = zip(sizes, self._to_fill, strict=True)
+        places, pieces = layout([size[n] * each for size, (n, each) in each_size])
+        room = Room(pieces, self._allocate)
+        filled: list[Filled | None] = []
+        for column, memory, size, place in zip(columns, measured, sizes, places, strict=True):
+            filled.append(column.filled(memory, size, room, place))
+        return tuple(filled)
 
     def _measure(self, held: Held, memory: tuple[Measured, ...]) -> tuple[Size, ...]:
         fault, row, plan, offset, sizes = _native.measure(self._schema, held, memory)

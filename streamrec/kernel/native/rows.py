@@ -8,7 +8,7 @@ import numpy as np
 
 from streamrec.kernel import _native
 from streamrec.kernel.contract import fresh
-from streamrec.kernel.native.columns import memory
+from streamrec.kernel.native.columns import Room, layout
 from streamrec.values.columns import BytesColumn
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def gather(rows: RecordRows, allocate: Allocate = fresh) -> BytesColumn:
         rows: The records.
         allocate: The source of memory for a large column.
     """
-    values = memory((rows.nbytes,), np.dtype(np.uint8), allocate)
+    (place,), sizes = layout([rows.nbytes])
+    values = Room(sizes, allocate).array((rows.nbytes,), np.dtype(np.uint8), place)
     offsets = np.empty(len(rows) + 1, np.int64)
     _native.gather(hold(rows), values, offsets)
     return BytesColumn(values, offsets)

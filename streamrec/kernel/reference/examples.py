@@ -9,6 +9,7 @@ import numpy as np
 
 from streamrec.kernel import contract
 from streamrec.kernel.contract import ColumnPlan, DataType, Fault, KernelFault, Kind, fresh
+from streamrec.values.aligned import aligned
 from streamrec.values.columns import BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class _Numbers:
 
     def array(self) -> npt.NDArray[Any]:
         self._end_run()
-        return np.concatenate(self._chunks)
+        return aligned(np.concatenate(self._chunks))
 
 
 class _Strings(list[Any]):
@@ -210,7 +211,7 @@ class _RawBuilder(_Builder):
         return self.why_empty(feature) or Fault.WRONG_COUNT
 
     def column(self) -> Column:
-        octets = np.frombuffer(bytearray().join(self.values), np.uint8)
+        octets = BytesColumn.of(self.values).values
         return octets.reshape(self.rows, *self.plan.shape)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from streamrec.values.columns import BytesColumn, form_of
 from streamrec.values.notebook import html_table
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from streamrec.pipeline.batch.torch_batch import TensorBatch
     from streamrec.plan.position import Position
-    from streamrec.values.columns import Column, Indices
+    from streamrec.values.columns import Indices
 
 __all__ = ["Batch", "Components", "Origin"]
 
+ColumnType_co = TypeVar("ColumnType_co", default=Any, covariant=True)
 MOST_NAMES = 8
 """The most columns that a batch's ``repr`` names."""
 
@@ -52,13 +55,14 @@ class Components(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch(Mapping[str, Any]):
+class Batch(Mapping[str, ColumnType_co], Generic[ColumnType_co]):
     """A batch: a mapping from feature name to column, in memory that is the user's own.
 
-    ``len(batch)`` is the number of rows; raw streams have the one column ``records``.
+    ``len(batch)`` is the number of rows; raw streams have the one column ``records``. The type
+    parameter is that of the columns, where all of them are of one type.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnType_co]
     rows: int
     epoch: int
     """The lowest epoch of the rows, from 0."""
@@ -71,7 +75,7 @@ class Batch(Mapping[str, Any]):
     components: Components | None = None
     """The components of a mix; ``None`` where nothing is mixed."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> ColumnType_co:
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -83,7 +87,7 @@ class Batch(Mapping[str, Any]):
     @property
     def records(self) -> BytesColumn:
         """The serialized records of a raw stream (``features=None``)."""
-        column = self.columns["records"]
+        column: Any = self.columns["records"]
         if not isinstance(column, BytesColumn):
             raise AttributeError(  # noqa: TRY004 - the attribute is not there
                 "this batch is parsed into features and has no raw records; "
@@ -101,6 +105,23 @@ class Batch(Mapping[str, Any]):
             )
         names = np.array([*self.components.names, ""])
         return names[self.components.of(self.origin.shards)]
+
+    def to_torch(self, dtype: Any | Mapping[str, Any] = None) -> TensorBatch:
+        """Return the batch as tensors of the same memory, as ``adapters.torch.as_loader`` gives it.
+
+        Args:
+            dtype: A torch dtype, or its name, for all floating-point columns or all columns of
+                integers, whichever it is; or a mapping from feature name to dtype. What is cast is
+                copied.
+
+        Raises:
+            ConfigError: There is no such dtype or feature.
+            WrongFeatureType: A feature cannot be cast, or has a dtype that torch lacks.
+        """
+        from streamrec.pipeline.batch.torch_batch import TensorBatch
+        from streamrec.pipeline.batch.torch_columns import Casts
+
+        return TensorBatch.of(self, Casts.of(dtype))
 
     def __repr__(self) -> str:
         names = [*self.columns][:MOST_NAMES]

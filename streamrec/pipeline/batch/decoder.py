@@ -17,6 +17,7 @@ from streamrec.formats.shards.tfrecord import corrupt_row
 from streamrec.pipeline.batch.batch import Batch, Origin
 from streamrec.pipeline.column_rows import are_columns, columns_of
 from streamrec.pipeline.functions import NONE, Functions
+from streamrec.values.aligned import aligned
 from streamrec.values.columns import BytesColumn, Column, Pictures, Ragged, Sparse
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def blank(column: Column, rows: int) -> Column:
     offsets = np.zeros(rows + 1, np.int64)
     match column:
         case np.ndarray():
-            return np.zeros((rows, *column.shape[1:]), column.dtype)
+            return aligned(np.zeros((rows, *column.shape[1:]), column.dtype))
         case BytesColumn():
             offsets = np.zeros(rows * column.strings_per_row + 1, np.int64)
             return BytesColumn(column.values, offsets, column.item_shape, rows)

@@ -15,10 +15,10 @@ from streamrec.formats.examples.descriptions import (
     from_description,
     is_pair,
 )
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     RaggedFeature,
     SparseFeature,
     VarLenFeature,

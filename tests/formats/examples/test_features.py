@@ -91,8 +91,9 @@ class TestParse:
             assert column.tolist() == [7, 7]
 
     def test_one_record_is_no_batch(self) -> None:
+        record: Any = RECORD
         with pytest.raises(ConfigError, match="for one record use parse_single_example"):
-            parse_example(RECORD, {"id": FixedLenFeature((), int)})  # type: ignore[arg-type]
+            parse_example(record, {"id": FixedLenFeature((), int)})
 
     def test_single(self) -> None:
         values = parse_single_example(

@@ -28,7 +28,8 @@ from streamrec.formats.examples.features import (
     parse_single_sequence_example,
 )
 from streamrec.formats.examples.image_columns import USUAL_GROWTH, growth_of
-from streamrec.formats.examples.specs import FixedLenFeature, Image, RaggedFeature
+from streamrec.formats.examples.image_spec import Image
+from streamrec.formats.examples.specs import FixedLenFeature, RaggedFeature
 from streamrec.formats.images.image import decode_image, decode_jpeg, encode_png
 from streamrec.values.columns import Pictures, Ragged
 from streamrec.values.records import RecordRows

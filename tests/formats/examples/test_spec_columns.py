@@ -66,7 +66,7 @@ class TestNarrowing:
             assert column.to_list() == rows
 
     @pytest.mark.parametrize("dtype", [name for name in NUMBERS if HELD_AS[name].value != name])
-    def test_overflow_names_the_row_and_the_range(self, dtype: str) -> None:
+    def test_overflow_names_the_row_and_the_range(self, dtype: Any) -> None:
         least, greatest = range_of(dtype)
         beyond = greatest * 2 if HELD_AS[dtype] is DataType.FLOAT32 else greatest + 1
         wrong = least - 1 if beyond > 2**63 - 1 else beyond
@@ -234,10 +234,10 @@ class TestSharing:
             "hot": sr.SparseFeature("v", "v", "uint8", 10),
         }
         (columns,) = [sr.parse_example(stored_as("v", [3, 1]), features)]
-        assert columns["v"].to_list() == [[3, 1]]  # type: ignore[union-attr]
-        assert columns["narrow"].values.dtype == np.int8  # type: ignore[union-attr]
-        assert columns["pairs"].to_list() == [[[3, 1]]]  # type: ignore[union-attr]
-        assert columns["hot"].to_dense().tolist() == [[0, 1, 0, 3, 0, 0, 0, 0, 0, 0]]  # type: ignore[union-attr]
+        assert columns["v"].to_list() == [[3, 1]]
+        assert columns["narrow"].values.dtype == np.int8
+        assert columns["pairs"].to_list() == [[[3, 1]]]
+        assert columns["hot"].to_dense().tolist() == [[0, 1, 0, 3, 0, 0, 0, 0, 0, 0]]
 
     @pytest.mark.parametrize(
         ("features", "words"),

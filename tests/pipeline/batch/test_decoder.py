@@ -10,10 +10,10 @@ from streamrec.errors import ConfigError, FunctionFailed, MissingFeature, OutOfM
 from streamrec.formats.examples.descriptions import describe
 from streamrec.formats.examples.example import SequenceExample, encode_example
 from streamrec.formats.examples.image_columns import USUAL_GROWTH
+from streamrec.formats.examples.image_spec import Image
 from streamrec.formats.examples.specs import (
     FixedLenFeature,
     FixedLenSequenceFeature,
-    Image,
     RaggedFeature,
 )
 from streamrec.formats.images.image import encode_png

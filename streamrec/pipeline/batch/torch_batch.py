@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from streamrec.adapters.torch.columns import Casts
     from streamrec.pipeline.batch.batch import Batch, Origin
+    from streamrec.pipeline.batch.torch_columns import Casts
     from streamrec.plan.position import Position
 
 __all__ = ["TensorBatch", "each_tensor", "pinned"]

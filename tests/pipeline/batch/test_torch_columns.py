@@ -13,8 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from streamrec.adapters.torch.columns import Casts, RaggedTensors
 from streamrec.errors import ConfigError, WrongFeatureType
+from streamrec.pipeline.batch.torch_columns import Casts, RaggedTensors
 from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse
 
 NATIVE = (

@@ -1,0 +1,104 @@
+"""The spec of encoded pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from streamrec.errors import ConfigError
+from streamrec.formats.examples.defaults import normal_shape, normal_sizes
+from streamrec.formats.examples.spec_base import Gives_co, Spec
+from streamrec.formats.images.picture import is_fast
+
+if TYPE_CHECKING:
+    from streamrec.formats.examples.spec_base import Arrays, Shape
+    from streamrec.values.columns import Pictures
+
+__all__ = ["Image"]
+
+
+@dataclass(frozen=True)
+class Image(Spec[Gives_co]):
+    """A feature that holds one encoded picture: JPEG, PNG, GIF, BMP, WebP or TIFF.
+
+    Of an animation the first frame is taken.
+
+    Args:
+        shape: The ``(height, width)`` of all pictures, or ``(height, width, channels)``; ``None``:
+            they may have any size.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA), as :func:`streamrec.decode_image` takes them. A
+            shape with channels takes precedence. 0: as many as each picture has, which needs
+            neither ``shape`` nor ``resize`` nor ``crop``.
+        resize: The ``(height, width)`` to which pictures of any size are resized, by antialiased
+            bilinear interpolation. Large JPEGs are decoded at a fraction for it.
+        dct_method: As :func:`streamrec.decode_jpeg`'s; ``""`` is TensorFlow's default.
+        crop: The window ``(top, left, height, width)`` that is cut out of each picture, in pixels;
+            ``resize`` then resizes it. Of a JPEG only the window is decoded where nvImageCodec is
+            installed (``pip install 'streamrec[crop]'``).
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    shape: Any = None
+    channels: int = 3
+    resize: Any = None
+    dct_method: str = ""
+    crop: Any = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Image[Pictures],
+            shape: None = None,
+            channels: int = 3,
+            resize: None = None,
+            dct_method: str = "",
+            crop: None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Image[Arrays],
+            shape: Shape | None = None,
+            channels: int = 3,
+            resize: Shape | None = None,
+            dct_method: str = "",
+            crop: Shape | None = None,
+        ) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __post_init__(self) -> None:
+        shape = None if self.shape is None else normal_shape(self.shape)
+        resize = None if self.resize is None else normal_shape(self.resize)
+        crop = None if self.crop is None else normal_sizes(self.crop)
+        channels = shape[2] if shape and len(shape) == 3 else self.channels
+        if shape is not None and (len(shape) not in (2, 3) or 0 in shape):
+            raise ConfigError(
+                f"a picture's shape must be (height, width), (height, width, channels) or None, "
+                f"not {self.shape!r}"
+            )
+        if resize is not None and (len(resize) != 2 or 0 in resize):
+            raise ConfigError(f"resize must be (height, width) or None, not {self.resize!r}")
+        if crop is not None and (len(crop) != 4 or 0 in crop[2:]):
+            raise ConfigError(f"crop must be (top, left, height, width) or None, not {self.crop!r}")
+        if shape and (resize or crop):
+            given, value = ("resize", self.resize) if resize else ("crop", self.crop)
+            raise ConfigError(
+                f"shape={self.shape!r} says that all pictures have this size, and "
+                f"{given}={value!r} gives them another; leave out the shape"
+            )
+        if isinstance(channels, bool) or channels not in (0, 1, 3, 4):
+            raise ConfigError(f"channels must be 0, 1, 3 or 4, not {channels!r}")
+        if (shape or resize or crop) and not channels:
+            raise ConfigError(
+                "channels=0 leaves the pictures' channels open, so neither a shape nor a size to "
+                "resize to nor a crop can be given; say the channels, or leave it out"
+            )
+        is_fast(self.dct_method)
+        self._set(shape=shape and shape[:2], channels=channels, resize=resize, crop=crop)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The ``(height, width)`` that all decoded pictures have; ``None``: they have any."""
+        return self.resize or (self.crop and self.crop[2:]) or self.shape  # type: ignore[no-any-return]

@@ -1,0 +1,36 @@
+"""Arrays that begin at a multiple of 64 bytes."""
+
+from __future__ import annotations
+
+from ctypes import addressof, c_char
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["ALIGNMENT", "aligned", "empty"]
+
+ALIGNMENT = 64
+"""Columns begin at a multiple of so many bytes: a cache line, and what XLA needs to take an array
+without a copy."""
+
+
+def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Allocate an array with undefined contents that begins at a multiple of 64 bytes."""
+    dtype = np.dtype(dtype)
+    memory = np.empty(prod(shape) * dtype.itemsize + ALIGNMENT - 1, np.uint8)
+    # This takes 0.2 us, memory.ctypes.data 0.8.
+    address = addressof(c_char.from_buffer(memory.data))
+    return np.ndarray(shape, dtype, memory, -address % ALIGNMENT)
+
+
+def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array, or its copy where it does not begin at a multiple of 64 bytes."""
+    if array.ctypes.data % ALIGNMENT == 0 or array.dtype.hasobject:
+        return array
+    copy = empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
