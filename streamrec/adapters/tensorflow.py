@@ -17,7 +17,7 @@ from streamrec.formats.examples.specs import (
     SparseFeature,
     VarLenFeature,
 )
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, Sparse, array_of, cut
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, Sparse, array_of, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +133,7 @@ def _parts(column: Any, name: str = "") -> list[np.ndarray[Any, Any]]:
         return [*_parts(cut(column.values, first, last), name), column.row_splits - first]
     if isinstance(column, Sparse):
         return [*_parts(column.values), column.indices, np.array(column.dense_shape, np.int64)]
-    kind = "pictures of different sizes" if isinstance(column, Pictures) else type(column).__name__
+    kind = "pictures of different sizes" if isinstance(column, Arrays) else type(column).__name__
     raise ConfigError(
         f"column {name!r} is {kind}, of which there is no tensor; give sr.Image a shape"
     )

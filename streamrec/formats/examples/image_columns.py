@@ -16,7 +16,7 @@ from streamrec.formats.images.image import read_picture
 from streamrec.formats.images.picture import Wanted, library
 from streamrec.formats.images.resize import at_least, fill_resized
 from streamrec.kernel.contract import ColumnPlan, DataType, Kind
-from streamrec.values.columns import BytesColumn, Pictures, Ragged, offsets_of
+from streamrec.values.columns import Arrays, BytesColumn, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def _check_each_is_one(steps: Ragged, name: str) -> None:
 
 def _decoded(
     column: BytesColumn, name: str, spec: Image, needs: Needs
-) -> npt.NDArray[np.uint8] | Pictures:
+) -> npt.NDArray[np.uint8] | Arrays:
     """Decode a column; the row of a :class:`ColumnFault` is the picture's number."""
     octets, offsets, count = column.values.data, column.offsets.tolist(), len(column)
     wanted = Wanted(spec.channels, dct_method=spec.dct_method, least=at_least(spec.resize))
@@ -104,7 +104,7 @@ def _decoded(
 
 def _of_any_size(
     count: int, read: Callable[[int], Picture], decode: Callable[..., None], needs: Needs
-) -> Pictures:
+) -> Arrays:
     """Read sizes first, so that the pictures are decoded to where they stay."""
     shapes = np.empty((count, 3), np.int64)
     found: dict[int, Picture] = {}
@@ -115,7 +115,7 @@ def _of_any_size(
 
     needs.share(measure, count)
     offsets = offsets_of(shapes.prod(axis=1))
-    pictures = Pictures(_array((int(offsets[-1]),), needs), offsets, shapes)
+    pictures = Arrays(_array((int(offsets[-1]),), needs), offsets, shapes)
     needs.share(lambda number: decode(number, found[number], pictures[number]), count)
     return pictures
 
