@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streamrec.adapters.torch import lightning
 from streamrec.adapters.torch.agreement import agree_at_first
-from streamrec.adapters.torch.batch import TensorBatch
+from streamrec.adapters.torch.batch import Pair, TensorBatch
 from streamrec.adapters.torch.device import mover_to
 from streamrec.adapters.torch.state import epoch_of, from_loader, of_loader
 from streamrec.adapters.torch.worker import Notice
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from streamrec.adapters.pairs import Pairs
     from streamrec.adapters.torch.columns import Casts
     from streamrec.adapters.torch.device import Mover
     from streamrec.streams.stream import Stream
@@ -36,10 +37,18 @@ class Loader(IterableDataset[Any]):
         stream: The stream to take from.
         casts: The dtypes asked for.
         device: Where the tensors are to be; ``None`` leaves them where they are.
+        pairs: The names of inputs and targets; ``None``: all features, by name.
     """
 
-    def __init__(self, stream: Stream, casts: Casts, device: torch.device | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        casts: Casts,
+        device: torch.device | None,
+        pairs: Pairs | None = None,
+    ) -> None:
         self._stream, self._casts, self._device = stream, casts, device
+        self._pairs = pairs
         self._mover: Mover = mover_to(device)
         self._notice, self._loads = Notice(), 0
         self._ahead: tuple[Any, Any] = (None, None)
@@ -137,8 +146,17 @@ class Loader(IterableDataset[Any]):
 
     def _tensors(self, item: Any) -> Any:
         if isinstance(item, Batch):
-            return TensorBatch.of(item, self._casts)
-        return self._casts.columns(item) if isinstance(item, dict) else item
+            batch = TensorBatch.of(item, self._casts)
+            return Pair(self._pairs.of(batch, batch.mask)) if self._pairs else batch
+        if isinstance(item, dict):
+            record = self._casts.columns(item)
+            return self._pairs.of(record) if self._pairs else record
+        if self._pairs:
+            raise ConfigError(
+                "the stream gives raw records, which have no features to make pairs of; open it "
+                "with features, or leave out inputs and targets"
+            )
+        return item
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -215,9 +233,9 @@ class Loader(IterableDataset[Any]):
         return self._stream.state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"stream": self._stream, "casts": self._casts, "device": self._device}
-        return {**own, "notice": self._notice, "loads": self._loads}
+        own = (self._stream, self._casts, self._device, self._pairs)
+        return {"own": own, "notice": self._notice, "loads": self._loads}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
-        self.__init__(pickled["stream"], pickled["casts"], pickled["device"])  # type: ignore[misc]
+        self.__init__(*pickled["own"])  # type: ignore[misc]
         self._notice, self._loads = pickled["notice"], pickled["loads"]
